@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -33,6 +34,23 @@ FEW_FACTS = {"gather": ["host", "gpu"]}
 """Facts that a proof needs, if the task gathers none."""
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question to a host. gather: facts; why: reasons to apply the roles; compares: args hold a document to compare."""
+
+    plan: Mapping[str, Any]
+    parts: frozenset[str] | None
+    args: Mapping[str, Any]
+    gather: Mapping[str, Any]
+    why: list[str]
+    compares: bool
+
+    @property
+    def mark(self) -> str:
+        """A checksum of the comparison."""
+        return checksum_of({**self.args, "facts_checksum": "", "controller": ""})
+
+
 class ActionModule(HostAction):
     """Compare a host in one round trip, or none if an earlier answer holds."""
 
@@ -51,33 +69,38 @@ class ActionModule(HostAction):
 
     def _compare(self, args: dict[str, Any], options: dict[str, Any], prove: bool) -> dict[str, Any]:
         """Return the answer for a plan. args: of the module; options: of C(OF_CONTROLLER)."""
-        earlier, gather = options["earlier"] or {}, dict(plain(args.pop("gather", None)) or {})
-        planned = self._planned(options)
-        if gather and planned.plan:
-            gather.setdefault("images", planned.plan.get("image_candidates") or [])
-        parts = compared_host.parts_of(self._tags("run"), self._tags("skip"))
-        why = self._reasons(planned, parts, options["lacking"] or {}, earlier.get("images") if earlier else None)
-        compares = bool(planned.plan) and not why and bool(args.get("facts_checksum") or not gather)
-        if compares:
-            comparison, why = self._comparison(planned, parts or frozenset(), prove)
-            args.update(comparison)
-        mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
+        earlier = options["earlier"] or {}
+        question = self._question(args, options, earlier, prove)
+        gather = question.gather
         if earlier and not gather:
-            verdict = taken_over(earlier, mark, why)
+            verdict = taken_over(earlier, question.mark, question.why)
             if verdict:
                 return {"changed": False, **verdict}
-            gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
-        answer = self._ask({**args, "gather": gather})
-        if answer.get("failed") or answer.get("unreachable"):
+            gather = {**FEW_FACTS, "root": (question.plan.get("settings") or {}).get("sysroot") or "/"}
+        answer = self._ask({**question.args, "gather": gather})
+        if _has_failed(answer):
             return answer
-        if not compares:
+        why = question.why
+        if not question.compares:
             why, answer["why"] = why or ["the host was not asked in an earlier run"], []
         if not earlier:
-            why = why + compared_host.unknown_images(planned.plan, answer.get("images") or {}, parts or ())
-        if why:
-            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [])])
-        is_valid = compares and args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
-        return {**answer, "compared_with": mark if is_valid else ""}
+            why = why + compared_host.unknown_images(question.plan, answer.get("images") or {}, question.parts or ())
+        is_valid = question.compares and _has_facts(answer, args)
+        return {**_with_reasons(answer, why), "compared_with": question.mark if is_valid else ""}
+
+    def _question(
+        self, args: dict[str, Any], options: dict[str, Any], earlier: Mapping[str, Any], prove: bool
+    ) -> Question:
+        """Return the arguments of the module, unless the controller knows already that the roles have to be applied."""
+        planned = self._planned(options)
+        gather = _gathered(plain(args.pop("gather", None)), planned)
+        parts = compared_host.parts_of(self._tags("run"), self._tags("skip"))
+        why = self._reasons(planned, parts, options["lacking"] or {}, earlier.get("images") if earlier else None)
+        compares = bool(planned.plan and not why and (args.get("facts_checksum") or not gather))
+        if compares:
+            comparison, why = self._comparison(planned, parts or frozenset(), prove)
+            args = {**args, **comparison}
+        return Question(planned.plan, parts, args, gather, why, compares)
 
     def _reasons(
         self,
@@ -122,7 +145,7 @@ class ActionModule(HostAction):
         host = str(self.variables.get("inventory_hostname", ""))
         variables = {**self.variables, "ansible_no_target_syslog": True}
         raw = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
-        if raw.get("failed") or raw.get("unreachable"):
+        if _has_failed(raw):
             return raw
         answer: dict[str, Any] = dict(checked_answer(raw, untrusted.anything, host, MODULE))
         if answer.get("proved"):
@@ -131,6 +154,29 @@ class ActionModule(HostAction):
             answer.pop("receipts", None)
         answer.pop("invocation", None)
         return answer
+
+
+def _gathered(gather: Mapping[str, Any] | None, planned: PlannedParts) -> dict[str, Any]:
+    """Return the options of M(dgxspark.vllm.spark_info), with the images of the plan; empty without facts."""
+    if not gather or not planned.plan:
+        return dict(gather or {})
+    return {"images": planned.plan.get("image_candidates") or [], **gather}
+
+
+def _with_reasons(answer: dict[str, Any], why: list[str]) -> dict[str, Any]:
+    """Return an answer with further reasons to apply the roles."""
+    if not why:
+        return answer
+    return {**answer, "up_to_date": False, "proved": False, "why": [*why, *(answer.get("why") or [])]}
+
+
+def _has_failed(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("failed") or answer.get("unreachable"))
+
+
+def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
+    """Tell whether the facts of the answer are those of the plan."""
+    return args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
 
 
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:

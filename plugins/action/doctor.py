@@ -57,12 +57,9 @@ class ActionModule(ActionBase):
         findings = [dict(finding) for finding in plan["findings"] if _is_reported(finding["host"], hosts, plan)]
         silent = 0
         for host in hosts:
-            first, second = (hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from"))
-            silent += not first.get("reached")
-            try:
-                findings += answers.judged(_judge_alone, host, plan["hosts"].get(host) or {}, first, second)
-            except untrusted.Untrusted as error:
-                findings.append({"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()})
+            results = [hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from")]
+            silent += not results[0].get("reached")
+            findings += _findings_of(host, plan["hosts"].get(host) or {}, results)
         findings += placement.findings(plan)
         ignored = {(host, rule) for host in hosts for rule in hostvars[host].get("spark_ignore_rules") or []}
         findings = [finding for finding in findings if (finding["host"], finding["rule"]) not in ignored]
@@ -88,6 +85,15 @@ def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: 
         "counts": {"hosts": hosts, "silent": silent, **counts},
         "findings": findings,
     }
+
+
+def _findings_of(host: str, planned: dict[str, Any], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings of one host; malformed answers are one."""
+    try:
+        findings: list[dict[str, Any]] = answers.judged(_judge_alone, host, planned, *results)
+    except untrusted.Untrusted as error:
+        return [{"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()}]
+    return findings
 
 
 def _judge_alone(
