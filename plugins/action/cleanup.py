@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tell a host what its plan uses, and have it look for the rest; documented in plugins/modules/cleanup.py."""
+"""Send a host the names in its plan, and have it find everything else; documented in plugins/modules/cleanup.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 
 
 class ActionModule(HostAction):
-    """Take from the plan what is in use; the whole of it need not go over the wire."""
+    """Run the module with the names of used images, models and services in place of the large plan."""
 
     TRANSFERS_FILES = False
 

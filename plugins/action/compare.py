@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -29,96 +30,162 @@ OF_CONTROLLER = ("plan", "addons", "clusters", "lacking", "earlier")
 VERDICT = ("up_to_date", "why", "proved", "unproved", "answers", "recorded", "differences", "compared_with")
 """Results that a second task of a run takes over from the first."""
 FEW_FACTS = {"gather": ["host", "gpu"]}
-"""Facts that a proof goes by, where the task asks for none."""
+"""Facts that a proof needs, if the task gathers none."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to a host. gather: facts; why: reasons to apply the roles; compares: args hold a document to compare."""
+
+    plan: Mapping[str, Any]
+    parts: frozenset[str] | None
+    args: Mapping[str, Any]
+    gather: Mapping[str, Any]
+    why: list[str]
+    compares: bool
+
+    @property
+    def mark(self) -> str:
+        """A checksum of the comparison."""
+        return checksum_of({**self.args, "facts_checksum": "", "controller": ""})
 
 
 class ActionModule(HostAction):
-    """One round trip, or none where an earlier answer holds."""
+    """Compare a host in one round trip, or none if an earlier answer holds."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's answer; without a plan, the facts of the host, and that it is not up to date."""
+        """Return the module's answer; without a plan, the facts of the host and V(false) for RV(up_to_date)."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         self.variables = task_vars or {}
         args = dict(self._task.args)
         prove = boolean(args.pop("prove", False), strict=False)
-        own = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
-        if not own["plan"] and "plan" not in self._task.args:  # a comparison with what is recorded
+        options = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
+        if not options["plan"] and "plan" not in self._task.args:  # a comparison with the record
             return {**result, **self._ask(args)}
-        planned = self._planned(own)
-        gather = {**(plain(args.pop("gather", None)) or {})}
-        if gather and planned.plan:
-            gather.setdefault("images", planned.plan.get("image_candidates") or [])
-        parts = compared_host.parts_of(*(self._tags(name) for name in ("run", "skip")))
-        play, earlier = self.variables.get("ansible_play_hosts") or [], own["earlier"] or {}
-        why = compared_host.reasons_to_apply(self._tags("run"), parts, own["lacking"] or {}, play)
-        if earlier:
-            why = why + compared_host.unknown_images(planned.plan, earlier.get("images") or {}, parts or ())
-        compares = bool(planned.plan) and not why and (args.get("facts_checksum") or not gather)
-        if compares:
-            asked, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
-            args.update(asked, controller=run_name(str(self._task._uuid)))
-            if "prove" in (parts or ()) and prove and not self._task.check_mode and not why:
-                args["proof"] = compared_host.proof_of(planned)
-        mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
-        if earlier and not gather:
-            taken = taken_over(earlier, mark, why)
-            if taken:
-                return {**result, "changed": False, **taken}
-            gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
-        answer = self._ask({**args, "gather": gather})
-        if answer.get("failed") or answer.get("unreachable"):
-            return {**result, **answer}
-        if not compares:
-            why = why or ["the host was not asked in an earlier run"]
-        if not earlier:
-            why = why + compared_host.unknown_images(planned.plan, answer.get("images") or {}, parts or ())
-        if why:
-            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [] if compares else [])])
-        alike = not args.get("facts_checksum") or checksum_of_facts(answer) == args["facts_checksum"]
-        result.update(answer, compared_with=mark if compares and alike else "")
-        return result
+        return {**result, **self._compare(args, options, prove)}
 
-    def _planned(self, own: Mapping[str, Any]) -> PlannedParts:
-        """Return what is planned for the host. own: the options that stay on the controller."""
-        plan = own["plan"] or {}
+    def _compare(self, args: dict[str, Any], options: dict[str, Any], prove: bool) -> dict[str, Any]:
+        """Return the answer for a plan. args: of the module; options: of C(OF_CONTROLLER)."""
+        earlier = options["earlier"] or {}
+        question = self._question(args, options, earlier, prove)
+        gather = question.gather
+        if earlier and not gather:
+            verdict = taken_over(earlier, question.mark, question.why)
+            if verdict:
+                return {"changed": False, **verdict}
+            gather = {**FEW_FACTS, "root": (question.plan.get("settings") or {}).get("sysroot") or "/"}
+        answer = self._ask({**question.args, "gather": gather})
+        if _has_failed(answer):
+            return answer
+        why = question.why
+        if not question.compares:
+            why, answer["why"] = why or ["the host was not asked in an earlier run"], []
+        if not earlier:
+            why = why + compared_host.unknown_images(question.plan, answer.get("images") or {}, question.parts or ())
+        is_valid = question.compares and _has_facts(answer, args)
+        return {**_with_reasons(answer, why), "compared_with": question.mark if is_valid else ""}
+
+    def _question(
+        self, args: dict[str, Any], options: dict[str, Any], earlier: Mapping[str, Any], prove: bool
+    ) -> Question:
+        """Return the arguments of the module, unless the controller knows already that the roles have to be applied."""
+        planned = self._planned(options)
+        gather = _gathered(plain(args.pop("gather", None)), planned)
+        parts = compared_host.parts_of(self._tags("run"), self._tags("skip"))
+        why = self._reasons(planned, parts, options["lacking"] or {}, earlier.get("images") if earlier else None)
+        compares = bool(planned.plan and not why and (args.get("facts_checksum") or not gather))
+        if compares:
+            comparison, why = self._comparison(planned, parts or frozenset(), prove)
+            args = {**args, **comparison}
+        return Question(planned.plan, parts, args, gather, why, compares)
+
+    def _reasons(
+        self,
+        planned: PlannedParts,
+        parts: frozenset[str] | None,
+        lacking: Mapping[str, Any],
+        images: Mapping[str, Any] | None,
+    ) -> list[str]:
+        """Return why the roles have to be applied without asking the host. images: of an earlier answer, None without one."""
+        hosts = self.variables.get("ansible_play_hosts") or []
+        why = compared_host.reasons_to_apply(self._tags("run"), parts, lacking, hosts)
+        if images is None:
+            return why
+        return why + compared_host.unknown_images(planned.plan, images, parts or ())
+
+    def _comparison(
+        self, planned: PlannedParts, parts: frozenset[str], prove: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the arguments of the module, and why the roles have to be applied anyway."""
+        arguments, why = compared_host.arguments_of(planned, parts, self.variables)
+        arguments["controller"] = run_name(str(self._task._uuid))
+        if "prove" in parts and prove and not self._task.check_mode and not why:
+            arguments["proof"] = compared_host.proof_of(planned)
+        return arguments, why
+
+    def _planned(self, options: Mapping[str, Any]) -> PlannedParts:
+        """Return the plan of the host. options: of C(OF_CONTROLLER)."""
+        plan = options["plan"] or {}
         cluster = (plan.get("cluster") or {}).get("name")
-        network = ((own["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
+        network = ((options["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
         role_variables = own_variables(self.variables, self._templar.template) if plan else {}
         host = str(self.variables.get("inventory_hostname", ""))
         read = self._loader.get_text_file_contents
-        return PlannedParts(host, plan, own["addons"] or {}, network, role_variables, read)
+        return PlannedParts(host, plan, options["addons"] or {}, network, role_variables, read)
 
     def _tags(self, kind: str) -> list[str]:
         """Return the tags of this run. kind: C(run) or C(skip)."""
         return plain(self.variables.get(f"ansible_{kind}_tags")) or (["all"] if kind == "run" else [])
 
     def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Run the module; keep what a proof measured."""
+        """Run the module; keep the measurements of a proof."""
         host = str(self.variables.get("inventory_hostname", ""))
         variables = {**self.variables, "ansible_no_target_syslog": True}
         raw = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
-        if raw.get("failed") or raw.get("unreachable"):
+        if _has_failed(raw):
             return raw
         answer: dict[str, Any] = dict(checked_answer(raw, Any, host, MODULE))
         if answer.get("proved"):
             take_over(raw, host, self.variables, MODULE)
-            # They lie on the host; a registered result is walked through several times a run.
+            # They are on the host; Ansible copies a registered result several times a run.
             answer.pop("receipts", None)
         answer.pop("invocation", None)
         return answer
+
+
+def _gathered(gather: Mapping[str, Any] | None, planned: PlannedParts) -> dict[str, Any]:
+    """Return the options of M(dgxspark.vllm.spark_info), with the images of the plan; empty without facts."""
+    if not gather or not planned.plan:
+        return dict(gather or {})
+    return {"images": planned.plan.get("image_candidates") or [], **gather}
+
+
+def _with_reasons(answer: dict[str, Any], why: list[str]) -> dict[str, Any]:
+    """Return an answer with further reasons to apply the roles."""
+    if not why:
+        return answer
+    return {**answer, "up_to_date": False, "proved": False, "why": [*why, *(answer.get("why") or [])]}
+
+
+def _has_failed(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("failed") or answer.get("unreachable"))
+
+
+def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
+    """Tell whether the facts of the answer are those of the plan."""
+    return args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
 
 
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
     """Return the answer of an earlier task of this run if it holds for the present plan, empty if the host has to be asked.
 
     :param earlier: the result of that task
-    :param mark: of what the host would be compared with now
-    :param why: reasons to apply the roles that need no answer
+    :param mark: checksum of the present comparison
+    :param why: reasons to apply the roles without asking the host
     """
-    recorded = earlier.get("recorded")
-    if not why and not recorded and "recorded" in earlier:
+    if not why and "recorded" in earlier and not earlier["recorded"]:
         why = ["nothing was recorded yet"]
     if why:
         return {"up_to_date": False, "proved": False, "why": why}
@@ -128,7 +195,7 @@ def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[st
 
 
 def checksum_of_facts(answer: Mapping[str, Any]) -> str:
-    """Return the checksum of what a plan makes of the facts of an answer."""
+    """Return the checksum of an answer's facts as far as a plan depends on them."""
     return stable_checksum(answer.get("spark"), answer.get("images"))
 
 
@@ -138,5 +205,5 @@ def checksum_of(args: Mapping[str, Any]) -> str:
 
 
 def _load(value: Any) -> Any:
-    """Return a value of a task, of which a plan may be a text in JSON."""
+    """Return an option of the task; a plan may be a text in JSON."""
     return parse_json(value, "the plan of this run", exact=True) if isinstance(value, str) else plain(value)

@@ -220,7 +220,7 @@ def search(root: str) -> tuple[list[Target], list[str]]:
 
 
 def read_greetings(targets: Sequence[Target], timeout: float) -> dict[Target, tuple[str, str]]:
-    """Return the greeting of each ssh server, or the reason why it has none.
+    """Return the greeting of each ssh server, or the reason without one.
 
     There is a deadline for all of them, because name resolution has no timeout.
 

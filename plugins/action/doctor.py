@@ -11,7 +11,6 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
@@ -54,26 +53,23 @@ class ActionModule(ActionBase):
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan, hostvars = args["plan"], variables["hostvars"]
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
-        findings = [
-            dict(finding)
-            for finding in plan["findings"]
-            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
-        ]
+        findings = [dict(finding) for finding in plan["findings"] if _is_reported(finding["host"], hosts, plan)]
         silent = 0
         for host in hosts:
-            first, second = (hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from"))
-            silent += not first.get("reached")
-            try:
-                findings += answers.judged(_judge_alone, host, plan["hosts"].get(host) or {}, first, second)
-            except foreign_text.Untrusted as error:
-                findings.append({"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()})
+            results = [hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from")]
+            silent += not results[0].get("reached")
+            findings += _findings_of(host, plan["hosts"].get(host) or {}, results)
         findings += placement.findings(plan)
-        ignored = {host: set(hostvars[host].get("spark_ignore_rules") or []) for host in hosts}
-        findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
+        ignored = {(host, rule) for host in hosts for rule in hostvars[host].get("spark_ignore_rules") or []}
+        findings = [finding for finding in findings if (finding["host"], finding["rule"]) not in ignored]
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
         return conclude(result, report, args, variables, "findings")
+
+
+def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:
+    return host in hosts or host not in plan["hosts"]
 
 
 def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
@@ -90,6 +86,15 @@ def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: 
     }
 
 
+def _findings_of(host: str, planned: dict[str, Any], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings of one host; malformed answers are one."""
+    try:
+        findings: list[dict[str, Any]] = answers.judged(_judge_alone, host, planned, *results)
+    except foreign_text.Untrusted as error:
+        return [{"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()}]
+    return findings
+
+
 def _judge_alone(
     host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
 ) -> list[dict[str, Any]]:
@@ -102,7 +107,7 @@ def _judge_alone(
 
 
 def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of one host, without those of its plan.
+    """Return the findings of one host, apart from its plan.
 
     :param planned: its part of the plan
     :param first: result of M(dgxspark.vllm.ask) with facts and images
@@ -112,18 +117,9 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
-    spark = _section(sections, "host", "spark")
-    health = _section(sections, "health", "health")
-    findings: list[Finding] = []
-    if second and not second.get("reached"):
-        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
-    findings += [
-        doctor.not_asked(TITLES.get(name, name), str(answer.get("msg")))
-        for name, answer in sections.items()
-        if answer.get("failed")
-    ]
-    unknown = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
-    of_programs = [doctor.not_asked(program, why) for program, why in sorted(unknown.items())]
+    spark, health = _section(sections, "host", "spark"), _section(sections, "health", "health")
+    missing = _missing_answers(second, sections)
+    of_programs = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
     report = doctor_host.HostReport.from_dicts(
@@ -132,9 +128,9 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         looked=health,
         answers={entry["name"]: entry for entry in _section(sections, "services", "services") or []},
         images=_section(sections, "images", "images"),
-        asked={key: second[key] for key in ("began", "ended") if second.get(key)},
+        times={key: second[key] for key in ("began", "ended") if second.get(key)},
     )
-    judged = [
+    findings = [
         *of_programs,
         *doctor.check(report),
         *start_times.of_host(planned.get("services") or [], health.get("starts")),
@@ -142,10 +138,23 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         *_token_findings(planned, spark),
     ]
     return [
-        *(finding.to_dict() for finding in findings),
+        *(finding.to_dict() for finding in missing),
         *(_section(sections, "engines", "engines").get("findings") or []),
-        *(finding.to_dict() for finding in judged),
+        *(finding.to_dict() for finding in findings),
     ]
+
+
+def _missing_answers(second: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
+    findings = []
+    if second and not second.get("reached"):
+        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
+    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
+    return findings + [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
+
+
+def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Finding]:
+    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
 
 
 def _section(sections: dict[str, Any], name: str, key: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
@@ -46,12 +47,12 @@ class ActionModule(ActionBase):
         services = 0
         for name in map(str, variables.get("ansible_play_hosts_all") or []):
             hostvars = variables["hostvars"][name]
-            asked = plain(hostvars.get(args["asked_from"])) or {}
+            answer = plain(hostvars.get(args["asked_from"])) or {}
             planned = drift_host.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
             services += len(planned.services)
             lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
-                hosts[name], of_host = answers.judged(_judge_alone, name, planned, lock_findings, asked)
+                hosts[name], of_host = answers.judged(_judge_alone, name, planned, lock_findings, answer)
             except foreign_text.Untrusted as error:
                 hosts[name] = {**summary({}), "reached": True, "why": str(error)}
                 of_host = [drift.not_asked(TITLES["deployed"], str(error)).to_dict()]
@@ -93,52 +94,60 @@ def planned_checksums(
 
 
 def _judge_alone(
-    name: str, host: drift_host.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]
+    name: str, host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return summary and findings of one host, after a test that they can be printed."""
-    body, findings = summary(asked), judge(host, lock_findings, asked)
+    body, findings = summary(result), judge(host, lock_findings, result)
     report = drift.report([{"host": name, **finding} for finding in findings], {name: body}, 0, "", "never")
     drift.text(report, "lines")
     return body, findings
 
 
-def summary(asked: dict[str, Any]) -> dict[str, Any]:
+def summary(result: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a host in the report."""
-    recorded = ((asked.get("answers") or {}).get("deployed") or {}).get("recorded") or {}
-    is_reached = bool(asked.get("reached"))
+    recorded = ((result.get("answers") or {}).get("deployed") or {}).get("recorded") or {}
+    is_reached = bool(result.get("reached"))
     return {
         "reached": is_reached,
-        "why": "" if is_reached else str(asked.get("why") or "it was not asked"),
+        "why": "" if is_reached else str(result.get("why") or "it was not asked"),
         "generation": recorded.get("number"),
         "proven": recorded.get("proven"),
         "recorded_at": recorded.get("at"),
     }
 
 
-def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
+def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host.
 
     :param host: as planned
     :param lock_findings: findings of its plan
-    :param asked: result of M(dgxspark.vllm.ask)
+    :param result: result of M(dgxspark.vllm.ask)
     """
     findings = drift.check_lock(lock_findings, host.services)
-    if not asked.get("reached"):
-        return [*findings, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
-    sections = sections_apart(asked.get("answers") or {}, "host", "images")
+    return findings + [finding.to_dict() for finding in _of_answers(host, result)]
+
+
+def _of_answers(host: drift_host.Host, result: dict[str, Any]) -> list[Finding]:
+    if not result.get("reached"):
+        return [drift.unreachable(str(result.get("why") or "it was not asked"))]
+    sections = sections_apart(result.get("answers") or {}, "host", "images")
     failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
-    spark = (sections.get("host") or {}).get("spark") or {}
+    spark = _section(sections, "host", "spark")
     # Without facts no difference is certain, and the other answers mostly fail for the same reason.
-    why = failed["host"] if "host" in failed else "; ".join((spark.get("unknown") or {}).values())
     if "host" in failed or spark.get("unknown"):
-        return [*findings, drift.not_asked(TITLES["host"], why).to_dict()]
-    compared = sections.get("deployed") or {}
-    if "deployed" not in failed and compared.get("unanswered"):
-        failed["deployed"] = "; ".join(compared["unanswered"])
-    findings += [drift.not_asked(TITLES.get(name, name), why).to_dict() for name, why in failed.items()]
+        why = failed["host"] if "host" in failed else "; ".join(spark["unknown"].values())
+        return [drift.not_asked(TITLES["host"], why)]
+    unanswered = _section(sections, "deployed", "unanswered")
+    if unanswered:
+        failed.setdefault("deployed", "; ".join(unanswered))
     answered = host.with_answers(
         spark,
-        None if "images" in failed else (sections.get("images") or {}).get("images") or {},
+        None if "images" in failed else _section(sections, "images", "images"),
         None if "deployed" in failed else sections.get("deployed"),
     )
-    return [*findings, *(finding.to_dict() for finding in drift.check(answered))]
+    return [*(drift.not_asked(TITLES.get(name, name), why) for name, why in failed.items()), *drift.check(answered)]
+
+
+def _section(sections: dict[str, Any], name: str, key: str) -> Any:
+    """Return a section of an answer, empty without one."""
+    return (sections.get(name) or {}).get(key) or {}

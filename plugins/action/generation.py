@@ -22,37 +22,38 @@ MODULE = "dgxspark.vllm.generation"
 
 
 class ActionModule(HostAction):
-    """One round trip; a plan is large, what a generation keeps of it is not."""
+    """Run the module in one round trip, with the few fields of the plan that a generation keeps."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run the module with the mark of what the host was to be."""
+        """Run the module; keep the gathered facts for the next run."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        args = dict(self._task.args)
-        args["controller"] = run_name(str(self._task._uuid))
-        plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
-        host = str((task_vars or {}).get("inventory_hostname", ""))
-        own = own_variables(task_vars or {}, self._templar.template)
-        spark = plain(args["facts"]) if "facts" in args else {}
-        # Of a host's facts three are kept; the others need not travel.
-        if "facts" in args:
-            args["facts"] = generations.facts_of(spark)
-        if args.get("action") == "record" and plan:
-            run, skipped = (
-                plain((task_vars or {}).get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags")
-            )
-            is_whole = applies_everything(run or ["all"], skipped)
-            args.update(
-                services=service_views.view(plan.get("services") or [], "record"),
-                settings=plan.get("settings") or {},
-                wanted=desired_checksum(plan, addons, own) if is_whole else "",
-            )
-        if args.get("gather") and plan:
-            args["gather"] = {"images": plan.get("image_candidates") or [], **plain(args["gather"])}
-        answer = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
+        variables = task_vars or {}
+        host = str(variables.get("inventory_hostname", ""))
+        answer = self._execute_module(module_name=MODULE, module_args=self._arguments(variables), task_vars=variables)
         result.update(checked_answer(answer, Any, host, MODULE))
         facts = {name: result.pop(name, None) for name in ("spark", "images", "unknown", "host_architecture")}
         if not self._task.check_mode and not result.get("failed"):
-            KeptFacts(task_vars or {}).keep(host, facts["spark"], facts["images"])
+            KeptFacts(variables).keep(host, facts["spark"], facts["images"])
         return result
+
+    def _arguments(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the module."""
+        args = {**self._task.args, "controller": run_name(str(self._task._uuid))}
+        plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
+        if "facts" in args:
+            args["facts"] = generations.facts_of(plain(args["facts"]))
+        if args.get("action") == "record" and plan:
+            run, skipped = (plain(variables.get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags"))
+            # Only a run of all roles deploys the whole plan.
+            is_whole = applies_everything(run or ["all"], skipped)
+            role_variables = own_variables(variables, self._templar.template)
+            args.update(
+                services=service_views.view(plan.get("services") or [], "record"),
+                settings=plan.get("settings") or {},
+                wanted=desired_checksum(plan, addons, role_variables) if is_whole else "",
+            )
+        if args.get("gather") and plan:
+            args["gather"] = {"images": plan.get("image_candidates") or [], **plain(args["gather"])}
+        return args

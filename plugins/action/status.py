@@ -60,12 +60,12 @@ class ActionModule(ActionBase):
             write_page(of_fleet(args["page"], variables), status_page.page(status, args["planned"]))
         if args["show"] != "none":
             display.display(fleet_status.text(status, args["show"]))
-        again = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
-        if again:
+        is_repeated = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
+        if is_repeated:
             args["fail_on"] = "never"
-        result.update(again=again, look=args["look"])
+        result.update(again=is_repeated, look=args["look"])
         concluded = conclude(result, status.to_dict(), args, variables, "well", "reason", "hosts", "services")
-        if again:
+        if is_repeated:
             time.sleep(args["watch"])
         return concluded
 
@@ -78,11 +78,11 @@ def write_page(path: str, text: str) -> None:
         raise AnsibleActionFail(f"the page cannot be written to {path} on the controller: {error}") from error
 
 
-def joined(asked: dict[str, Any], name: str) -> dict[str, Any]:
+def joined(result: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the answers of a host, with C(spark) and C(starts) merged into C(host)."""
-    answer = (asked.get("answers") or {}).get(name) or {}
+    answer = (result.get("answers") or {}).get(name) or {}
     if answer.get("failed") or not isinstance(answer.get("spark"), dict):
-        return asked
+        return result
     unknown = answer.get("unknown") or {}
     if answer.get("services") is None:
         merged: dict[str, Any] = {"failed": True, "msg": unknown.get("services")}
@@ -90,19 +90,19 @@ def joined(asked: dict[str, Any], name: str) -> dict[str, Any]:
         facts, starts = answer["spark"], answer.get("starts") or {}
         host = {**facts, **starts, "unknown": {**(facts.get("unknown") or {}), **unknown}}
         merged = {"host": host, "services": answer["services"]}
-    return {**asked, "answers": {**asked["answers"], name: merged}}
+    return {**result, "answers": {**result["answers"], name: merged}}
 
 
 def judge(
-    host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str
+    host: str, result: dict[str, Any], planned: dict[str, Any], answer: str
 ) -> tuple[list[status_rows.Row], dict[str, fleet_status.HostState]]:
     """Return the rows of a host's services, and its state by name."""
-    sections = (asked.get("answers") or {}).get(answer) or {}
+    sections = (result.get("answers") or {}).get(answer) or {}
     rows = status_rows.status_rows(host, planned, sections.get("host"), sections.get("services"))
-    return rows, {host: fleet_status.judge_host(asked, answer)}
+    return rows, {host: fleet_status.judge_host(result, answer)}
 
 
-def _text_of(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str) -> str:
+def _text_of(host: str, result: dict[str, Any], planned: dict[str, Any], answer: str) -> str:
     """Return all forms of the status of one host."""
-    status = fleet_status.report(*judge(host, asked, planned, answer), "")
+    status = fleet_status.report(*judge(host, result, planned, answer), "")
     return "\n".join(fleet_status.text(status, show) for show in ("table", "groups"))

@@ -23,16 +23,17 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths imp
 
 display = Display()
 MODULE = "dgxspark.vllm.support_bundle"
-MOST_TIMES = 3  # an archive is larger than what is in it: a header and a filled block for each file
+MOST_TEXT = 300
+MOST_TIMES = 3  # an archive is larger than its files: a header and padding for each
 
 
 class ActionModule(ActionBase):
-    """Have the host pack its bundle, take it from the answer, keep it for the owner alone."""
+    """Have the host pack its bundle, and write it on the controller for its owner only."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return where the bundle is, or why there is none."""
+        """Return the file of the bundle, or the reason without one."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         dest = Path(of_fleet(str(self._task.args.get("dest") or ""), variables))
@@ -42,20 +43,15 @@ class ActionModule(ActionBase):
         if self._task.args.get("index_from"):
             result.update(self._index(dest, str(self._task.args["index_from"]), variables))
             return result
-        try:
-            found = self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=variables)
-        except AnsibleConnectionFailure as error:
-            found = {"unreachable": True, "msg": str(error)}
-        if found.get("ansible_facts"):
-            result["ansible_facts"] = found["ansible_facts"]
-        if found.get("unreachable") or found.get("failed"):
-            gone = bool(found.get("unreachable"))
-            message = foreign_text.printable(str(found.get("msg") or "it failed without a word"))
-            result.update(reached=not gone, why=why_unreachable(message) if gone else " ".join(message.split())[:300])
+        answer = self._ask(variables)
+        if answer.get("ansible_facts"):
+            result["ansible_facts"] = answer["ansible_facts"]
+        if answer.get("unreachable") or answer.get("failed"):
+            result.update(_failure(answer))
             return result
         try:
-            said = reader.read(answers.SUPPORT, foreign_text.received(found), "its answer")
-            content = answers.archive(said["content"], MOST_TIMES * int(self._task.args.get("max_mib") or 16) * 2**20)
+            bundle = reader.read(answers.SUPPORT, foreign_text.received(answer), "its answer")
+            content = answers.archive(bundle["content"], MOST_TIMES * int(self._task.args.get("max_mib") or 16) * 2**20)
         except foreign_text.Untrusted as error:
             result.update(reached=True, why=f"its answer is invalid and was discarded: {error}")
             return result
@@ -68,23 +64,31 @@ class ActionModule(ActionBase):
             bundle=name,
             bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
-            **{key: said[key] for key in ("files", "redacted", "left_out")},
+            **{key: bundle[key] for key in ("files", "redacted", "left_out")},
         )
         return result
+
+    def _ask(self, variables: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(
+                self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=variables)
+            )
+        except AnsibleConnectionFailure as error:
+            return {"unreachable": True, "msg": str(error)}
 
     def _index(self, dest: Path, name: str, variables: dict[str, Any]) -> dict[str, Any]:
         answers = {
             host: variables["hostvars"][host].get(name) or {} for host in variables.get("ansible_play_hosts_all") or []
         }
-        # Hosts of the inventory without anything of this collection were left out.
+        # Hosts without anything of the collection are skipped.
         entries = {str(host): answer for host, answer in answers.items() if not answer.get("skipped")}
         body = support.index(datetime.now(timezone.utc).isoformat(timespec="seconds"), entries)
         if not self._task.check_mode:
             write(dest / "index.json", (json.dumps(body, indent=1, sort_keys=True) + "\n").encode())
-        there = [entry for entry in entries.values() if entry.get("bundle")]
-        size, taken = (sum(entry[key] for entry in there) for key in ("bytes", "redacted"))
+        bundles = [entry for entry in entries.values() if entry.get("bundle")]
+        size, redacted = (sum(entry[key] for entry in bundles) for key in ("bytes", "redacted"))
         display.display(
-            f"{len(there)} of {len(entries)} hosts, {size / 2**20:.1f} MiB, {taken} secrets redacted: {dest}\n"
+            f"{len(bundles)} of {len(entries)} hosts, {size / 2**20:.1f} MiB, {redacted} secrets redacted: {dest}\n"
             "Names of hosts, addresses and models are still in there; look through it before you give it away."
         )
         missing = support.missing(entries)
@@ -94,8 +98,16 @@ class ActionModule(ActionBase):
         return answer
 
 
+def _failure(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the result for a host without a bundle."""
+    message = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
+    if answer.get("unreachable"):
+        return {"reached": False, "why": why_unreachable(message)}
+    return {"reached": True, "why": " ".join(message.split())[:MOST_TEXT]}
+
+
 def write(path: Path, content: bytes) -> None:
-    """Write a file that nobody else may read, by one rename."""
+    """Write a file for its owner only, by one rename."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         state_file.write_bytes(path, content, 0o600)

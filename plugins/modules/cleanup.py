@@ -181,18 +181,20 @@ class Host:
 
     def unclear_container(self, models: list[dict[str, Any]]) -> str:
         """Return a running container of somebody else that mounts the weights and names no model, empty without one."""
-        home = str(self.hf_home)
-        for box in self.containers:
-            labels = (box.get("Config") or {}).get("Labels") or {}
-            ours = labels.get("dgxspark.managed") or labels.get("dgxspark.fetch")
-            if ours or not (box.get("State") or {}).get("Running"):
-                continue
-            sources = [str(mount.get("Source") or "").rstrip("/") or "/" for mount in box.get("Mounts") or []]
-            has_weights = any(_overlap(home, source) for source in sources)
-            text = json.dumps(box)
-            if has_weights and not any(model["repo"] in text for model in models):
-                return str(box.get("Name") or "").lstrip("/")
+        for container in self.containers:
+            labels = (container.get("Config") or {}).get("Labels") or {}
+            is_ours = labels.get("dgxspark.managed") or labels.get("dgxspark.fetch")
+            is_running = (container.get("State") or {}).get("Running")
+            if is_running and not is_ours and self.mounts_weights(container):
+                text = json.dumps(container)
+                if not any(model["repo"] in text for model in models):
+                    return str(container.get("Name") or "").lstrip("/")
         return ""
+
+    def mounts_weights(self, container: dict[str, Any]) -> bool:
+        """Tell whether a container mounts the folder of weights, or a part of it."""
+        sources = [str(mount.get("Source") or "").rstrip("/") or "/" for mount in container.get("Mounts") or []]
+        return any(_overlap(str(self.hf_home), source) for source in sources)
 
     def find(self) -> list[dict[str, Any]]:
         """Return all images, caches and weights that nothing uses."""

@@ -308,7 +308,7 @@ def carry_out(module: AnsibleModule, host: Host) -> dict[str, Any]:
 
 
 def act(module: AnsibleModule) -> dict[str, Any]:
-    """Carry out the action, alone on the host where it changes something; returns the result."""
+    """Carry out the action and return the result; a changing action locks the host."""
     action = module.params["action"]
     changing = action in CHANGING or (action == "look" and module.params["baseline"])
     if not changing:
@@ -319,7 +319,7 @@ def act(module: AnsibleModule) -> dict[str, Any]:
         host = read_host(module)
         if locked:
             generation_records.scrub(host)
-        # One that fails half-way has changed something too.
+        # A failed action may have changed the host.
         run["changed"] = locked and action in ("restore", "forget")
         result = carry_out(module, host)
         run["changed"] = action in ("restore", "forget") and result["changed"]

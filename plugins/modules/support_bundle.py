@@ -283,28 +283,36 @@ def metrics(url: str) -> str:
 
 
 def secrets(inspected: str, further: list[str]) -> list[str]:
-    """Return the values that this host keeps secret, wherever it keeps them."""
-    found = []
+    """Return the secret values of this host from all their places."""
+    values = []
     for place in [*support.SECRET_PLACES, *further]:
         path = Path(place)
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             for text in read_secret(file):
-                # A file may hold names and values, as that of all tokens of an account does.
-                found += [text, *redaction.secrets_of_environment(text.splitlines())]
+                # A file may hold names and values, such as all tokens of an account.
+                values += [text, *redaction.secrets_of_environment(text.splitlines())]
     for file in sorted(Path(ENV_FOLDER).glob("*")):
-        found += redaction.secrets_of_environment("".join(read_secret(file)).splitlines())
+        values += redaction.secrets_of_environment("".join(read_secret(file)).splitlines())
+    return values + account_secrets() + container_secrets(inspected)
+
+
+def account_secrets() -> list[str]:
+    """Return the secrets of root's accounts at registries."""
     try:
         accounts = parse_json(Path(DOCKER_CONFIG).read_text(encoding="utf-8"), DOCKER_CONFIG).get("auths") or {}
-        found += [secret for account in accounts.values() for secret in redaction.secrets_of_account(account)]
+        return [secret for account in accounts.values() for secret in redaction.secrets_of_account(account)]
     except (OSError, ValueError, AttributeError):
-        pass
+        return []
+
+
+def container_secrets(inspected: str) -> list[str]:
+    """Return the secrets in environments of containers. inspected: of docker."""
     try:
-        items = parse_json(inspected, "docker inspect")
+        containers = parse_json(inspected, "docker inspect")
     except ValueError:
-        items = []
-    for item in items:
-        found += redaction.secrets_of_environment((item.get("Config") or {}).get("Env") or [])
-    return found
+        return []
+    environments = [(container.get("Config") or {}).get("Env") or [] for container in containers]
+    return [secret for environment in environments for secret in redaction.secrets_of_environment(environment)]
 
 
 def read_secret(file: Path) -> list[str]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Arguments of M(dgxspark.vllm.compare) for a host: its document, images and models, the network of its cluster, servers, and its proof."""
+"""Build the arguments of M(dgxspark.vllm.compare) for a host: document, images, models, network of its cluster, servers, and proof."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents impor
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults
 
 ROLES = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
-"""Roles of site.yml that a host without changes does not need; each is a tag, and a part of the document if it deploys files."""
+"""Roles of site.yml that an up-to-date host skips; each is a tag, and a part of the document if it deploys files."""
 ADD_ONS = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
-"""Roles of add-on services that hosts other than Sparks may have, too."""
+"""Roles of add-on services, which other hosts than Sparks may have too."""
 TAGS = {
     **{role: {role} for role in (*ROLES, *ADD_ONS)},
     "spread": {"images", "models"},
-    # What is proved is what is planned.
+    # A proof compares the services with the plan.
     "prove": {"prove", "service"},
 }
 """The parts that each tag of site.yml applies."""
 PINGED = ("direct", "switch", "ring")
-"""Topologies that addresses and packets show. A cable of a ring has subnets of its own: where its plugs were changed, packets get lost."""
+"""Topologies that addresses and pings verify. Each cable of a ring has its own subnets, so swapped plugs lose packets."""
 
 
 @dataclass(frozen=True)
 class PlannedParts:
-    """What is planned for a host: its part of the plan, its part of the plan of add-on services, the network of its cluster (C(fabric) of the
-    cluster in the plan), the variables of roles that are set for it, and what reads files of keys on the controller."""
+    """The plan of a host and of its add-on services, the network of its cluster (C(fabric)), the variables of roles that are set for it, and a reader of
+    key files on the controller."""
 
     host: str
     plan: Mapping[str, Any]
@@ -56,11 +56,11 @@ class PlannedParts:
 
 
 def parts_of(tags: Sequence[str], skipped: Sequence[str]) -> frozenset[str] | None:
-    """Return what a run of site.yml with tags applies: roles, and C(prove); None for tags of other playbooks.
+    """Return the parts that a run of site.yml applies, and C(prove); None for tags of other playbooks.
 
     tags, skipped: C(ansible_run_tags) and C(ansible_skip_tags).
     """
-    # Most tasks that are included have the tags of all that they hold, so that one of these leaves out all of it.
+    # Included tasks have the tags of all their contents, so one skipped tag skips everything.
     if not set(skipped) <= {"prove"}:
         return None
     if "all" in tags:
@@ -73,7 +73,7 @@ def parts_of(tags: Sequence[str], skipped: Sequence[str]) -> frozenset[str] | No
 
 
 def applies_everything(tags: Sequence[str], skipped: Sequence[str]) -> bool:
-    """Return whether a run applies all roles, so that its plan is what the whole host was to be. tags, skipped: as C(parts_of) takes them."""
+    """Tell whether a run applies all roles, and so the whole plan. tags, skipped: as C(parts_of) takes them."""
     parts = parts_of([tag for tag in tags if tag != "prove"], skipped)
     return parts is not None and parts >= {*ROLES, *ADD_ONS}
 
@@ -84,11 +84,11 @@ def reasons_to_apply(
     lacking: Mapping[str, Sequence[str]],
     play: Collection[str],
 ) -> list[str]:
-    """Return why a run has to apply its roles, as far as the controller knows that without asking the host.
+    """Return why a run has to apply its roles, as far as the controller knows without asking the host.
 
     :param tags: C(ansible_run_tags)
     :param parts: of C(parts_of)
-    :param lacking: C(lacking) of the plan. A host that has what another one of the run lacks may have to hand it on
+    :param lacking: C(lacking) of the plan; other hosts may have to send missing images and models
     :param play: hosts of the run
     """
     if parts is None or "fabric" in tags:
@@ -101,7 +101,7 @@ def reasons_to_apply(
 
 
 def unknown_images(plan: Mapping[str, Any], images: Mapping[str, Any], parts: Collection[str]) -> list[str]:
-    """Return why images have to be asked for their contents. plan: the host's. images: of its facts. parts: of C(parts_of)."""
+    """Return the images with unknown contents. plan: of the host. images: of its facts. parts: of C(parts_of)."""
     refs = (plan.get("images") or []) if "images" in parts else []
     unknown = [ref for ref in refs if (images.get(ref) or {}).get("probe_from", "none") == "none"]
     return [f"the contents of {ref} are not known" for ref in unknown]
@@ -110,9 +110,9 @@ def unknown_images(plan: Mapping[str, Any], images: Mapping[str, Any], parts: Co
 def arguments_of(
     planned: PlannedParts, parts: frozenset[str], task_vars: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments of the module for a host, and why the roles would have something to do whatever it answers.
+    """Return the arguments of the module for a host, and why the roles have to be applied for any answer.
 
-    planned: of the host. parts: of C(parts_of). task_vars: as an action has them. Raises AnsibleActionFail for a value that no file can hold.
+    planned: of the host. parts: of C(parts_of). task_vars: of the action. Raises AnsibleActionFail for a value that no file can hold.
     """
     plan = planned.plan
     network, why = network_of(planned) if "fabric" in parts else ({}, [])
@@ -136,13 +136,13 @@ def arguments_of(
 def document_of(planned: PlannedParts, parts: Collection[str]) -> HostState:
     """Return the document of some parts of a host.
 
-    The firewall that is planned as absent has no rows. Raises AnsibleActionFail for a value that no file can hold.
+    An absent firewall has no rows. Raises AnsibleActionFail for a value that no file can hold.
     """
-    own = (planned.network.get("hosts") or {}).get(planned.host) or {}
+    network = (planned.network.get("hosts") or {}).get(planned.host) or {}
     try:
         document = host_documents.host_document(planned.plan, planned.addons, planned.role_variables, planned.read)
-        if own.get("relay"):
-            unit = role_documents.relay_unit({"ways": own["relay"], "outdated": False})
+        if network.get("relay"):
+            unit = role_documents.relay_unit({"ways": network["relay"], "outdated": False})
             document = merge([document, HostState.from_dict(unit, "fabric")])
     except ValueError as error:
         raise AnsibleActionFail(f"the plan cannot be written to {planned.host}: {error}") from error
@@ -150,10 +150,7 @@ def document_of(planned: PlannedParts, parts: Collection[str]) -> HostState:
 
 
 def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the models of a host; one that is copied from the controller with the size and time of its files there.
-
-    plan: the host's. task_vars: as an action has them.
-    """
+    """Return the models of a host; models of the controller with size and time of their files. plan: of the host. task_vars: of the action."""
     return [
         {"path": model["path"], "copied": listed(Path(of_host(str(model["source"]), task_vars)))}
         if model.get("source")
@@ -163,28 +160,27 @@ def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dic
 
 
 def images_of(plan: Mapping[str, Any], parts: Collection[str]) -> list[list[str]]:
-    """Return the images that are made on the host itself, and those of add-on services that a bundle brings to it.
+    """Return the alternative names of each image that the host builds, or that a bundle brings for an add-on service.
 
-    plan: the host's. parts: of C(parts_of). Each with the names that it may have: one that came from a bundle has its id, and no digest of a
-    registry.
+    An image of a bundle has an id, but no digest of a registry. plan: of the host. parts: of C(parts_of).
     """
     kinds = {"built_images": "images", "ray_images": "ray"}
-    made = [image for kind, part in kinds.items() if part in parts for image in plan.get(kind) or []]
+    built = [image for kind, part in kinds.items() if part in parts for image in plan.get(kind) or []]
     locked = plan.get("images_locked") or {}
-    beside = plan.get("images_beside") or [] if bundle_of(plan) and "images" in parts else []
-    names = sorted({*(str(image["tag"]) for image in made), *map(str, beside)})
+    of_addons = plan.get("images_beside") or [] if bundle_of(plan) and "images" in parts else []
+    names = sorted({*(str(image["tag"]) for image in built), *map(str, of_addons)})
     return [[name, *((locked.get(name) or {}).get("ids") or [])] for name in names]
 
 
 def bundle_of(plan: Mapping[str, Any]) -> str:
-    """Return the bundle that images and weights of a host come from, empty without one. plan: the host's."""
+    """Return the folder of the host's bundle, empty without one."""
     return str((plan.get("settings") or {}).get("bundle_dir") or "")
 
 
 def bundled_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return what the bundle has of the models of a host, and why the roles would refuse it.
+    """Return the host's models in the bundle, C([{repo, commit, revisions, files}]), and why the roles would refuse it.
 
-    plan: the host's. task_vars: as an action has them. Returns C([{repo, commit, revisions, files}]), nothing without a bundle.
+    plan: of the host. task_vars: of the action.
     """
     if not bundle_of(plan):
         return [], []
@@ -193,13 +189,13 @@ def bundled_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[l
         manifest = read_manifest(folder)
     except AnsibleActionFail as error:
         return [], [str(error)]
-    asked = [model for model in plan.get("models") or [] if model.get("repo")]
-    models, messages = select_models(manifest, asked, folder)
+    planned = [model for model in plan.get("models") or [] if model.get("repo")]
+    models, messages = select_models(manifest, planned, folder)
     return [{key: model[key] for key in ("repo", "commit", "revisions", "files")} for model in models], messages
 
 
 def servers_of(planned: PlannedParts, parts: Collection[str]) -> list[dict[str, Any]]:
-    """Return the servers that are no engines, each with the file of the host by which it is asked: C([{name, settings, seconds}])."""
+    """Return the speech servers and Ollama, each with its settings file on the host: C([{name, settings, seconds}])."""
     role = {**defaults("speech"), **planned.role_variables}
     speech = (planned.addons.get("speech") or {}).get("services") or []
     servers = [
@@ -217,40 +213,45 @@ def servers_of(planned: PlannedParts, parts: Collection[str]) -> list[dict[str, 
 
 
 def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
-    """Return what the host is asked of the network of its cluster, and why the role fabric would have something to do.
+    """Return the questions about the network of a host's cluster, and why the role fabric has to be applied anyway.
 
     Returns C({file, routes, relay, ufw, pings}), nothing for a host without a cluster.
     """
     cluster, network = planned.plan.get("cluster"), planned.network
     if not cluster:
         return {}, []
-    own = (network.get("hosts") or {}).get(planned.host)
-    if not own or not network.get("ready"):
+    of_host = (network.get("hosts") or {}).get(planned.host)
+    if not of_host or not network.get("ready"):
         return {}, [f"the network of {cluster['name']} is not known to be ready"]
-    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
-    if network["topology"] not in PINGED:
-        why.append(f"the hosts of {cluster['name']} are a {network['topology']}, and have to listen how it is cabled")
-    why += [
-        f"the network of {name} may have to be changed"
-        for name, each in network["hosts"].items()
-        if each["apply"] or each["action"] in ("refuse", "migrate")
-    ]
-    netplan = own["netplan"]
-    ufw = {
-        "netdevs": sorted({rail["netdev"] for rail in own["rails"]}),
-        "peers": [peer for peer in own["firewall"]["peers"] if "/" not in peer],
-    }
+    netplan, ufw = of_host["netplan"], {}
+    if cluster["fabric"]["firewall"]:
+        ufw = {
+            "netdevs": sorted({rail["netdev"] for rail in of_host["rails"]}),
+            "peers": [peer for peer in of_host["firewall"]["peers"] if "/" not in peer],
+        }
     return {
         "file": {"path": NETWORK_FILE, "sha256": checksum_of(network_text(netplan))} if netplan else {},
         "routes": relay.routes_of(netplan),
-        "relay": own.get("relay") or [],
-        "ufw": ufw if cluster["fabric"]["firewall"] else {},
-        "pings": own["pings"],
-    }, why
+        "relay": of_host.get("relay") or [],
+        "ufw": ufw,
+        "pings": of_host["pings"],
+    }, _network_reasons(cluster["name"], network)
+
+
+def _network_reasons(cluster: str, network: Mapping[str, Any]) -> list[str]:
+    """Return why the role fabric has to be applied to a ready network."""
+    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
+    if network["topology"] not in PINGED:
+        why.append(f"the hosts of {cluster} are a {network['topology']}, and have to listen how it is cabled")
+    return why + [
+        f"the network of {name} may have to be changed"
+        for name, host in network["hosts"].items()
+        if host["apply"] or host["action"] in ("refuse", "migrate")
+    ]
 
 
 def proof_of(planned: PlannedParts) -> dict[str, Any]:
-    """Return the options of M(dgxspark.vllm.service_proof) for a host, as tasks/prove.yml and the role prove have them."""
+    """Return the options of M(dgxspark.vllm.service_proof) for a host; tasks/prove.yml and the role prove pass the same."""
     role, settings = {**defaults("prove"), **planned.role_variables}, planned.plan.get("settings") or {}
     services = [
         service for service in planned.plan.get("services") or [] if service.get("state") in ("started", "on_demand")
@@ -265,5 +266,5 @@ def proof_of(planned: PlannedParts) -> dict[str, Any]:
 
 
 def checksum_of(text: str) -> str:
-    """Return the SHA-256 of a text that a file holds."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -53,7 +53,7 @@ class Commit:
     """The files of one commit, in a temporary repository of our own."""
 
     def __init__(self, folder: str, commit: str) -> None:
-        """Note where it is.
+        """Set repository and commit.
 
         :param folder: of the bare repository
         :param commit: all its hexadecimal digits
@@ -89,7 +89,7 @@ def fetched_commit(origin: str, commit: str) -> Iterator[Commit]:
 
     :param origin: folder of a clone, or address
     :param commit: all its hexadecimal digits
-    :raises GitError: where the repository or the commit is not there
+    :raises GitError: for a missing repository or commit
     """
     if shutil.which("git") is None:
         raise GitError("there is no git on the controller. Install it, or give an archive")
@@ -156,17 +156,17 @@ def run_git(folder: str, *words: str, stdin: bytes = b"", local: bool = True) ->
     :param words: arguments; what a stranger chose stands behind C(--)
     :param stdin: its input
     :param local: whether it needs no other machine, and so none of the user's configuration
-    :raises GitError: where it fails, with its last line
+    :raises GitError: with its last line, if it fails
     """
     settings = [word for setting in SETTINGS for word in ("-c", setting)]
-    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in KEPT}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in KEPT}
     answer = command.run(
         ["git", *settings, *words],
         SECONDS,
         data=stdin,
         limit=MOST_BYTES,
         cwd=folder,
-        env={**own, **ENVIRONMENT, **(LOCAL if local else REMOTE)},
+        env={**environment, **ENVIRONMENT, **(LOCAL if local else REMOTE)},
         encoding="latin-1",
     )
     if answer.state != command.FINISHED:

@@ -14,7 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery imp
 
 
 class HostAction(ActionBase):  # type: ignore[misc]  # Ansible has no types
-    """An action whose failure says what to do if sudo asks for a password: Ansible names only the missing password."""
+    """An action that adds the fix to the message of a missing sudo password."""
 
     def _execute_module(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a module on the host."""

@@ -33,7 +33,7 @@ def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
 def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
     """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
 
-    A section without an answer is C({failed, msg}), as M(dgxspark.vllm.ask) has it. name: of the answer that has the sections.
+    A section without an answer is C({failed, msg}), like a failed answer of M(dgxspark.vllm.ask). name: of the answer with the sections.
     """
     answer = answers.get(name) or {}
     if answer.get("failed"):

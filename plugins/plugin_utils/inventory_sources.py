@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the plugins of the controller know of this run's inventory, by Ansible's own rules."""
+"""Find the inventory files of this run by Ansible's rules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths imp
 
 
 def inventory_sources(sources: Sequence[str] | None) -> Sources:
-    """Return the sources of a run; what Ansible ignores in a folder is what its configuration says.
-
-    sources: the variable C(ansible_inventory_sources).
-    """
+    """Return the sources of a run, without the files that Ansible's configuration ignores. sources: C(ansible_inventory_sources)."""
 
     def ignored(name: str) -> bool:
         return bool(IGNORED.search(name.encode(errors="surrogateescape")))

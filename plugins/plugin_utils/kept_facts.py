@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts of hosts that the last run planned with: a file for each host in C(.spark/facts) of the inventory folder.
+"""Keep the facts of hosts for the next run: a file for each host in C(.spark/facts) of the inventory folder.
 
-The next run plans with them before it asks a host. They are answers of hosts, so files of another form are ignored.
+The next run plans with them before it contacts a host. They are answers of hosts: a malformed file counts as missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeptFacts:
         return facts if _is_sound(facts) else {}
 
     def keep(self, host: str, measured: Any, images: Any) -> bool:
-        """Keep the facts of a host for the next run; returns whether the file was written. Raises OSError if it cannot be.
+        """Keep the facts of a host for the next run; return whether the file was written. Raises OSError.
 
         :param host: its name
         :param measured: C(spark) of M(dgxspark.vllm.spark_info)
@@ -63,7 +63,7 @@ class KeptFacts:
 
 
 def checksum_of(facts: Mapping[str, Any]) -> str:
-    """Return the checksum of what a plan makes of facts. facts: C({measured, images})."""
+    """Return the checksum of facts as far as a plan depends on them. facts: C({measured, images})."""
     return stable_checksum(facts.get("measured"), facts.get("images"))
 
 

@@ -26,6 +26,7 @@ def section(view: HostView, request: Request, asker: Asker | None = None) -> dic
     :param view: of the host
     :param request: options of the task
     :param asker: asks images that were never asked for their contents, if the task wants it; no container is started in check mode
+    :returns: the images by reference, with their contents
     :raises BadRequest: for a time limit below a second
     :raises Unknown: where Docker does not list its images
     """

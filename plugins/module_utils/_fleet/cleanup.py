@@ -63,15 +63,22 @@ def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, A
     services, models = planned.get("services") or [], planned.get("models") or []
     images = {*(planned.get("images") or []), *(planned.get("image_candidates") or []), *_images_in(addons)}
     for service in services:
-        images |= {str(value) for value in service["image"].values() if value}
-        for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
-            images |= {str(derived[key]) for key in ("base", "base_tag", "tag") if key in derived}
+        images |= _images_of(service)
+    repositories = {(model["repo"], model["revision"]) for model in models if model.get("repo")}
     return {
         "images": sorted(images),
-        "models": [list(pair) for pair in sorted({(m["repo"], m["revision"]) for m in models if m.get("repo")})],
+        "models": [list(pair) for pair in sorted(repositories)],
         "paths": sorted(model["path"] for model in models if model.get("path")),
         "services": sorted(service["name"] for service in services),
     }
+
+
+def _images_of(service: Mapping[str, Any]) -> set[str]:
+    """Return all names of a service's image, and of the image that it is built from."""
+    names = [value for value in service["image"].values() if value]
+    for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
+        names += [derived[key] for key in ("base", "base_tag", "tag") if key in derived]
+    return set(map(str, names))
 
 
 def _images_in(value: Any) -> Iterator[str]:
@@ -87,8 +94,8 @@ def _images_in(value: Any) -> Iterator[str]:
             yield from _images_in(item)
 
 
-def _unused(kind: str, what: str, size: int, remove: Sequence[str], why: str, **more: Any) -> dict[str, Any]:
-    return {"kind": kind, "what": what, "bytes": size, "remove": list(remove), "why": why, **more}
+def _unused(kind: str, title: str, size: int, remove: Sequence[str], why: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "what": title, "bytes": size, "remove": list(remove), "why": why, **more}
 
 
 def _largest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -132,7 +139,7 @@ def unused_images(
     :param asked_ids: images that were asked for their contents
     :param notes: of C(read_notes)
     """
-    used_ids, asked = set(containers), set(asked_ids)
+    used_ids, asked_images = set(containers), set(asked_ids)
     used_names = {*planned, *keep}
     for repository, tag, digest in map(split_image, [*planned, *keep]):
         used_names.add(f"{repository}@{digest}" if digest else f"{repository}:{tag or 'latest'}")
@@ -144,7 +151,7 @@ def unused_images(
         is_step = image.get("Id") in parents and not image.get("RepoTags") and not image.get("RepoDigests")
         if is_step or image.get("Id") in used_ids or names & used_names:
             return False
-        return _is_recognised(image, planned, asked) and not any(name in notes for name in names)
+        return _is_recognised(image, planned, asked_images) and not any(name in notes for name in names)
 
     return _largest_first(_unused_image(image) for image in images if is_unused(image))
 
@@ -200,7 +207,7 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
         total = sum(info.st_size for _path, info in beneath.walk(handle))
     revisions = {}
     for commit, linked in blobs.items():
-        elsewhere = set().union(*(others for other, others in blobs.items() if other != commit))
+        elsewhere = set().union(*(blobs[other] for other in blobs if other != commit))
         alone = sorted(linked - elsewhere)
         revisions[commit] = {
             "path": str(folder / "snapshots" / commit),
@@ -303,11 +310,11 @@ def _unused_files(model: Mapping[str, Any]) -> list[dict[str, Any]]:
     repo, partial, orphans = model["repo"], model["partial"], model["orphans"]
     entries = []
     if partial:
-        what = f"{repo}: {len(partial)} unfinished"
-        entries.append(_unused("downloads", what, sum(partial.values()), partial, "the model is whole without"))
+        title = f"{repo}: {len(partial)} unfinished"
+        entries.append(_unused("downloads", title, sum(partial.values()), partial, "the model is whole without"))
     if orphans:
-        what = f"{repo}: {len(orphans)} of no revision"
-        entries.append(_unused("revisions", what, sum(orphans.values()), orphans, "no revision links to them"))
+        title = f"{repo}: {len(orphans)} of no revision"
+        entries.append(_unused("revisions", title, sum(orphans.values()), orphans, "no revision links to them"))
     return entries
 
 
@@ -366,9 +373,9 @@ def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done:
         else:
             fate = f"stays; -e spark_clean_remove={kind}" + (" -e spark_clean_weights=true" if kind in WEIGHTS else "")
         lines += _section_lines(kind, fate, [entry for entry in ours if entry["kind"] == kind])
-    others = [entry for entry in entries if not entry.get("ours", True)]
+    foreign = [entry for entry in entries if not entry.get("ours", True)]
     fate = "kept; remove by hand what is not needed"
-    lines += _section_lines("not recorded as brought by this collection", fate, others)
+    lines += _section_lines("not recorded as brought by this collection", fate, foreign)
     if unjudged:
         return [*lines, f"weights were not judged: {unjudged}"]
     return lines or ["nothing lies here that is not used"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare images, models and the netplan file, which are outside of the state document, with those of a host.
+"""Compare a host with the parts of a plan that its state document lacks: images, models and the netplan file.
 
 Each function returns the reasons why there is something to apply.
 """
@@ -36,11 +36,7 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
         return [f"Docker does not say which images run: {host.silent}"]
     present = host.inspect(name for names in images for name in names)
     why = [f"the image {names[0]} is not there" for names in images if present.keys().isdisjoint(names)]
-    current = host.generation()
-    for unit, recorded in (current.images if current else {}).items():
-        now = host.image_ids.get(unit)
-        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
-            why.append(f"the image {now['ref']} of {unit} is another than that of generation {host.current.number}")
+    why += _replaced_images(host)
     if host.parts is not None and {"images", "service"}.isdisjoint(host.parts):
         return why
     try:
@@ -50,6 +46,15 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     _checksums, image_ids = generations.used(host.generations.values())
     untagged = {generations.tag_of(image_id) for image_id in image_ids} - tags
     return why + [f"the image {tag} of a generation has no name" for tag in sorted(untagged)]
+
+
+def _replaced_images(host: Host) -> Iterator[str]:
+    """Yield the units whose image has another id than in the current generation, under the same name."""
+    current = host.generation()
+    for unit, recorded in (current.images if current else {}).items():
+        now = host.image_ids.get(unit)
+        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
+            yield f"the image {now['ref']} of {unit} is another than that of generation {host.current.number}"
 
 
 def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -4,7 +4,7 @@
 """Find Sparks for a first inventory: parse the addresses to try, and the answers of the machines. Pure functions.
 
 target     an address to try
-candidate  a target with an ssh server, or one that a person named
+candidate  a target with an ssh server or a name
 machine    a candidate with its answers: a Spark, another machine, or unknown
 """
 
@@ -230,35 +230,32 @@ class Machine:
 
 
 def read_machine(
-    target: Target, asked: Mapping[str, Any], plain: Mapping[str, Any], cables: Mapping[str, Any]
+    target: Target, as_root: Mapping[str, Any], plain: Mapping[str, Any], cables: Mapping[str, Any]
 ) -> Machine:
     """Return the machine of a candidate. A malformed answer makes it unknown.
 
     :param target: its address
-    :param asked: result of M(dgxspark.vllm.ask) as root: C(spark) with the section C(adoption)
+    :param as_root: result of M(dgxspark.vllm.ask) as root: C(spark) with the section C(adoption)
     :param plain: the same without root, after a failure; empty otherwise
     :param cables: result as root: C(probe) with the section C(cabling)
     """
-    if not asked.get("reached"):
-        return Machine(
-            target, "unknown", with_advice(_line(asked.get("why") or "it was not asked").removeprefix("Task failed: "))
-        )
-    answer, notes = _answer(asked, "spark"), []
+    if not as_root.get("reached"):
+        why = _line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
+        return Machine(target, "unknown", with_advice(why))
+    answer, notes = _answer(as_root, "spark"), []
     adoption = answer.get("adoption") or {"msg": _reason(answer, "adoption")}
-    if not answer or answer.get("failed"):
+    if _has_failed(answer):
         why = with_advice(_line(answer.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
         answer = _answer(plain, "spark")
-        if not answer or answer.get("failed"):
-            reason = plain.get("why") or answer.get("msg") or why
-            return Machine(target, "unknown", with_advice(_line(reason)))
+        if _has_failed(answer):
+            return Machine(target, "unknown", with_advice(_line(plain.get("why") or answer.get("msg") or why)))
     try:
         facts = _facts(answer.get("spark"))
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
-        maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
-        return Machine(target, "other", f"{_line(maker or 'machine')} {_line(product or '')}".strip(), facts=facts)
+        return Machine(target, "other", _model_of(facts["machine"]), facts=facts)
     notes += [_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
@@ -266,8 +263,17 @@ def read_machine(
     return Machine(target, "spark", "", "", facts, launches, heard, notes)
 
 
-def _answer(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    answer: Mapping[str, Any] = (asked.get("answers") or {}).get(name) or {}
+def _has_failed(answer: Mapping[str, Any]) -> bool:
+    return not answer or bool(answer.get("failed"))
+
+
+def _model_of(machine: Mapping[str, Any]) -> str:
+    maker, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
+    return f"{_line(maker)} {_line(product)}".strip()
+
+
+def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = (result.get("answers") or {}).get(name) or {}
     return answer
 
 
@@ -373,12 +379,12 @@ class Cables:
     segments: Sequence[Sequence[cabling.Cage]] = ()
     strangers: Sequence[str] = ()
 
-    def of(self, host: str) -> list[str]:
+    def of_host(self, host: str) -> list[str]:
         """Return a text for each connected QSFP port of a host."""
         texts = []
         for segment in self.segments:
-            others = cabling.join([cabling.port(cage) for cage in segment if cage[0] != host])
-            texts += [f"port {number} to {others}" for name, number in segment if name == host]
+            far_ends = cabling.join([cabling.port(cage) for cage in segment if cage[0] != host])
+            texts += [f"port {number} to {far_ends}" for name, number in segment if name == host]
         return texts
 
     def groups(self) -> list[list[str]]:

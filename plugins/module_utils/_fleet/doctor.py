@@ -39,10 +39,10 @@ RUNNING = ("active", "activating", "reloading")
 LARGEST_IMAGES = 3
 
 
-def signs(log: Mapping[str, Any], known: Sequence[Sign], service: str = "") -> list[Finding]:
+def signs(log: Mapping[str, Any], table: Sequence[Sign], service: str = "") -> list[Finding]:
     """Return a finding for each sign in a log. log: C({rule: {count, last}}) of C(host_health.py)."""
     findings = []
-    for sign in known:
+    for sign in table:
         entry = log.get(sign.rule)
         if entry:
             times = f"{entry['count']} times, last: " if entry["count"] > 1 else ""
@@ -84,10 +84,11 @@ def _finding(rule: str, severity: str, message: str, fix: str, service: str = ""
 
 def check_units(report: HostReport) -> Iterator[Finding]:
     """Find missing, failed, stopped, restarting and disabled units of planned services, and left-over services."""
-    if not report.facts.known:
+    if not report.facts.has_answered:
         return
     services = report.services
-    running_sets = {each.exclusive for each in services if each.exclusive and report.active_state(each) in RUNNING}
+    running = [service for service in services if report.active_state(service) in RUNNING]
+    running_sets = {service.exclusive for service in running if service.exclusive}
     for service in services:
         unit = report.facts.units.get(service.unit)
         if unit is None:
@@ -323,7 +324,7 @@ def check_clock(report: HostReport) -> Iterator[Finding]:
 
 
 def check_gpu(report: HostReport) -> Iterator[Finding]:
-    """Find a GPU without an answer, and one that is limited by its power supply."""
+    """Find a GPU without an answer, and a GPU that its power supply limits."""
     health, load = report.health, report.health.gpu_load
     if health.gpu_error and "doctor.module_key" not in health.kernel_log:
         text = f"nvidia-smi says: {health.gpu_error}"

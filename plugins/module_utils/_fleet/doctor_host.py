@@ -109,10 +109,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a host. known: it gave some. services: deployed ones. containers: ids of images by container. guard: of
+    """The facts of a host. has_answered: it gave some. services: deployed ones. containers: ids of images by container. guard: of
     C(guard_account.account). unknown: some programs gave no answer."""
 
-    known: bool
+    has_answered: bool
     services: Sequence[str]
     units: Mapping[str, Unit]
     containers: Mapping[str, str | None]
@@ -125,7 +125,7 @@ class Facts:
     def from_dict(cls, spark: Mapping[str, Any]) -> Facts:
         """Return C(spark) of M(dgxspark.vllm.spark_info)."""
         return cls(
-            known=bool(spark),
+            has_answered=bool(spark),
             services=spark.get("services") or [],
             units={unit["name"]: from_dict(Unit, unit) for unit in spark.get("units") or []},
             containers={container["name"]: container.get("image_id") for container in spark.get("containers") or []},
@@ -165,7 +165,7 @@ class Health:
     def from_dict(cls, health: Mapping[str, Any]) -> Health:
         """Return the section; missing answers have the defaults."""
         clock, last_boot, receipts = health.get("clock") or {}, health.get("last_boot") or {}, health.get("receipts")
-        values = {each.name: health[each.name] for each in fields(cls) if health.get(each.name) is not None}
+        values = {option.name: health[option.name] for option in fields(cls) if health.get(option.name) is not None}
         values.update(
             now=clock.get("now"),
             synchronized=clock.get("synchronized"),
@@ -199,7 +199,7 @@ class HostReport:
         looked: Mapping[str, Any],
         answers: Mapping[str, Mapping[str, Any]],
         images: Mapping[str, Any],
-        asked: Mapping[str, float],
+        times: Mapping[str, float],
     ) -> HostReport:
         """Return a host.
 
@@ -208,7 +208,7 @@ class HostReport:
         :param looked: C(health) of the same
         :param answers: C(services) of the same, by name
         :param images: C(images) of the same
-        :param asked: C({began, ended}) of the task for C(looked)
+        :param times: C({began, ended}) of the task for C(looked)
         """
         return cls(
             services=[from_dict(PlannedService, service) for service in planned.get("services") or []],
@@ -216,8 +216,8 @@ class HostReport:
             health=Health.from_dict(looked),
             answers={name: from_dict(Answer, answer) for name, answer in answers.items()},
             images={ref: from_dict(Image, image or {}) for ref, image in images.items()},
-            began=asked.get("began"),
-            ended=asked.get("ended"),
+            began=times.get("began"),
+            ended=times.get("ended"),
         )
 
     def active_state(self, service: PlannedService) -> str | None:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Signs in the log of a host's kernel, and the question that an engine is asked: what C(host_health.py) needs on a host.
+"""Known faults in the log of a host's kernel, and doctor's question to engines. C(host_health.py) uses them on the host.
 
-C(doctor.py) makes findings of them on the controller. Logs of engines are explained by C(_proof/explain.py).
+C(doctor.py) makes findings of the faults on the controller. C(_proof/explain.py) explains logs of engines.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 QUESTION = "Write three sentences about the sea."
 ANSWER_TOKENS = 64
 FAN = "doctor.fan"
-"""A sign that says something of a host that is warm while nothing runs; see C(doctor.check_heat)."""
+"""Only a fault of an idle host that is warm; see C(doctor.check_heat)."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """A line of a log that means something: what it is called, how bad, what it says and what to do."""
+    """A known fault: id, severity, pattern of its line in the log, message and fix."""
 
     rule: str
     severity: str
@@ -98,17 +98,17 @@ KERNEL_SIGNS = (
         "See whether the fan turns. Plug in a QSFP cable or a display, and shut the host down if it gets hotter.",
     ),
 )
-"""Of the log since the boot of the kernel and of the programs that load its modules."""
+"""Faults in the log since the boot, of the kernel and of the programs that load its modules."""
 
 
-def count_signs(lines: Sequence[str], known: Sequence[Sign]) -> dict[str, dict[str, Any]]:
-    """Count the signs in lines of a log: C({rule: {count, last}}); C(last) is bounded, for it may be quoted."""
-    patterns = [(sign.rule, re.compile(sign.pattern)) for sign in known]
-    found: dict[str, dict[str, Any]] = {}
+def count_signs(lines: Sequence[str], signs: Sequence[Sign]) -> dict[str, dict[str, Any]]:
+    """Count the signs in lines of a log: C({rule: {count, last}}) with the last line, shortened for a message."""
+    patterns = [(sign.rule, re.compile(sign.pattern)) for sign in signs]
+    counts: dict[str, dict[str, Any]] = {}
     for line in lines:
         for rule, pattern in patterns:
             if pattern.search(line):
-                entry = found.setdefault(rule, {"count": 0, "last": ""})
+                entry = counts.setdefault(rule, {"count": 0, "last": ""})
                 entry["count"] += 1
                 entry["last"] = " ".join(line.split())[:200]
-    return found
+    return counts

@@ -328,7 +328,7 @@ def service_of(path: str, services: set[str]) -> str:
 
 
 def check_host(host: Host) -> Iterator[Finding]:
-    """Compare the generation of the host, and its versions with those of the last proof."""
+    """Report an interrupted or finished rollback, and versions that changed after the last proof."""
     recorded = host.recorded
     if host.compared.recorded is None and host.now.services:
         text = "no state of this host was recorded, so changes by hand and by updates cannot be detected."
@@ -405,10 +405,7 @@ def report(
     ordered = sorted(findings, key=lambda finding: (_rank(finding), picture.natural(str(finding["host"]))))
     # A disagreement between plan and lock file is no difference of a host.
     drifted = {str(finding["host"]) for finding in ordered if not finding["rule"].startswith("lock.")}
-    states = {}
-    for name in sorted(hosts, key=picture.natural):
-        state = "unreachable" if not hosts[name]["reached"] else "drifted" if name in drifted else "same"
-        states[name] = {"state": state, **hosts[name]}
+    states = {name: _with_state(hosts[name], name in drifted) for name in sorted(hosts, key=picture.natural)}
     silent = [name for name, body in states.items() if not body["reached"]]
     least = SEVERITIES.index("warning" if fail_on == "never" else fail_on)
     bad = [finding for finding in ordered if _rank(finding) <= least and finding["host"] not in silent]
@@ -429,6 +426,11 @@ def report(
         "hosts": states,
         "findings": [dict(finding) for finding in ordered],
     }
+
+
+def _with_state(host: Mapping[str, Any], is_drifted: bool) -> dict[str, Any]:
+    state = "unreachable" if not host["reached"] else "drifted" if is_drifted else "same"
+    return {"state": state, **host}
 
 
 def _rank(finding: Mapping[str, Any]) -> int:

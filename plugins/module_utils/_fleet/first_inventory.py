@@ -72,13 +72,13 @@ def files(
     ordered = sorted(machines, key=lambda machine: natural(machine.name))
     serving = [machine for machine in ordered if picks.get(machine.name)]
     lines += ["sparks:", *_group_lines(serving, picks, cables)]
-    others = [machine for machine in ordered if machine not in serving]
-    if others:
+    idle = [machine for machine in ordered if machine not in serving]
+    if idle:
         lines += [
             "",
             "# Found, and no service is recommended: one of sparks has services. Move a host there when it has some.",
         ]
-        lines += [f"{OTHERS}:", *_group_lines(others, picks, cables)]
+        lines += [f"{OTHERS}:", *_group_lines(idle, picks, cables)]
         lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []
     group = ["---"]
     group += (
@@ -156,7 +156,7 @@ def _line(text: Any, most: int = 150) -> str:
 def describe(machine: Machine, cables: Cables) -> list[str]:
     """Return lines about a Spark: hardware and versions, cables, model servers, missing answers."""
     lines = [", ".join(filter(None, _hardware(machine.facts)))]
-    connections = cables.of(machine.name)
+    connections = cables.of_host(machine.name)
     if connections:
         lines.append("QSFP " + ", ".join(connections))
     elif machine.heard is not None:
@@ -216,10 +216,10 @@ def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]
         rows = [[_line(cell) for cell in _cells(spark, picks.get(spark.name))] for spark in sparks]
         lines += [tables.table(HEADER, rows), ""]
         lines += [f"{spark.name}: {_line(note)}" for spark in sparks for note in spark.notes]
-        lines += [f"{spark.name}: QSFP {connection}" for spark in sparks for connection in cables.of(spark.name)]
+        lines += [f"{spark.name}: QSFP {connection}" for spark in sparks for connection in cables.of_host(spark.name)]
         lines += [f"{spark.name}: the same as {', '.join(spark.also)}" for spark in sparks if spark.also]
         lines += cables.strangers
-    return "\n".join([*lines, *_others(machines)])
+    return "\n".join([*lines, *_other_lines(machines)])
 
 
 def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
@@ -235,7 +235,7 @@ def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
     )
 
 
-def _others(machines: Sequence[Machine]) -> list[str]:
+def _other_lines(machines: Sequence[Machine]) -> list[str]:
     """Return a line for all other machines with the same reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for machine in machines:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judge every service and host of a fleet, and group equal ones, worst first. Pure functions.
 
-Rows are those of C(status_rows.status_rows); judging sets their C(state) and C(notes).
+Judging sets C(state) and C(notes) of the rows of C(status_rows.status_rows).
 """
 
 from __future__ import annotations
@@ -119,15 +119,15 @@ class Status:
         }
 
 
-def judge_host(asked: Mapping[str, Any], answer: str) -> HostState:
+def judge_host(result: Mapping[str, Any], answer: str) -> HostState:
     """Return the state of a host.
 
-    :param asked: result of M(dgxspark.vllm.ask)
+    :param result: of M(dgxspark.vllm.ask)
     :param answer: name of the answer with C({host, services}) of M(dgxspark.vllm.spark_info)
     """
-    if not asked.get("reached"):
-        return HostState("unreachable", asked.get("why") or "it was not asked")
-    sections = (asked.get("answers") or {}).get(answer) or {}
+    if not result.get("reached"):
+        return HostState("unreachable", result.get("why") or "it was not asked")
+    sections = (result.get("answers") or {}).get(answer) or {}
     if sections.get("failed") or not sections:
         return HostState("unknown", short(sections.get("msg") or "it was not asked"))
     return judge_facts(sections.get("host") or {})

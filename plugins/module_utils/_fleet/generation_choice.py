@@ -33,7 +33,7 @@ def restorable(generations: Mapping[int, Generation], number: int | None) -> int
 def target(
     generations: Mapping[int, Generation], current: Current, is_unchanged: bool, requested: int = 0
 ) -> tuple[int | None, str]:
-    """Return the generation to go back to, or the reason why there is none.
+    """Return the generation to go back to, or the reason without one.
 
     A changed host goes back to its current generation if that is proven. A host that was rolled back stays there: the same
     command twice goes back once.

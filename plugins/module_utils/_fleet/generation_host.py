@@ -78,15 +78,15 @@ class Host:
     # --- generations
 
     def _read_generations(self) -> dict[int, Generation]:
-        found = {}
+        by_number = {}
         for path in sorted(self.folder.glob("[0-9]*.json")):
             try:
                 generation = generations.load(path.read_text(encoding="utf-8"), self._stored_text)
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 self.warn(f"{path} is no generation that can be read ({error}); it is left out")
                 continue
-            found[generation.number] = generation
-        return found
+            by_number[generation.number] = generation
+        return by_number
 
     def stored(self, digest: str) -> bytes | None:
         """Return a file of the store, None for a missing or damaged one."""
@@ -239,8 +239,8 @@ class Host:
             unit = f"spark-{service}.service"
             names[unit] = of_rank[-1] if of_rank else names.get(unit)
         # One call to Docker for all names of the task.
-        others = [name for alternatives in self.params.get("images") or [] for name in alternatives]
-        ids = self.inspect(sorted({*others, *(name for name in names.values() if name)}))
+        requested = [name for alternatives in self.params.get("images") or [] for name in alternatives]
+        ids = self.inspect(sorted({*requested, *(name for name in names.values() if name)}))
         return {unit: {"ref": name, "id": ids.get(name)} for unit, name in sorted(names.items()) if name}
 
     def inspect(self, references: Iterable[str]) -> dict[str, str]:

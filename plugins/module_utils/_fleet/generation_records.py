@@ -122,10 +122,10 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
     :returns: C(recorded), C(removed) and C(changed)
     :raises Refused: if the host is not fully known, or another run has changed it
     """
-    others = host_lock.between(host.params["controller"])
-    if others and not host.check:
+    other_runs = host_lock.between(host.params["controller"])
+    if other_runs and not host.check:
         raise Refused(
-            f"nothing was recorded: while this run was at work here, {' and '.join(others)} changed this host too, so what it is now "
+            f"nothing was recorded: while this run was at work here, {' and '.join(other_runs)} changed this host too, so what it is now "
             "is neither run's. Let one controller run at a time, and run again: that makes the host what one inventory says"
         )
     if proven and not host.check:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generations: the numbered state documents of a host, with the images, models and receipts of each deployment. No I/O.
 
-Receipts change with every proof and are kept beside the document. Whether a unit was active makes no new generation.
+Receipts change with every proof and have separate files. Whether a unit was active makes no new generation.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def load(text: str, stored_text: Callable[[str], str] = lambda _digest: "") -> G
     if not isinstance(content.get("number"), int) or not isinstance(content.get("state"), dict):
         raise ValueError("it has no number or no state")
     values: dict[str, Any] = {"parent": None, "at": ""}
-    values.update({each.name: content[each.name] for each in fields(Generation) if content.get(each.name)})
+    values.update({option.name: content[option.name] for option in fields(Generation) if content.get(option.name)})
     if content["schema"] == 1:
         from . import generation_schema_1
 

@@ -47,14 +47,7 @@ MOST_FILES = 2000
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return what only a running host shows; parts that could not be read are empty or None, with the reason in C(unknown)."""
     params, run = request.params, view.run
-    services = [
-        {
-            **service,
-            "unit": service["unit"] or f"spark-{service['name']}.service",
-            "container": service["container"] or f"spark-{service['name']}",
-        }
-        for service in params["services"]
-    ]
+    services = [_with_names(service) for service in params["services"]]
     names, state = [service["name"] for service in services], Path(params["state_dir"])
     unknown: dict[str, str] = {}
     docker = view.docker() or {}
@@ -92,6 +85,12 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "services": engines,
     }
     return {**health, "unknown": {**view.unknown, **unknown}}
+
+
+def _with_names(service: dict[str, Any]) -> dict[str, Any]:
+    """Return a service with the names of its unit and its container."""
+    name = f"spark-{service['name']}"
+    return {**service, "unit": service["unit"] or f"{name}.service", "container": service["container"] or name}
 
 
 def look_at(

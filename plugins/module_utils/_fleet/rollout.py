@@ -21,7 +21,7 @@ Clusters = Mapping[str, Sequence[str]]
 
 
 def units(hosts: Sequence[str], clusters: Clusters) -> dict[str, list[str]]:
-    """Return the hosts in order, those of a cluster together, by the name of the host or cluster."""
+    """Return the hosts in order, members of a cluster together, by the name of the host or cluster."""
     cluster_of = {host: name for name, members in clusters.items() for host in members}
     grouped: dict[str, list[str]] = {}
     for host in hosts:
@@ -57,9 +57,7 @@ def order(
     :raises ValueError: for a wrong request
     """
     grouped = units(hosts, clusters)
-    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
-    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
-    todo = [name for name in grouped if name not in (*left_out, *finished)]
+    left_out, finished, todo = _sorted_out(grouped, done, silent)
     canaries = _canaries(names_of(canary), grouped, todo)
     size = size_of(batch, sum(len(grouped[name]) for name in todo))
     batches = [grouped[name] for name in canaries]
@@ -69,9 +67,22 @@ def order(
         "hosts": [host for members in batches for host in members],
         "serial": [len(members) for members in batches],
         "canary": canaries,
-        "done": [host for name in finished for host in grouped[name]],
-        "left_out": [host for name in left_out for host in grouped[name]],
+        "done": _hosts_of(finished, grouped),
+        "left_out": _hosts_of(left_out, grouped),
     }
+
+
+def _hosts_of(names: Sequence[str], grouped: Clusters) -> list[str]:
+    return [host for name in names for host in grouped[name]]
+
+
+def _sorted_out(
+    grouped: Clusters, done: Sequence[str], silent: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of groups that are left out, finished, and still to change."""
+    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
+    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
+    return left_out, finished, [name for name in grouped if name not in (*left_out, *finished)]
 
 
 def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:

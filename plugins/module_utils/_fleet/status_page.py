@@ -65,14 +65,14 @@ FIXES = {
 def page(
     status: Status,
     planned: Mapping[str, Mapping[str, Any]],
-    others: Sequence[Endpoint] = (),
+    endpoints: Sequence[Endpoint] = (),
     note: str = "",
 ) -> str:
     """Return the page.
 
     :param status: of C(fleet_status.report)
     :param planned: plans by host, for memory maps and findings; a host may lack one
-    :param others: of C(watched_status.report)
+    :param endpoints: of C(watched_status.report)
     :param note: plain text after the time of the page
     """
     hosts = sorted(
@@ -81,13 +81,13 @@ def page(
     sections = [
         f'<p class="soft">{escape(fleet_status.head(status))} As of {escape(str(status.at))}.{escape(f" {note}" if note else "")}</p>',
         _tiles(status),
-        _attention(status, planned, others),
+        _attention(status, planned, endpoints),
         "<section>",
         "<h2>Hosts</h2>",
         page_parts.legend("one colour for each service of a host; sizes in GiB"),
         *(_host(host, status, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
         "</section>",
-        _others(others),
+        _endpoints(endpoints),
     ]
     return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
 
@@ -127,13 +127,13 @@ def _number(value: Any) -> float | None:
 # --- problems
 
 
-def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], others: Sequence[Endpoint]) -> str:
+def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoints: Sequence[Endpoint]) -> str:
     """Return the problems with their fixes, the worst first, then errors and warnings of the plan."""
     lines = [*_silent(status), *_troubled(status)]
     lines += [
-        _item(str(other.key), "down", str(other.error), str(other.hint or "See its log."), "fails")
-        for other in others
-        if not other.ok
+        _item(str(endpoint.key), "down", str(endpoint.error), str(endpoint.hint or "See its log."), "fails")
+        for endpoint in endpoints
+        if not endpoint.ok
     ]
     lines += _of_plan(status, planned)
     if not lines:
@@ -204,8 +204,8 @@ def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[s
 
 def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) -> str:
     """Return one host: its memory now and by plan, and its services."""
-    rows, known, state = _rows(status, host), status.hosts[host], _worst(status, host)
-    live = live_map(known, rows, body)
+    rows, host_state, state = _rows(status, host), status.hosts[host], _worst(status, host)
+    live = live_map(host_state, rows, body)
     shade = SHADES[state]
     lines = [
         f'<details class="host {shade}"{" open" if unfolded else ""}><summary><span class="name">{escape(host)}</span>'
@@ -217,7 +217,9 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
     if body.get("memory_map"):
         lines.append(_pair("plan", {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}))
     if not live:
-        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(known.why or 'it did not say'))}.</p>")
+        lines.append(
+            f"<p>Its memory is not known: {escape(fleet_status.short(host_state.why or 'it did not say'))}.</p>"
+        )
     lines += [_services(rows, host), "</div></details>"]
     return "\n".join(lines)
 
@@ -281,16 +283,16 @@ def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
     return "".join([*lines, "</tbody></table></div>"])
 
 
-def _others(others: Sequence[Endpoint]) -> str:
+def _endpoints(endpoints: Sequence[Endpoint]) -> str:
     """Return the other checked endpoints: gateway, speech, Ollama and further ones."""
-    if not others:
+    if not endpoints:
         return ""
     rows = []
-    for other in others:
-        shade, word = ("fits", "up") if other.ok else ("fails", "down")
-        message = fleet_status.short(other.error or other.note or "")
+    for endpoint in endpoints:
+        shade, word = ("fits", "up") if endpoint.ok else ("fails", "down")
+        message = fleet_status.short(endpoint.error or endpoint.note or "")
         rows.append(
-            f"<tr><td>{escape(str(other.key))}</td><td>{escape(str(other.where))}</td>"
+            f"<tr><td>{escape(str(endpoint.key))}</td><td>{escape(str(endpoint.where))}</td>"
             f'<td><span class="word {shade}">{word}</span></td><td>{escape(message)}</td></tr>'
         )
     table = _table("other endpoints", ("endpoint", "address", "state", "said"), rows)

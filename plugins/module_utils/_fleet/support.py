@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A support bundle: what belongs into it, in the order of its worth, and how it is bounded and packed. No I/O.
+"""Select, redact and pack the files of a support bundle, the most useful first. No I/O.
 
-Texts are redacted as wholes, before they are cut, so that no secret is left over because a cut went through it.
+Texts are redacted before they are cut: a part of a secret would not be recognised.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 from .._common.redaction import Redactor
 
 MOST_OF_ONE = 2 * 2**20
-"""Bytes of one file; of a longer one the end is kept."""
+"""Most bytes of one file; only the end of a longer file is kept."""
 LEAST = 4096
-"""Bytes below which the end of a file is not worth having."""
+"""Fewest useful bytes of a file's end."""
 
-AROUND = ("gateway", "speech", "ollama", "hermes", "watchdog", "guard", "fleet_monitor", "monitoring", "exporters")
-"""Add-on services that have settings in a folder of their own."""
+ADDONS = ("gateway", "speech", "ollama", "hermes", "watchdog", "guard", "fleet_monitor", "monitoring", "exporters")
+"""Add-on services with a folder of settings."""
 
-# Folder and pattern. Secrets, weights and caches are in none of them.
+# Folder and pattern, without secrets, weights and caches.
 FILES = (
     ("/var/lib/dgxspark/receipts", "*.json"),
     ("/etc/dgxspark/services", "*.json"),
     ("/etc/dgxspark/env", "*.env"),
     ("/run/dgxspark/starts", "*.json"),
-    *((f"/etc/dgxspark/{part}", "*") for part in AROUND),
+    *((f"/etc/dgxspark/{part}", "*") for part in ADDONS),
     ("/var/lib/dgxspark/generations", "*.json"),
     ("/var/lib/dgxspark/watchdog", "state.json"),
     ("/var/lib/dgxspark/guard", "state.json"),
@@ -52,7 +52,7 @@ SECRET_PLACES = (
 
 
 class Bundle:
-    """Redacted files, bounded in number of bytes; what was cut or did not fit is remembered."""
+    """Redacted files of bounded size. left_out: a text for each file that was cut or left out."""
 
     def __init__(self, redactor: Redactor, most: int, most_of_one: int = MOST_OF_ONE) -> None:
         self.redactor = redactor
@@ -62,7 +62,7 @@ class Bundle:
         self.left_out: list[str] = []
 
     def add(self, name: str, text: str) -> None:
-        """Take a file in; of one that is too long its end."""
+        """Add a file; only the end of a long file."""
         name = self.redactor.clean(name)
         if len(text) > self.room < LEAST:
             self.left_out.append(f"{name}: left out, {len(text)} characters")
@@ -82,13 +82,13 @@ class Bundle:
         self.files[name] = content
 
     def manifest(self) -> str:
-        """Return what is in the bundle, and what is not."""
+        """Return the list of all files, and of missing ones."""
         files = {name: len(content) for name, content in self.files.items()}
         body = {"schema": 1, "files": files, "left_out": self.left_out, "redacted": self.redactor.taken}
         return json.dumps(body, indent=1, sort_keys=True) + "\n"
 
     def pack(self) -> bytes:
-        """Return all of it as tar.gz, without times and owners of the host."""
+        """Return the bundle as tar.gz, without times and owners of the host."""
         raw = io.BytesIO()
         with (
             gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as squeezed,
@@ -112,5 +112,5 @@ def index(at: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def missing(entries: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
-    """Name the hosts without a bundle, with the reason."""
+    """Return the hosts without a bundle, with the reason."""
     return [f"{host} ({entry.get('why') or 'not asked'})" for host, entry in entries.items() if not entry.get("bundle")]

@@ -77,7 +77,7 @@ def engine_words(words: Sequence[str]) -> list[str]:
 
 
 def unit_of(cgroup: str) -> tuple[str, str]:
-    """Return the system unit of a process, or the reason why it has none. cgroup: text of C(/proc/PID/cgroup)."""
+    """Return the system unit of a process, or the reason without one. cgroup: text of C(/proc/PID/cgroup)."""
     lines = [line.split(":", 2) for line in cgroup.splitlines() if line.count(":") >= 2]
     # The line of cgroup v2 and systemd's hierarchy name the unit; other hierarchies of v1 may not.
     paths = [path for _number, controllers, path in lines if controllers in ("", "name=systemd")]

@@ -110,8 +110,8 @@ def report(
             of_host, hosts[host] = _judge(host, services, exporter, checks, {}, now)
         rows += of_host
     at = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
-    others = [_endpoint(name, check) for name, check in checks.items() if name not in engines]
-    return fleet_status.report(rows, hosts, at), others
+    endpoints = [_endpoint(name, check) for name, check in checks.items() if name not in engines]
+    return fleet_status.report(rows, hosts, at), endpoints
 
 
 def _endpoint(name: str, check: Check) -> Endpoint:
@@ -131,11 +131,11 @@ class _Host:
         self.samples = samples
         self.known = "dgxspark_collector_last_run_timestamp_seconds" in samples
         # The clock of the host may differ from the monitor's.
-        self.now = self.one("node_time_seconds") or now
-        interval = self.one("dgxspark_collector_interval_seconds") or 0.0
+        self.now = self.sample("node_time_seconds") or now
+        interval = self.sample("dgxspark_collector_interval_seconds") or 0.0
         self.fresh = self.known and self.age() <= STALE_ROUNDS * interval + STALE_SECONDS
 
-    def one(self, name: str, **labels: str) -> float | None:
+    def sample(self, name: str, **labels: str) -> float | None:
         """Return the sample with some labels."""
         for sample_labels, value in self.samples.get(name) or ():
             if all(sample_labels.get(label) == text for label, text in labels.items()):
@@ -144,26 +144,26 @@ class _Host:
 
     def age(self) -> float:
         """Return the seconds since the collector's last run."""
-        return self.now - (self.one("dgxspark_collector_last_run_timestamp_seconds") or 0)
+        return self.now - (self.sample("dgxspark_collector_last_run_timestamp_seconds") or 0)
 
     def gib(self, name: str) -> float | None:
-        value = self.one(name)
+        value = self.sample(name)
         return None if value is None else value / GIB
 
     def unit(self, name: str) -> dict[str, Any]:
         """Return a unit; without figures its state is unknown."""
-        active = self.one("dgxspark_unit_active", unit=name) if self.fresh else None
+        active = self.sample("dgxspark_unit_active", unit=name) if self.fresh else None
         state = status_rows.NOT_KNOWN if active is None else "active" if active else "inactive"
-        if state == "inactive" and self.one("dgxspark_unit_starting", unit=name):
+        if state == "inactive" and self.sample("dgxspark_unit_starting", unit=name):
             state = "activating"
-        if state == "inactive" and self.one("dgxspark_unit_failed", unit=name):
+        if state == "inactive" and self.sample("dgxspark_unit_failed", unit=name):
             state = "failed"
-        restarts = self.one("dgxspark_unit_restarts_total", unit=name)
+        restarts = self.sample("dgxspark_unit_restarts_total", unit=name)
         return {
             "name": name,
             "active_state": state,
             "n_restarts": None if restarts is None else int(restarts),
-            "active_seconds": self.one("dgxspark_unit_active_seconds", unit=name),
+            "active_seconds": self.sample("dgxspark_unit_active_seconds", unit=name),
         }
 
     def resident(self) -> list[dict[str, Any]]:
@@ -190,7 +190,7 @@ class _Host:
         """Return notes about collector and memory guard."""
         if self.known and not self.fresh:
             return [f"its collector has written nothing for {tables.uptime(self.age())}"]
-        levels = [level for level in ("short", "critical") if self.one("dgxspark_guard_level", level=level)]
+        levels = [level for level in ("short", "critical") if self.sample("dgxspark_guard_level", level=level)]
         samples = self.samples.get("dgxspark_guard_stopped") or ()
         stopped = [labels.get("service", "") for labels, value in samples if value]
         return [
@@ -200,12 +200,12 @@ class _Host:
 
     def proof(self, service: str) -> dict[str, Any]:
         """Return the figures of a service's receipt and benchmark."""
-        at = self.one("dgxspark_receipt_timestamp_seconds", service=service)
+        at = self.sample("dgxspark_receipt_timestamp_seconds", service=service)
         return {
-            "decode_tokens_per_second": self.one("dgxspark_benchmark_decode_tokens_per_second", service=service),
-            "decode_ratio": self.one("dgxspark_benchmark_ratio", service=service),
+            "decode_tokens_per_second": self.sample("dgxspark_benchmark_decode_tokens_per_second", service=service),
+            "decode_ratio": self.sample("dgxspark_benchmark_ratio", service=service),
             "proved": None if at is None else _day(at),
-            "proved_rate": self.one("dgxspark_receipt_measured", service=service, figure="decode_tokens_per_second"),
+            "proved_rate": self.sample("dgxspark_receipt_measured", service=service, figure="decode_tokens_per_second"),
         }
 
 
@@ -252,9 +252,8 @@ def _judge(
     spark = _Host(metrics.labelled(text or "", READ), now)
     why = NO_COLLECTOR if text is not None and not spark.known else why
     rows, measured = _rows_of(host, services, spark, checks, figures)
-    first_ranks = [key(host, service) for service in services if not service.get("rank")]
-    is_answering = any((checks.get(name) or {}).get("ok") for name in first_ranks)
-    if not spark.known and not is_answering and why not in (NO_EXPORTERS, NO_COLLECTOR):
+    is_chosen = why in (NO_EXPORTERS, NO_COLLECTOR)
+    if not spark.known and not is_chosen and not _is_answering(host, services, checks):
         return rows, fleet_status.HostState("unreachable", why or "it was not asked")
     state = fleet_status.judge_facts(measured)
     # A host without exporters is the owner's choice and gets no note; the page names the reason in place of its memory.
@@ -262,6 +261,11 @@ def _judge(
     notes = [*state.notes, *missing, *spark.notes()]
     reason = "" if spark.fresh else why or "its collector has stopped"
     return rows, replace(state, notes=notes, state="look" if notes else "well", why=reason)
+
+
+def _is_answering(host: str, services: Sequence[Mapping[str, Any]], checks: Mapping[str, Check]) -> bool:
+    """Tell whether a first rank on the host has answered."""
+    return any((checks.get(key(host, service)) or {}).get("ok") for service in services if not service.get("rank"))
 
 
 def _answer(

@@ -15,7 +15,7 @@ import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
 from ansible_collections.dgxspark.vllm.plugins.action import drift as drift_action
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift_host
 
 pytestmark = pytest.mark.slow
 
@@ -229,11 +229,13 @@ def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> N
     asked = said(service)["spark_asked"]
     asked["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
     planned = {"services": [service]}
-    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], asked)
+    (finding,) = drift_action.judge(
+        drift_host.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], asked
+    )
     assert finding["rule"] == "drift.plan" and "what was deployed (gateway, host): " in finding["message"]
     # Programs that did not answer leave nothing to compare.
     asked["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
-    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer"}, True), [], asked)
+    (finding,) = drift_action.judge(drift_host.Host.planned(planned, {"host": "newer"}, True), [], asked)
     assert finding["rule"] == "drift.not_asked" and "it hangs" in finding["message"]
 
 

@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     doctor,
     doctor_host,
     drift,
+    drift_host,
     fleet_status,
     rollout,
     status_rows,
@@ -126,7 +127,9 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
             facts: dict[str, Any], at: dict[str, Any], whole: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            known = drift.Host.planned(planned, has_ranks=whole).with_answers(facts, compared={"launches": {"big": at}})
+            known = drift_host.Host.planned(planned, has_ranks=whole).with_answers(
+                facts, compared={"launches": {"big": at}}
+            )
             return [each.to_dict() for each in drift.check_launches(known)]
 
         assert launches(facts, at) == []

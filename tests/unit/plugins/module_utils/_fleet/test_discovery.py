@@ -187,7 +187,7 @@ def pair() -> list[Machine]:
 def test_cables() -> None:
     found = discovery.find_cables(pair())
     assert found.groups() == [["spark-a", "spark-b"]]
-    assert found.of("spark-a") == ["port 0 to spark-b port 0"]
+    assert found.of_host("spark-a") == ["port 0 to spark-b port 0"]
     (stranger,) = found.strangers
     assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is none of these Sparks")
 

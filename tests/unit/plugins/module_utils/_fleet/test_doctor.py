@@ -81,7 +81,7 @@ def healthy() -> dict[str, Any]:
         },
         "answers": {"heavy": {"ready": True, "requests_running": 2}},
         "images": {REF: {"present": True, "id": "sha256:" + "a" * 64}},
-        "asked": {"began": 995.0, "ended": 1001.0},
+        "times": {"began": 995.0, "ended": 1001.0},
     }  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def looked(**values: Any) -> Callable[[dict[str, Any]], None]:
 def went_off(hours: float, shut_down: bool = False) -> Callable[[dict[str, Any]], None]:
     def change(given: dict[str, Any]) -> None:
         now = 1790000000.0
-        given["asked"] = {"began": now - 5, "ended": now + 1}
+        given["times"] = {"began": now - 5, "ended": now + 1}
         given["looked"].update(
             clock={"now": now, "synchronized": True}, last_boot={"ended": now - hours * 3600, "shut_down": shut_down}
         )

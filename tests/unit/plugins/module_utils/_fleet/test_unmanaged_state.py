@@ -1,4 +1,4 @@
-"""Stopping what somebody else started, and bringing it back as it was; and the section adoption of spark_info, which names it. Docker is played."""
+"""unmanaged_state stops a launch of somebody else and restores its former state; the section adoption of spark_info reports it. Docker is played."""
 
 from __future__ import annotations
 

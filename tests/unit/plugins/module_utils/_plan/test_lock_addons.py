@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, monitoring, speech
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -169,14 +169,14 @@ def test_one_that_no_host_has_yet_keeps_nobody_from_locking() -> None:
 def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None:
     body = make(locked)["hosts"]["h"]
 
-    def host(image_id: str) -> drift.Host:
+    def host(image_id: str) -> drift_host.Host:
         containers = [{"name": "spark-gateway", "state": "running", "image_id": image_id}]
-        return drift.Host.planned(body).with_answers({"containers": containers})
+        return drift_host.Host.planned(body).with_answers({"containers": containers})
 
-    assert drift.check_addon_images(host(sha("5"))) == []
-    by_tag = drift.check_addon_images(host(sha("e")))
-    assert [(finding.rule, finding.service) for finding in by_tag] == [("drift.image_planned", "gateway")]
-    assert FRONT in by_tag[0].message
+    assert list(drift.check_addon_images(host(sha("5")))) == []
+    findings = list(drift.check_addon_images(host(sha("e"))))
+    assert [(finding.rule, finding.service) for finding in findings] == [("drift.image_planned", "gateway")]
+    assert FRONT in findings[0].message
 
 
 def test_registries_are_asked_for_them_too(locked: dict[str, Any]) -> None:
