@@ -333,7 +333,6 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
     names = {
         "architectures": sorted(registry),
         "without_adapters": without_adapters(sources.root / "vllm", registry),
-        "removed_architectures": sorted(sources.value_anywhere("_PREVIOUSLY_SUPPORTED_MODELS")),
         "tool_parsers": parsers(sources, "ToolParserManager"),
         "reasoning_parsers": parsers(sources, "ReasoningParserManager"),
         "quantizations": words(sources.value_anywhere("QuantizationMethods")),
@@ -347,7 +346,6 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
     for table, name in (
         ("moe_backends", "MoEBackend"),
         ("linear_backends", "LinearBackend"),
-        ("data_parallel_backends", "DataParallelBackend"),
         ("all2all_backends", "All2AllBackend"),
     ):
         with contextlib.suppress(LayoutError):

@@ -77,37 +77,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 html_last_updated_fmt = None
 antsibull_ext_color_scheme = "none"
 """
-STYLE = """\
-/* What is wider than a phone scrolls by itself, words are cut where they have to be, and all has a contrast of 4.5 (WCAG 2.2, 1.4.3). */
-:root { color-scheme: light dark; --ink: #1b2330; --paper: #fff; --soft: #4f5a68; --line: #d9dee6; --code: #f3f5f8; --link: #1a5fa8; }
-body { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; background: var(--paper); color: var(--ink); }
-div.body { min-width: 0; max-width: none; color: var(--ink); background: var(--paper); overflow-wrap: anywhere; }
-div.body h1, div.body h2, div.body h3, div.body h4, div.body h5, div.body h6, div.sphinxsidebar h1, div.sphinxsidebar h2,
-div.sphinxsidebar h3, div.sphinxsidebar p.caption { font-family: inherit; color: var(--ink); }
-div.body table.docutils { display: block; overflow-x: auto; border: 0; box-shadow: none; font-size: 0.9em; overflow-wrap: normal; }
-div.body table.docutils td, div.body table.docutils th { border: 1px solid var(--line); padding: 0.3em 0.6em; min-width: 4em; max-width: 36em; }
-div.body pre, div.highlight { background: var(--code); color: var(--ink); overflow-x: auto; }
-code, tt, pre { background: var(--code); color: var(--ink); font-size: 0.9em; }
-a, a.reference, div.body a, div.sphinxsidebar a, div.sphinxsidebar ul a, .footer a { color: var(--link); border-bottom: 0; text-decoration: underline; }
-div.sphinxsidebar, div.sphinxsidebar ul, div.sphinxsidebar li, .footer, div.related { color: var(--soft); background: var(--paper); }
-a.headerlink { color: var(--soft) !important; text-decoration: none; }
-div.body img { max-width: 100%; height: auto; background: #fff; }
-div.highlight span { color: inherit !important; background: none !important; }
-div.admonition, div.body dl dt:target, .ansible-option-cell { background: var(--code) !important; color: var(--ink); border-color: var(--line); }
-div.body p.admonition-title, div.footer, div.footer a, p.caption { color: inherit !important; }
-.ansible-option-table *, .ansible-links * { color: inherit; }
-:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6eaf0; --paper: #12161c; --soft: #a9b4c2; --line: #323b48; --code: #1b212a; --link: #8fbcf0; }
-}
-@media (max-width: 875px) {
-  body, div.document, div.documentwrapper, div.bodywrapper { width: auto; margin: 0; padding: 0; float: none; }
-  div.body { min-height: 0; padding: 0 0.8em; }
-  div.body pre { margin: 0; padding: 0.6em; }
-  div.body h1 { font-size: 1.8em; }
-  div.sphinxsidebar { width: auto; margin: 2em 0 0; padding: 0.6em; float: none; max-height: none; }
-}
-"""
+STYLE = Path(__file__).with_suffix(".css")
 
 
 def pages() -> list[str]:
@@ -143,7 +113,7 @@ def write_pages() -> None:
             shutil.copyfile(ROOT / name, SOURCE / name)
     (SOURCE / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
     (SOURCE / "style").mkdir()
-    (SOURCE / "style" / "pages.css").write_text(STYLE, encoding="utf-8")
+    shutil.copyfile(STYLE, SOURCE / "style" / "pages.css")
     (SOURCE / "index.md").write_text("\n".join(menu(names)), encoding="utf-8")
 
 

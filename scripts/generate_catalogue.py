@@ -48,23 +48,8 @@ OLDEST = "0.10.1.1"
 # Packages that the probe needs; stand-ins replace all others.
 PROBE_NEEDS = ("pydantic==2.14.3", "msgspec", "packaging", "PyYAML", "regex", "typing_extensions")
 
-# Packages whose versions decide what can be loaded or run.
-PINS = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "ray",
-    "flashinfer-python",
-    "flashinfer-cubin",
-    "fastsafetensors",
-    "compressed-tensors",
-    "xgrammar",
-    "mistral_common",
-    "fastapi",
-    "prometheus-fastapi-instrumentator",
-    "humming-kernels",
-    "numba",
-)
+# Packages whose versions decide what can be loaded or run; the rules compare them with the packages of an image.
+PINS = ("torch", "transformers", "ray", "flashinfer-python")
 
 # The tables of a version: the smallest plausible number of names, and the title. 0 marks tables of later versions. Fewer names
 # mean that the version was not understood.
@@ -73,7 +58,6 @@ TABLES = {
     "environment": (150, "environment variables"),
     "architectures": (180, "model architectures"),
     "without_adapters": (0, "model architectures that take no LoRA adapters"),
-    "removed_architectures": (1, "architectures that vLLM names as removed"),
     "tool_parsers": (18, "tool parsers"),
     "reasoning_parsers": (8, "reasoning parsers"),
     "quantizations": (20, "quantisation methods"),
@@ -82,7 +66,6 @@ TABLES = {
     "kv_cache_dtypes": (5, "KV cache dtypes"),
     "spec_methods": (6, "speculative methods"),
     "executor_backends": (4, "executor backends"),
-    "data_parallel_backends": (0, "data-parallel backends"),
     "attention_backends": (15, "attention backends"),
     "moe_backends": (0, "MoE backends"),
     "linear_backends": (0, "linear backends"),
@@ -90,7 +73,7 @@ TABLES = {
     "json_keys": (50, "keys of JSON options"),
     "http_paths": (20, "paths of the HTTP server"),
     "guarded_prefixes": (1, "beginnings of paths that the API key is asked for"),
-    "requirements": (8, "requirements"),
+    "requirements": (4, "requirements"),
     "traits": (1, "traits of the parser"),
 }
 LOST = 0.7  # share of its predecessor's names below which a version was not understood
@@ -275,12 +258,11 @@ def details_of_option(option: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
 
 def requirements_of(lines: Iterable[str]) -> dict[str, frozenset[tuple[str, str]]]:
     """Return the bounds of the packages in C(PINS)."""
-    pins = {pin.replace("_", "-").lower(): pin for pin in PINS}
     requirements = {}
     for line in lines:
         match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
-        name = pins.get(match.group(1).replace("_", "-").lower()) if match else None
-        if match and name:
+        name = match.group(1).replace("_", "-").lower() if match else ""
+        if match and name in PINS:
             bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
             requirements[name] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
     return requirements
@@ -550,7 +532,7 @@ def page(snapshots: Mapping[str, Snapshot]) -> str:
     return PAGE_TEXT.format(count=len(texts), first=texts[0], last=texts[-1], table="\n".join(rows))
 
 
-REQUIREMENTS = ("python", "torch", "transformers", "ray", "flashinfer-python")
+REQUIREMENTS = ("python", *PINS)
 PAGE_TEXT = """\
 # The catalogue of vLLM versions
 

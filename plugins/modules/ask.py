@@ -18,8 +18,8 @@ description:
 options:
   modules:
     description:
-      - What to ask, by the name of the answer. Each has C(module), the full name of a module, and C(args), its arguments.
-      - After the first one that does not reach the host no further one is tried.
+      - Modules by the name of their answer. Each has C(module), the full name of a module, and C(args), its arguments.
+      - If one does not reach the host, the rest are skipped.
     type: dict
     required: true
 notes:
@@ -51,17 +51,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 reached:
-  description: Whether the host could be reached by all of them.
+  description: Whether all modules reached the host.
   returned: always
   type: bool
   sample: true
 why:
-  description: Why it could not, in one line; empty when it could.
+  description: Why the host is unreachable, in one line; empty if it was reached.
   returned: always
   type: str
   sample: 'port 22: Connection timed out'
 answers:
-  description: The results of the modules by name, as far as they were run. One that failed has C(failed) and C(msg) alone.
+  description: The results of the executed modules by name. A failed one has only C(failed) and C(msg).
   returned: always
   type: dict
   sample:
@@ -69,12 +69,12 @@ answers:
       changed: false
       spark: {}
 began:
-  description: When the controller began to ask, in seconds since 1970. With RV(ended) the clock of the host can be judged.
+  description: When the controller began, in seconds since 1970. RV(began) and RV(ended) bound the error of the host's clock.
   returned: always
   type: float
   sample: 1790000000.1
 ended:
-  description: When the last answer had come.
+  description: When the last answer arrived.
   returned: always
   type: float
   sample: 1790000001.3

@@ -11,10 +11,10 @@ module: explain
 short_description: Explain the log of a vLLM engine
 version_added: 0.1.0
 description:
-  - Says how far the newest start in a log came, what the engine printed last, what that means and what to do. With O(src) or O(content)
-    it needs no host; with O(services) it reads the journals of units on the host, or the logs of containers.
-  - The causes are the rows and signs of C(docs/known_failures.md). A cause that is in none of them is called unknown.
-  - Secrets and control characters are taken out of the texts. Of a long file the first and the last MiB are read.
+  - Returns the stage that the newest start in a log reached, the last words of the engine, their cause and the fix. With O(src) or
+    O(content) it needs no host; with O(services) it reads the journals of units on the host, or the logs of containers.
+  - The causes are the rows and signs of C(docs/known_failures.md); any other cause is unknown.
+  - Secrets and control characters are removed from the texts. Of a long file the first and the last MiB are read.
 options:
   src:
     description: Log file on the controller, of docker, docker compose, kubectl, journalctl or a shell.
@@ -40,7 +40,7 @@ options:
         type: str
         required: true
       probe:
-        description: How it is asked; only C(api_key_file) is read, to take the key out of texts.
+        description: Its probe; only C(api_key_file) is used, to remove the key from texts.
         type: dict
         default: {}
   lines:
@@ -96,11 +96,11 @@ explanations:
       type: str
       sample: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
     cause:
-      description: What it means.
+      description: Meaning of the error.
       type: str
       sample: one request of max-model-len tokens does not fit into the KV cache
     fix:
-      description: What to do, empty if none is known.
+      description: How to fix it, empty if unknown.
       type: str
       sample: lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
     source:

@@ -15,55 +15,55 @@ description:
     spark-vllm-docker, of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that
     serves the same.
   - A launch that spans several Sparks becomes a C(spark_cluster) of as many hosts.
-  - Says of everything that is not carried over why, and judges the result by the rules of M(dgxspark.vllm.image_compat).
-  - Secrets are named and never returned. Each becomes a file on the controller that the service names.
+  - Gives a reason for everything that is not carried over, and judges the result by the rules of M(dgxspark.vllm.image_compat).
+  - Secrets are named and never returned. Each becomes a file on the controller, with its path in the service.
   - Runs on the controller only. Nothing is started, fetched or written, and no shell is involved.
 options:
   src:
     description:
-      - File on the controller. Env files that it names are read too, relative to its folder, and scripts beside it that its container runs.
+      - File on the controller. Its env files are read too, relative to its folder, and scripts in that folder that its container runs.
       - Exactly one of O(src) and O(content) is needed.
     type: path
   content:
     description: The text itself.
     type: str
   form:
-    description: What kind of text it is. V(auto) finds out.
+    description: Form of the text. V(auto) detects it.
     type: str
     choices: [auto, docker, compose, kubernetes, systemd, eugr, sparkrun, vllm_recipe, nvidia]
     default: auto
   name:
-    description: Name of the service. Made from the container, unit or model when left out.
+    description: Name of the service. By default, the name of the container, unit or model.
     type: str
   port:
-    description: Port of the service. The one that clients used when left out.
+    description: Port of the service. By default, the port that clients used.
     type: int
   image:
-    description: Image of the service, where the text names none or another is wanted.
+    description: Image of the service, instead of the text's.
     type: str
   select:
-    description: Which of several containers, by its name or by that of its workload (C(NAME) or C(KIND/NAME)) or compose service.
+    description: Selects one of several containers, by its name, its workload (C(NAME) or C(KIND/NAME)) or its compose service.
     type: str
   variables:
-    description: What variables of the shell and placeholders of a recipe stand for.
+    description: Values of shell variables and of placeholders of a recipe.
     type: dict
     default: {}
   variant:
     description:
       - Variant of a recipe of vLLM's own collection.
-      - When left out, one that fits, this machine's own before any and the default before others. All are listed with the
+      - By default, a fitting one; variants for this machine come first, then the default. RV(left_out) lists all with the
         memory that each needs.
     type: str
   features:
     description:
-      - Features of a recipe of vLLM's own collection that are wanted.
-      - When left out, those that the recipe has on by itself.
+      - Features of a recipe of vLLM's own collection.
+      - By default, the features that the recipe enables.
     type: list
     elements: str
   config:
     description:
       - The model's C(config.json), without which a service cannot be planned.
-      - When left out, that of a recipe of this collection for the same model, if there is one.
+      - By default, the config of a recipe of this collection for the same model.
     type: dict
   catalogue:
     description: Further entries of the image catalogue, see O(dgxspark.vllm.image_compat#module:catalogue).
@@ -111,7 +111,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 form:
-  description: What kind of text it was.
+  description: Form of the text.
   returned: success
   type: str
   sample: systemd
@@ -126,7 +126,7 @@ service:
     port: 8001
     args: {max-model-len: 131072}
 nodes:
-  description: How many Sparks the launch spans.
+  description: Number of Sparks that the launch spans.
   returned: success
   type: int
   sample: 1
@@ -136,7 +136,7 @@ spark_cluster:
   type: dict
   sample: {name: glm_5_3_flash, services: [{name: glm-5-3-flash}]}
 host_vars:
-  description: Variables of the host that belong to it.
+  description: Variables of the host for the service.
   returned: success
   type: dict
   sample:
@@ -147,16 +147,16 @@ yaml:
   type: str
   sample: "spark_services:\n- name: vllm-qwen36\n"
 left_out:
-  description: What was not carried over, and why.
+  description: Parts of the launch that are not carried over.
   returned: success
   type: list
   elements: dict
   contains:
     item:
-      description: What it is. A secret is named without its value.
+      description: The part. A secret is named without its value.
       type: str
     reason:
-      description: Why, and what to do where something is to be done.
+      description: Why, and what to do instead.
       type: str
   sample:
     - item: --restart unless-stopped
@@ -168,27 +168,27 @@ report:
   elements: str
   sample: ["left out: --restart unless-stopped: systemd supervises the engines here"]
 missing:
-  description: What the service still needs before it can be planned.
+  description: Keys that the service still needs before it can be planned.
   returned: success
   type: list
   elements: str
   sample: []
 findings:
-  description: What the rules say about the launch, errors first. See M(dgxspark.vllm.image_compat).
+  description: Findings of the rules about the service, errors first. See M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict
   sample: []
 before:
   description:
-    - What the rules say about the systemd unit or the docker command as it was, errors first.
-    - Nothing of it is in RV(service), whose unit this collection writes. Empty for the other forms.
+    - Findings of the rules about the original systemd unit or docker command, errors first.
+    - They do not apply to RV(service), whose unit this collection writes. Empty for the other forms.
   returned: success
   type: list
   elements: dict
   sample: []
 changes:
-  description: What could be repaired without changing what was meant, see M(dgxspark.vllm.image_compat).
+  description: Repairs that keep the meaning of the launch, see M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict

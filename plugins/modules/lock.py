@@ -11,10 +11,10 @@ module: lock
 short_description: Write the lock file
 version_added: 0.1.0
 description:
-  - Joins what the hosts of the play say about their images and models into the lock file, on the controller. Entries of other hosts
-    stay as they are; entries of services that the inventory has no more are removed.
-  - Fails, with everything at once, where hosts have different builds of an image, different commits of a model or different bytes
-    of a file, and where no host has what a service needs. Nothing is written then.
+  - Joins the images and models of the hosts of the play into the lock file, on the controller. Entries of other hosts stay
+    unchanged; entries of services that have left the inventory are removed.
+  - Fails, with all problems at once, if hosts have different builds of an image, different commits of a model or different bytes
+    of a file, or if no host has an image or model of a service. Nothing is written then.
 options:
   planned:
     description: RV(dgxspark.vllm.plan#module:hosts) of M(dgxspark.vllm.plan), made with O(dgxspark.vllm.plan#module:locked=false).
@@ -68,13 +68,13 @@ dest:
   type: str
   sample: /home/me/my-sparks/.spark/spark.lock.yml
 changes:
-  description: What is new in it, a line each.
+  description: Changes of the lock file, one line each.
   returned: success
   type: list
   elements: str
   sample: ["model Qwen/Qwen3-8B@main: added 0123456789ab (12 files, 16.40 GB)"]
 notes:
-  description: What a person should know about it, such as hosts that did not answer.
+  description: Remarks, such as hosts that did not answer.
   returned: success
   type: list
   elements: str

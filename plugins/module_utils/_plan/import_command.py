@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from . import import_engine, import_inline
 from .import_draft import OWN_IMAGE, Draft, Unreadable, program_name
-from .import_engine import Engine, brief, pip_packages, quiet
+from .import_engine import Engine, brief, pip_packages, quiet, replaced_by
 from .import_tables import CLUSTER_ENV, HF_TOKENS, MACHINE_ENV, OWN_ENV
 
 
@@ -36,6 +36,7 @@ def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | 
     :param draft: the launch
     :param env: variables of the container
     :param catalogued: the entrypoint of the image, None if the catalogue lacks the image
+    :returns: its arguments, variables and packages
     :raises Unreadable: if the container runs something else
     """
     entrypoint = draft.run.last("--entrypoint")
@@ -156,7 +157,8 @@ def _read_surroundings(draft: Draft, command: ServeCommand, engine: Engine) -> N
         packages = pip_packages(words)
         command.packages += packages
         if not packages and not quiet(words):
-            draft.leave(brief(words), f"ran before the engine by {engine.program}; put what it does into {OWN_IMAGE}")
+            reason = f"ran before the engine by {engine.program}; put what it does into {OWN_IMAGE}"
+            draft.leave(brief(words), replaced_by(words) or reason)
     for name in engine.unset:
         command.container_env.pop(name, None)
     for name, value in engine.env.items():

@@ -299,8 +299,18 @@ def quiet(words: Sequence[str]) -> bool:
         return bool(arguments) and arguments[0] in _QUIET_DOCKER
     if name == "python3":
         return not _INSTALL.match(" ".join(words)) and len(words) > 1 and words[1] == "-c"
+    if name == "chmod":
+        return words[1:2] == ["+x"]
     target_of_makefile = len(words) == 1 and name.endswith(":")
     return name in _QUIET or name == "rm" or target_of_makefile or bool(re.match(r"[\])}]", name))
+
+
+def replaced_by(words: Sequence[str]) -> str:
+    """Return why a command around the engine is not needed: virtual environments, terminal multiplexers; empty for others."""
+    name = program_name(words[0]) if words else ""
+    if name in ("source", ".") and words[-1].endswith("/bin/activate"):
+        return PYTHON
+    return PREFIXES[name] if name in ("tmux", "screen", "uv", "uvx", "conda", "mamba", "poetry", "pipx") else ""
 
 
 def brief(words: Sequence[str]) -> str:

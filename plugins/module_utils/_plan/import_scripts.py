@@ -21,6 +21,8 @@ HOST_WORK = "stands beside the launch; the roles of this collection prepare host
 RANKS = "the ranks of a spark_cluster are started by their units"
 _MANIFEST = re.compile(r"^(?:apiVersion:|services:)", re.MULTILINE)
 _FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+# A continued line, comments, and the indentation of the next line.
+_INNER_COMMENTS = re.compile(r"(\\\n)((?:[ \t]*#[^\n]*\n)+)(?=([ \t]*)(\S))")
 _CONTAINER_PROGRAM = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 
 
@@ -63,6 +65,7 @@ def read(draft: Draft, text: str) -> None:
         raise Unreadable("the text is empty")
     text = re.sub(r"\^\r?\n", " ", _launch_of_page(text))  # line continuation of cmd.exe
     text = re.sub(r"\\\s*\Z", "", text)  # an incomplete copy of a command
+    text = _without_inner_comments(draft, text)
     variables, left_out = dict(draft.variables), list(draft.left_out)
     script = _Script(None)
     arguments: list[str] | None
@@ -80,6 +83,19 @@ def read(draft: Draft, text: str) -> None:
     if script.elsewhere and not script.has_launches:
         raise Unreadable(f"no vllm in here: {script.elsewhere[0]}")
     _settle(draft, script)
+
+
+def _without_inner_comments(draft: Draft, text: str) -> str:
+    """Return a script without the comments between continued lines, at which a shell would end the command."""
+
+    def continued(match: re.Match[str]) -> str:
+        indented = len(match[3]) >= len(match[2]) - len(match[2].lstrip(" \t")) and (match[3] or match[4] == "-")
+        if not indented:  # the comment stands behind the command
+            return match[0]
+        draft.leave("comments inside the command", "a shell would end the command there; they are skipped here")
+        return match[1]
+
+    return _INNER_COMMENTS.sub(continued, text)
 
 
 def run_role(run: DockerRun) -> str:
@@ -198,6 +214,8 @@ def _note_elsewhere(words: Sequence[str], document: str, script: _Script) -> Non
         )
     elif re.match(r"(?:sudo )?(?:docker[ -]compose|podman[ -]compose)\b.*\bup\b", " ".join(words)):
         script.elsewhere.append("the script starts services of a compose file; give that file")
+    elif re.match(r"(?:\S*/)?(?:sparkrun\s+run|run-recipe\.(?:sh|py))\s", " ".join(words)):
+        script.elsewhere.append("the command names a recipe; give the file of the recipe")
 
 
 def _collect_typed(draft: Draft, command: shell.Command, script: _Script) -> None:
@@ -210,9 +228,8 @@ def _collect_typed(draft: Draft, command: shell.Command, script: _Script) -> Non
     if import_engine.find(words) is not None:
         script.typed.append(_Launch(name, DockerRun(command=words), variables))
     elif words and words[0] in ("source", "."):
-        is_venv = words[-1].endswith("/bin/activate")
         reason = "what that file sets is not known here; say it (variables)"
-        draft.leave(" ".join(words[:2]), import_engine.PYTHON if is_venv else reason)
+        draft.leave(" ".join(words[:2]), import_engine.replaced_by(words) or reason)
     elif words and not import_engine.quiet(words):
         draft.leave(brief(command.words), _why_left_out(words, bool(inside)))
 
@@ -220,6 +237,8 @@ def _collect_typed(draft: Draft, command: shell.Command, script: _Script) -> Non
 def _why_left_out(words: Sequence[str], in_container: bool) -> str:
     if re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words)):
         return RANKS
+    if reason := import_engine.replaced_by(words):
+        return reason
     return f"is run in the container; put what it does into {OWN_IMAGE}" if in_container else HOST_WORK
 
 

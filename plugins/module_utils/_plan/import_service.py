@@ -85,7 +85,13 @@ class ServiceMaker:
     # --- the service ----------------------------------------------------------------------------------------------
 
     def make(self, name: str | None, port: int | None, image: str | None) -> dict[str, Any]:
-        """Return the service. name, port, image: replace the launch's own."""
+        """Return the service.
+
+        :param name: of the service, instead of the launch's
+        :param port: likewise
+        :param image: likewise
+        :returns: an entry of C(spark_services)
+        """
         image = image or self._image_name()
         entry = (image_catalogue.lookup(image, self.catalogue) if image else None) or {}
         command = read_command(self.draft, self._environment(), entry.get("entrypoint"))
@@ -97,7 +103,7 @@ class ServiceMaker:
         self._leave_problems(parsed)
         args = self._known_args(self._without_ranks(parsed.args))
         launch_port, reachable = self._port(args.pop("port", None))
-        unit = _service_name(name or self.draft.name or model)
+        unit = _service_name(name or self.draft.name or self._path_on_host(model))
         service: dict[str, Any] = {"name": unit, "port": port or launch_port}
         service["served_model_name"] = self._served_name(args, model)
         self._leave_download_dir(args)
@@ -462,14 +468,15 @@ class ServiceMaker:
         if source.startswith(("/proc/", "/sys/")):
             self.leave(spec, "engines change nothing on their host here; its role and the unit's gate prepare memory")
             return False
-        if source and not source.startswith(("~", ".")) and not shell.unknown_names(source):
+        if not source:
+            reason = "an anonymous volume is lost with its container"
+        elif source.startswith(("~", ".")) or shell.unknown_names(source):
+            reason = "a unit knows no home and no current folder: add it with an absolute path"
+        elif not target.startswith("/"):  # C:\folder:/target
+            reason = "is no folder of a Spark: add it with an absolute path"
+        else:
             return True
-        self.leave(
-            spec,
-            "a unit knows no home and no current folder: add it with an absolute path"
-            if source
-            else "an anonymous volume is lost with its container",
-        )
+        self.leave(spec, reason)
         self.draft.dropped.append(target)
         return False
 

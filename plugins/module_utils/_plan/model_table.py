@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,17 +38,6 @@ HEADER = (
     *(f"on {count}" for count in COUNTS),
     "tokens/s",
 )
-JOBS = {
-    "chat": "Chat",
-    "code": "Code",
-    "agents": "Agents with tools",
-    "vision": "Images in",
-    "long": "Long context",
-    "users": "Several users at once",
-    "embed": "Vectors for search",
-    "rerank": "Ranking of documents",
-}
-"""Titles of C(recipes.JOBS) on the page, in its order."""
 
 
 def model_rows(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -195,17 +182,6 @@ def _split_verdict(verdict: Mapping[str, Any]) -> str:
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Names of the number of experts in configs, by family."""
-ADVICE = """\
-For one user on one Spark, take an MoE with few active parameters before a dense model, hybrid or not: each token reads all
-active weights, at about 273 GB/s. Rules of thumb such as "pure MoE before dense hybrid" (Conselara Labs, May 2026) point the
-same way, for that reason: Qwen3.6-35B-A3B, which that source calls pure MoE, is a hybrid too, and is fast. Recurrent layers
-(Gated DeltaNet, Mamba) have no fast kernels of their own on sm_121 in stock images, which one report measures at 17 tokens/s for
-a hybrid of 122B and another at 51 with patched kernels; they make long contexts cheap. A drafter narrows the gap most for dense models.
-
-The fork with 136 to 200 tokens/s for Qwen3.6-27B that the same source names is one benchmark of 23 April 2026 by Mitko Vasilev
-(@iotcoi), told by a blog (donniechu.com): Qwen3.6-27B-FP8 with DFlash and DDTree drafting, 136 on average and about 200 at the peak
-with ten agents at once. No image and no command of it were found, so no recipe has it; `dflash` variants draft without the
-tree."""
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -219,29 +195,6 @@ def architecture(config: Mapping[str, Any]) -> str:
         return ""
     hybrid = any(isinstance(layer, Recurrent) for layer in layers)
     return f"{'MoE' if any(text.get(key) for key in EXPERTS) else 'dense'}{' hybrid' if hybrid else ''}"
-
-
-def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of published rates for one stream on one Spark, by kind of model, the fastest kind first."""
-    kinds: dict[str, dict[str, float]] = {}
-    for row in rows:
-        rate = one_stream(row)
-        if row["architecture"] and row["nodes"] == 1 and rate and row["fits"][1] != "fails":
-            rates = kinds.setdefault(row["architecture"], {})
-            rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), rate)
-    ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
-    return _table(
-        ("kind", "recipes", "median tokens/s", "each"),
-        [
-            [
-                kind,
-                f"{len(rates)}",
-                f"{statistics.median(rates.values()):.3g}",
-                ", ".join(f"{_link(name)} {rate:g}" for name, rate in sorted(rates.items(), key=lambda item: -item[1])),
-            ]
-            for kind, rates in ordered
-        ],
-    )
 
 
 def least_vllm(service: ServiceSpec) -> str:
@@ -288,7 +241,8 @@ def _gib(*sizes: Any) -> float | None:
     return sum(present) / GIB if present else None
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a row below C(HEADER)."""
     rates = [f"{entry['tokens_per_second']:g}{_streams(entry)}" for entry in row["published"]]
     refused = row["fits"][row["nodes"]] == "fails"
     return [
@@ -306,99 +260,21 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table for a terminal, then the remarks."""
     remarks = [(f"{row['recipe']} {row['variant'] or ''}".strip(), row) for row in rows]
-    cells: list[list[str]] = []
+    lines: list[list[str]] = []
     for row in rows:
-        made = _cells(row)
-        if cells and cells[-1][:2] == made[:2]:  # another image with another verdict
-            made[0], made[1] = "", row["images"][0]
-        cells.append(made)
-    lines = [tables.table(HEADER, cells), ""]
-    lines += ["Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory.", ""]
-    lines += dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"])
-    return "\n".join(lines)
-
-
-def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return docs/models.md."""
-    first: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        first.setdefault(row["recipe"], row)
-    lines = [
-        "# Models",
-        "",
-        "<!-- Written by scripts/generate_models_doc.py from playbooks/recipes. -->",
-        "",
-        "What one DGX Spark can serve, what two, four and eight can, and how fast others found it: every recipe with its variants,",
-        "judged by the same rules and the same memory budget as a plan. `ansible-playbook dgxspark.vllm.plan --tags models` shows",
-        "the same for the recipes at hand, your own included.",
-        "",
-        "- **Sparks**: for how many it is written. Several Sparks are one engine with a rank on each: see",
-        "  [clusters](inventory.md#clusters).",
-        "- **Weights**: GiB on each Spark, a drafter's included.",
-        "- **KV cache**: GiB at the length and the number of requests of the recipe, where the plan works out the share of",
-        "  the memory by itself.",
-        f"- **Longest**: the longest context of one request, where an engine of its own takes {SHARE:g} of the memory.",
-        "- **On 1**, **2**, **4**, **8**: whether it fits so many Sparks, split by tensors, and nothing speaks against a start.",
-        "  `warned`: it fits, but a [rule](rules.md) advises against the split. `-`: its memory is stated for its own number of",
-        "  Sparks and not worked out.",
-        "- **Tokens/s**: published, for one stream unless said otherwise. Nothing here was measured by this project.",
-        "",
-        "## By job",
-        "",
-        "Ways to serve that fit as they are written, those with the highest published rate of one stream first.",
-        "",
-    ]
-    for job, title in JOBS.items():
-        lines += [f"### {title}", "", *_by_job([row for row in rows if job in row["jobs"]]), ""]
-    lines += [
-        "## Which architecture",
-        "",
-        "The highest published rate of one stream on one Spark, by kind of model:",
-        "",
-    ]
-    lines += [*_by_architecture(rows), "", *ADVICE.splitlines(), ""]
-    lines += ["## All recipes", ""]
-    header = ("recipe", "what it is", *HEADER[2:], "least vLLM")
-    lines += [*_table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()]), ""]
-    for name, base in first.items():
-        lines += [f"## {name}", "", f"{base['summary']}.", ""]
-        lines += _recipe_lines([row for row in rows if row["recipe"] == name])
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _recipe_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table and the notes of one recipe on the page."""
-    header = ("variant", "what it is", *HEADER[2:], "image")
-    lines = _table(header, [_page_cells(row, False) for row in rows])
-    rates = [(row["variant"], entry) for row in rows for entry in row["published"]]
-    notes = [f"- {_label(row)}: {row['remark']}" for row in rows if row["remark"]]
-    notes += [
-        f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{f' ({variant})' if variant else ''}: "
-        f"{entry['what']}; {entry['source']}"
-        for variant, entry in rates
-    ]
-    return [*lines, "", *dict.fromkeys(notes), ""] if notes else [*lines, ""]
-
-
-def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of recipes for one job, by their number of Sparks and the published rates."""
-    fitting: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for row in rows:
-        if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
-            fitting.setdefault((row["recipe"], row["variant"]), row)
-    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"], -one_stream(row), row["recipe"]))
-    cells = [
+        line = cells(row)
+        if lines and lines[-1][:2] == line[:2]:  # another image with another verdict
+            line[0], line[1] = "", row["images"][0]
+        lines.append(line)
+    return "\n".join(
         [
-            f"{row['nodes']}",
-            _link(row["recipe"]),
-            row["variant"] or "",
-            *(_cells(row)[column] for column in (3, 5)),
-            f"{row['requests']}" if row["requests"] else "-",
-            _cells(row)[-1],
+            tables.table(HEADER, lines),
+            "",
+            "Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory.",
+            "",
+            *dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"]),
         ]
-        for row in ordered
-    ]
-    return _table(("Sparks", "recipe", "variant", "weights", "longest", "requests at once", "tokens/s"), cells)
+    )
 
 
 def one_stream(row: Mapping[str, Any]) -> float:
@@ -413,28 +289,3 @@ def one_stream(row: Mapping[str, Any]) -> float:
 
 def _streams(entry: Mapping[str, Any]) -> str:
     return f" ({entry['streams']} streams)" if entry.get("streams") else ""
-
-
-def _on(entry: Mapping[str, Any]) -> str:
-    return f" on {entry['sparks']} Sparks" if entry.get("sparks", 1) > 1 else ""
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    return f"{row['variant'] or 'as it is'}, {', '.join(row['images'])}"
-
-
-def _page_cells(row: Mapping[str, Any], overview: bool) -> list[str]:
-    cells = _cells(row)
-    if overview:
-        return [_link(row["recipe"]), row["summary"], *cells[2:]]
-    images = ", ".join(f"`{image}`" for image in row["images"])
-    return [row["variant"] or "", (row["summary"] if row["variant"] else "") or "", *cells[2:], images]
-
-
-def _link(recipe: str) -> str:
-    return f"[{recipe}](#{re.sub(r'[^a-z0-9_-]', '', recipe.lower())})"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]

@@ -978,26 +978,6 @@ Step3p7ForConditionalGeneration|0.23.0-
 VoyageQwen3BidirectionalEmbedModel|0.16.0-0.30.0
 WhisperForConditionalGeneration|0.15.0-0.17.1
 """,
-    # architectures that vLLM names as removed
-    "removed_architectures": r"""
-AquilaForCausalLM AquilaModel AyaVisionForConditionalGeneration BaiChuanForCausalLM BaichuanForCausalLM Grok1ForCausalLM|0.25.0-
-Grok1ModelForCausalLM MantisForConditionalGeneration MusicFlamingoForConditionalGeneration Tarsier2ForConditionalGeneration|0.25.0-
-TarsierForConditionalGeneration|0.25.0-
-ArcticForCausalLM ChameleonForConditionalGeneration Cheers CheersForConditionalGeneration Fairseq2LlamaForCausalLM|0.29.0-
-FireRedLIDForConditionalGeneration GritLM HCXVisionForCausalLM MPTForCausalLM MptForCausalLM PrithviGeoSpatialMAE RWForCausalLM|0.29.0-
-StableLMEpochForCausalLM|0.29.0-
-BambaForCausalLM Dots1ForCausalLM ErnieForSequenceClassification ErnieForTokenClassification ErnieModel InternLM2VEForCausalLM|0.24.0-
-InternLMForCausalLM MiniMaxForCausalLM MiniMaxM1ForCausalLM MiniMaxText01ForCausalLM MiniMaxVL01ForConditionalGeneration|0.24.0-
-QWenLMHeadModel QwenVLForConditionalGeneration XverseForCausalLM|0.24.0-
-BartForConditionalGeneration BartModel Florence2ForConditionalGeneration MBartForConditionalGeneration|0.11.0-0.18.1
-DonutForConditionalGeneration MllamaForConditionalGeneration|0.11.0-
-FuyuForCausalLM PersimmonForCausalLM TeleChatForCausalLM|0.26.0-
-JAISLMHeadModel|0.23.0-
-MotifForCausalLM Phi4FlashForCausalLM|0.11.1-
-OuroForCausalLM Plamo2ForCausalLM|0.27.0-
-Phi3SmallForCausalLM
-Phi4MultimodalForCausalLM|0.13.0-
-""",
     # tool parsers
     "tool_parsers": r"""
 apertus|0.22.0-
@@ -1129,10 +1109,6 @@ step5_mtp|0.33.0-
     # executor backends
     "executor_backends": r"""
 external_launcher mp ray uni
-""",
-    # data-parallel backends
-    "data_parallel_backends": r"""
-mp ray|0.11.1-
 """,
     # attention backends
     "attention_backends": r"""
@@ -1457,27 +1433,6 @@ weight-transfer-config.backend|0.16.0-
     # requirements
     "requirements": r"""
 ray|-0.17.1||[cgraph]>=2.48.0
-compressed-tensors
- >|0.10.1.1|==0.10.2
- >|0.10.2-0.11.0|==0.11.0
- >|0.11.1-0.13.0|==0.12.2
- >|0.14.0-0.18.1|==0.13.0
- >|0.19.0|==0.14.0.1
- >|0.19.1-0.22.1|==0.15.0.1
- >|0.23.0-|==0.17.0
-fastapi
- >|-0.23.0|[standard]>=0.115.0
- >|0.24.0-|[standard]<0.137.0,>=0.133.0
-fastsafetensors|0.20.0-
- >|0.20.0-0.22.1|>=0.2.2
- >|0.23.0-0.27.1|>=0.3.2
- >|0.28.0-|>=0.3.3
-flashinfer-cubin|0.19.0-0.25.1
- >|0.19.0-0.19.1|==0.6.6
- >|0.20.0-0.21.0|==0.6.8.post1
- >|0.22.0-0.22.1|==0.6.11.post2
- >|0.23.0-0.24.0|==0.6.12
- >|0.25.0-0.25.1|==0.6.13
 flashinfer-python|0.11.1-
  >|0.11.1-0.11.2|==0.5.2
  >|0.12.0-0.14.1|==0.5.3
@@ -1495,42 +1450,12 @@ flashinfer-python|0.11.1-
  >|0.30.0|==0.6.18.post1
  >|0.31.0-0.32.0|==0.7.0.post1
  >|0.33.0-|==0.7.2.post1
-humming-kernels|0.22.0-
- >|0.22.0-0.22.1|[cu13]==0.1.2
- >|0.23.0|[cu13]==0.1.4
- >|0.24.0|[cu13]==0.1.6
- >|0.25.0-0.27.1|[cu13]==0.1.10
- >|0.28.0-0.30.0|[cu13]==0.1.12
- >|0.31.0|[cu13]==0.1.16
- >|0.32.0|[cu13]==0.1.17
- >|0.33.0-|[cu13]==0.1.19
-mistral_common
- >|-0.11.0|[audio,image]>=1.8.2
- >|0.11.1-0.13.0|[image]>=1.8.5
- >|0.14.0-0.15.1|[image]>=1.8.8
- >|0.16.0|[image]>=1.9.0
- >|0.17.0-0.17.1|[image]>=1.9.1
- >|0.18.0-0.19.1|[image]>=1.10.0
- >|0.20.0-0.20.2|[image]>=1.11.0
- >|0.21.0-0.22.1|[image]>=1.11.2
- >|0.23.0-0.24.0|[image]>=1.11.3
- >|0.25.0-0.26.0|[image]>=1.11.5
- >|0.27.0-|[image]>=1.11.6
-numba
- >|-0.19.1|==0.61.2
- >|0.20.0-|==0.65.0
-prometheus-fastapi-instrumentator
- >|-0.23.0|>=7.0.0
- >|0.24.0-|>=8.0.0
 python
  >|0.10.1.1|<3.13,>=3.9
  >|0.10.2-0.11.0|<3.14,>=3.9
  >|0.11.1-0.19.1|<3.14,>=3.10
  >|0.20.0-0.31.0|<3.15,>=3.10
  >|0.32.0-|<3.15,>=3.11
-tokenizers
- >|-0.31.0|>=0.21.1
- >|0.32.0-|>=0.23.2
 torch
  >|0.10.1.1|==2.7.1
  >|0.10.2-0.11.0|==2.8.0
@@ -1550,17 +1475,6 @@ transformers
  >|0.31.0|<5.18.0,>=5.10.4
  >|0.32.0|<5.20.0,>=5.16.1
  >|0.33.0-|<5.21.0,>=5.16.1
-xgrammar
- >|0.10.1.1|==0.1.21
- >|0.10.2|==0.1.23
- >|0.11.0-0.11.2|==0.1.25
- >|0.12.0-0.13.0|==0.1.27
- >|0.14.0-0.17.1|==0.1.29
- >|0.18.0-0.20.2|<1.0.0,>=0.1.32
- >|0.21.0-0.23.0|<1.0.0,>=0.2.0
- >|0.24.0-0.30.0|<1.0.0,>=0.2.1
- >|0.31.0|==0.2.7
- >|0.32.0-|==0.2.8
 """,
     # traits of the parser
     "traits": r"""

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that people have, turned into services: importer, import_service, import_units, import_compose and import_config.
+"""Launches that people have, turned into services: importer, import_service, import_command, import_tables,
+import_sources, import_units, import_compose and import_config.
 
 The units and docker commands below fixtures/imports are copied from the documents "dual DGX Spark stack" and "Running
 vLLM on the DGX Spark"; the recipes are written for these tests in the formats of their projects.
