@@ -40,13 +40,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(what: Callable[[], Any], why: str) -> Any:
+def until(condition: Callable[[], Any], why: str) -> Any:
     """Wait for something that has to come."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.2)
     raise AssertionError(f"{why} did not come within {PATIENCE:.0f} s")
 
@@ -163,8 +163,8 @@ class Site:
 
     def refused(self, model: str, path: str = "chat/completions", **more: Any) -> tuple[int, str, str | None]:
         """Status, message and Retry-After of a request that is not served."""
-        asked = {"prompt": "Hello"} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
-        body = {"model": model, **asked, **more}
+        prompt = {"prompt": "Hello"} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
+        body = {"model": model, **prompt, **more}
         headers = {"authorization": "Bearer key of master", "content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/v1/{path}", json.dumps(body).encode(), headers)
         try:

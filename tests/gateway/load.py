@@ -102,15 +102,15 @@ class Connection:
     async def body(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding") != "chunked":
             return await reader.readexactly(int(headers.get("content-length", 0)))
-        whole = b""
+        body_bytes = b""
         while True:
             size = int((await reader.readline()).strip() or b"-1", 16)
             if size < 0:
                 raise Failure("the connection broke within the stream")
             part = await reader.readexactly(size + 2)
             if not size:
-                return whole
-            whole += part[:-2]
+                return body_bytes
+            body_bytes += part[:-2]
 
 
 async def client(connection: Connection, model: str, tokens: int, go_on: asyncio.Event, report: Report) -> None:

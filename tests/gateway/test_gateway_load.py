@@ -54,9 +54,9 @@ def test_keys_open_what_they_are_for(site: Site) -> None:
 
 def test_metrics_name_backends_and_clients_and_no_key(site: Site) -> None:
     assert site.ask("only", "key of hermes")[0] == 200
-    wanted = ['dgxspark_gateway_backend_healthy{backend="spark-1/heavy"} 1.0', 'api_key_alias="hermes"']
+    lines = ['dgxspark_gateway_backend_healthy{backend="spark-1/heavy"} 1.0', 'api_key_alias="hermes"']
     text = until(
-        lambda: next((t for t in [site.get(f"{site.url}/metrics")[1]] if all(w in t for w in wanted)), ""), "metrics"
+        lambda: next((t for t in [site.get(f"{site.url}/metrics")[1]] if all(w in t for w in lines)), ""), "metrics"
     )
     assert "key of" not in text and "key-of" not in text
     assert "litellm_deployment_success_responses_total{" in text
@@ -147,8 +147,8 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
 
 def test_a_configuration_that_litellm_refuses_changes_nothing(site: Site) -> None:
     (site.config / "gateway.json").write_text("{", encoding="utf-8")
-    said = site.reload(fails=True)
-    assert "was not taken over" in said and "did not start" in said
+    error = site.reload(fails=True)
+    assert "was not taken over" in error and "did not start" in error
     assert site.ask("new")[0] == 200
     site.write()  # for the helper; the gateway goes on with what it has
 
@@ -209,7 +209,7 @@ def test_who_waits_for_ever_is_told_and_who_has_gone_is_forgotten(site: Site) ->
         client.sendall(f"{head}\r\ncontent-type: application/json\r\n\r\n{body}".encode())
         until(lambda: site.helper("status")["queued"] == 1, "the one that waits")
     until(lambda: site.helper("status")["queued"] == 0, "the end of its waiting")
-    said = site.helper("drain", "spark-1/hevy", fails=True)
-    assert "did you mean spark-1/heavy?" in said
+    error = site.helper("drain", "spark-1/hevy", fails=True)
+    assert "did you mean spark-1/heavy?" in error
     site.helper("admit", "spark-1/heavy")
     assert site.ask("only")[0] == 200

@@ -207,12 +207,12 @@ class Server(http.server.ThreadingHTTPServer):
                 self.wfile.write(body)
 
             def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                posted.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": said})
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                posted.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": body})
                 self.send_response(200)
                 self.end_headers()
 
-            def log_message(self, *_what: Any) -> None:
+            def log_message(self, *_arguments: Any) -> None:
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
@@ -300,7 +300,7 @@ class Lab:
 
     def plan(self) -> dict[str, Any]:
         """Return what the engine plans for this fleet."""
-        told, wrong = monitoring.read_exporters("spark-1", {"node_port": self.node_port, "gpu_port": self.gpu.port})
+        settings, wrong = monitoring.read_exporters("spark-1", {"node_port": self.node_port, "gpu_port": self.gpu.port})
         receivers = [
             {
                 "name": "hook",
@@ -320,7 +320,7 @@ class Lab:
         )
         if wrong or bad:
             raise RuntimeError("; ".join([*wrong, *bad]))
-        exporters, _findings = monitoring.plan_exporters("spark-1", told, "127.0.0.1")
+        exporters, _findings = monitoring.plan_exporters("spark-1", settings, "127.0.0.1")
         engine = endpoints.make("spark-1", "127.0.0.1", "heavy", "vllm", self.engine.port, "127.0.0.1")
         gateway = {"host": "spark-1", "address": "127.0.0.1", "port": self.gateway.port, "listen": "127.0.0.1"}
         outcome, findings = monitoring.plan_monitoring("spark-1", settings, [engine], {"spark-1": exporters}, gateway)

@@ -69,14 +69,14 @@ class Answer:
 
 def queries(folder: Path = FOLDER) -> list[tuple[str, str, str]]:
     """Return (dashboard, panel, query) of everything that the dashboards show."""
-    found = []
+    rows = []
     for path in sorted(folder.glob("*.json")):
         pending = list(json.loads(path.read_text(encoding="utf-8"))["panels"])
         while pending:
             panel = pending.pop(0)
             pending = [*(panel.get("panels") or []), *pending]
-            found += [(path.stem, panel["title"], target["expr"]) for target in panel.get("targets") or []]
-    return found
+            rows += [(path.stem, panel["title"], target["expr"]) for target in panel.get("targets") or []]
+    return rows
 
 
 def api(url: str, path: str, **parameters: str) -> Any:

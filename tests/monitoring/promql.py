@@ -29,15 +29,15 @@ def names(query: str) -> set[str]:
     text = query
     for pattern in NOISE:
         text = re.sub(pattern, " ", text)
-    found = set(re.findall(r"(?<![\w.$])[a-zA-Z_:][\w:]*", text))
-    return {name for name in found if name not in FUNCTIONS and name.lower() not in WORDS}
+    words = set(re.findall(r"(?<![\w.$])[a-zA-Z_:][\w:]*", text))
+    return {name for name in words if name not in FUNCTIONS and name.lower() not in WORDS}
 
 
-def told(text: str) -> set[str]:
+def metric_names(text: str) -> set[str]:
     """Return the metrics of an exposition, by its TYPE lines."""
-    found = set()
+    metrics = set()
     for line in text.splitlines():
         match = re.match(r"# TYPE (\S+) (\w+)", line)
         if match:
-            found |= {match.group(1) + suffix for suffix in SUFFIXES.get(match.group(2), ("",))}
-    return found
+            metrics |= {match.group(1) + suffix for suffix in SUFFIXES.get(match.group(2), ("",))}
+    return metrics

@@ -58,11 +58,11 @@ def main(argv: list[str]) -> int:
             command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots]
             with served(pages[-1], Path(folder)) as url:
                 looked = [*map(str, pages), url, "--follows", str(pages[-1])]
-                own = subprocess.run([*command, *looked], check=False).returncode
+                exit_code = subprocess.run([*command, *looked], check=False).returncode
             site = Path(folder, "site")
             subprocess.run([sys.executable, str(ROOT / "scripts" / "docs_site.py"), str(site)], check=True)
             looked = [str(site / page) for page in SITE_PAGES]
-            return own or subprocess.run([*command, "--site", str(site), *looked], check=False).returncode
+            return exit_code or subprocess.run([*command, "--site", str(site), *looked], check=False).returncode
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
     litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")
@@ -138,8 +138,8 @@ def served(page: Path, folder: Path) -> Iterator[str]:
     old = time.time() - 7200
     os.utime(page, (old, old))
     settings = folder / "settings.json"
-    given = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
-    settings.write_text(json.dumps(given), encoding="utf-8")
+    page_settings = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
+    settings.write_text(json.dumps(page_settings), encoding="utf-8")
     argv = [sys.executable, str(ROOT / "roles/fleet_monitor/files/spark_status_page.py"), str(settings)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -46,13 +46,13 @@ class Report:
         self.passed = self.failed = 0
         self.started = time.monotonic()
 
-    def check(self, right: bool, what: str, otherwise: str = "") -> None:
+    def check(self, right: bool, condition: str, otherwise: str = "") -> None:
         """Note one check."""
         self.passed += right
         self.failed += not right
         seconds = time.monotonic() - self.started
         print(
-            f"   {'ok    ' if right else 'FAILED'} {what} ({seconds:.0f} s){'' if right else ': ' + otherwise}",
+            f"   {'ok    ' if right else 'FAILED'} {condition} ({seconds:.0f} s){'' if right else ': ' + otherwise}",
             flush=True,
         )
 
@@ -101,9 +101,9 @@ def run(options: argparse.Namespace, report: Report, place: Path, traces: Path) 
 
     def listed(url: str, seconds: int = 20) -> subprocess.CompletedProcess[str]:
         """Ask as the role does when it has deployed."""
-        wanted = [f"--expect={name}" for name in options.model]
+        expected = [f"--expect={name}" for name in options.model]
         account = ["--email", PEOPLE["email"], "--password-file", str(password)]
-        argv = [sys.executable, str(helper), "models", url, *account, *wanted, "--seconds", str(seconds)]
+        argv = [sys.executable, str(helper), "models", url, *account, *expected, "--seconds", str(seconds)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
         return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
 
@@ -162,10 +162,10 @@ def chat(page: Page, url: str, options: argparse.Namespace, report: Report) -> N
     page.keyboard.type(QUESTION)
     page.keyboard.press("Enter")
     answer = page.locator(".chat-assistant").last
-    wanted = re.compile(options.answer or r"\w")
-    expect(answer).to_have_text(wanted, timeout=120_000)
+    pattern = re.compile(options.answer or r"\w")
+    expect(answer).to_have_text(pattern, timeout=120_000)
     text = settled(page, answer)
-    report.check(bool(wanted.search(text)), f"{options.model[0]} answers in the browser: {text!r}", text)
+    report.check(bool(pattern.search(text)), f"{options.model[0]} answers in the browser: {text!r}", text)
     if options.screenshot:
         page.locator("#model-selector-model-button").click()
         first.wait_for()
@@ -238,7 +238,7 @@ def plan(gateway: str, options: argparse.Namespace, more: Mapping[str, Any]) -> 
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     parts = urlsplit(gateway)
-    known: clients.Gateway = {
+    gateway_values: clients.Gateway = {
         "host": "gateway",
         "address": str(parts.hostname),
         "port": parts.port or 80,
@@ -251,7 +251,7 @@ def plan(gateway: str, options: argparse.Namespace, more: Mapping[str, Any]) -> 
     key = {"key_file": str(options.key_file)} if options.key_file else {}
     written = {"open_webui": {"port": port, "listen": "127.0.0.1", **key, **more}}
     settings, messages = clients.read("here", written)
-    outcome, findings = clients.plan("here", settings, [], {"gateway": known})
+    outcome, findings = clients.plan("here", settings, [], {"gateway": gateway_values})
     wrong = messages + [finding.message for finding in findings if finding.severity == "error"]
     if wrong:
         raise ValueError("; ".join(wrong))

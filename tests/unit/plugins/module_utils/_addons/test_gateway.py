@@ -405,9 +405,9 @@ def test_a_timeout_that_cuts_long_prompts_off_is_named() -> None:
 
 
 def cold_fleet(**more: Any) -> list[endpoints.Endpoint]:
-    given = {"max_model_len": 8192, "on_demand": True, "hold_seconds": 900, **more}
+    options = {"max_model_len": 8192, "on_demand": True, "hold_seconds": 900, **more}
     return [
-        endpoints.make("spark-1", "10.0.0.1", "cold", "vllm", 8001, "0.0.0.0", **given),
+        endpoints.make("spark-1", "10.0.0.1", "cold", "vllm", 8001, "0.0.0.0", **options),
         endpoints.make("spark-1", "10.0.0.1", "fast", "vllm", 8002, "0.0.0.0", max_model_len=8192),
     ]
 
