@@ -52,7 +52,7 @@ def until(condition: Callable[[], Any], why: str) -> Any:
 
 
 class Site:
-    """One gateway with two backends of its own, in a folder."""
+    """A gateway with two backends, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -199,7 +199,7 @@ class Site:
 
     @contextlib.contextmanager
     def load(self, *models: str, clients: int = 200) -> Iterator[list[dict[str, Any]]]:
-        """Keep requests under way while the block runs; what became of them is in the list afterwards."""
+        """Keep requests running during the block; their results are in the list afterwards."""
         end = self.folder / f"end-{time.monotonic_ns()}"
         key = self.folder / "master"
         key.write_text("key of master\n", encoding="utf-8")

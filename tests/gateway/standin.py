@@ -19,7 +19,7 @@ from typing import Any
 
 
 def prefill_seconds(body: dict[str, Any]) -> float:
-    """What a prompt takes to its first token."""
+    """Return the seconds until the first token of a prompt."""
     words = str((body.get("messages") or [{}])[-1].get("content") or "").split()
     return float(words[1]) if len(words) == 2 and words[0] == "prefill" else 0.0
 

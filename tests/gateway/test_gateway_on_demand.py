@@ -25,7 +25,7 @@ class Fleet:
         self.site, self.host = site, host
 
     def asks(self, name: str) -> int:
-        """Requests that have come to the program for a service, whatever became of them."""
+        """Requests that the program received for a service, with any result."""
         return self.host.said.count(f"{name}: is started")
 
     def cold(self, name: str) -> None:
@@ -52,7 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             )
             for name, mode in MODES.items()
         ]  # fmt: skip
-        # Comments of the gateway come while a stream is silent: one that fails after the first has its status already.
+        # The gateway sends comments while a stream is silent; a stream that fails after the first comment already has its status.
         site.write_for(served, aliases={"either": ["spark-1/fails", "spark-1/there"]}, keepalive_seconds=2)
         site.serve()
         yield Fleet(site, host)
@@ -101,7 +101,7 @@ def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(
     status, message, delay = fleet.site.refused("org/fails", path, stream=stream)
     assert status == 503 and message.startswith("fails could not be started: ") and "no room for KV" in message
     assert delay is not None and 0 < int(delay) <= 600
-    # LiteLLM would ask again after what it was told to wait, which is longer than the pause after a failed start may be.
+    # LiteLLM would retry after the Retry-After, which is longer than the pause after a failed start.
     assert fleet.asks("fails") == 1 and "litellm" not in message.lower()
 
 

@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 def program(name: str) -> str:
-    """Return the path of a program; RuntimeError says how to get it where it cannot be had."""
+    """Return the path of a program; RuntimeError with instructions if it is missing."""
     path = shutil.which(name)
     if path:
         return path
@@ -39,9 +39,9 @@ def program(name: str) -> str:
 
 
 def command(name: str) -> list[str]:
-    """Return how a program is run: one that was unpacked may want its package's files where they would be installed.
+    """Return the command line of a program: an unpacked program may need its package's files at their installed paths.
 
-    They are put there for this process alone, in a mount namespace of its own.
+    They are mounted there for this process only, in a separate mount namespace.
     """
     path = Path(program(name))
     shared = path.parents[1] / "share"

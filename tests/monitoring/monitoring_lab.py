@@ -1,6 +1,6 @@
 """A fleet of one Spark with real monitoring: Debian's Prometheus, Alertmanager and node_exporter, and the real collector.
 
-What only hardware has is played: the tree of a GB10, nvidia-smi, docker and systemctl by small programs, an engine, a GPU exporter and a
+Stand-ins replace the hardware: the tree of a GB10, nvidia-smi, docker and systemctl by small programs, an engine, a GPU exporter and a
 gateway by a server that tells the fixtures with counters that grow. Everything listens on loopback.
 """
 
@@ -166,7 +166,7 @@ def spark(folder: Path) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What the collector of such a host is run with."""
+    """Return the arguments of the collector of such a host."""
     return {"PATH": str(folder / "bin"), "PYTHONPATH": str(ROOT / "collections")}
 
 
@@ -190,7 +190,7 @@ def growing(text: str, seconds: float) -> str:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Tells a fixture, or takes in what is posted."""
+    """Serves a fixture, or records posted messages."""
 
     daemon_threads = True
 
@@ -221,7 +221,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the server."""
         return int(self.server_address[1])
 
 
@@ -343,7 +343,7 @@ class Lab:
             return False
 
     def wait(self, done: Callable[[], Any], else_say: str, seconds: float = 90.0) -> None:
-        """Wait until something holds; RuntimeError has the logs where it never does."""
+        """Wait until something holds; RuntimeError with the logs after a timeout."""
         give_up = time.monotonic() + seconds
         while not done():
             if time.monotonic() > give_up:
@@ -354,7 +354,7 @@ class Lab:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop all programs."""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
@@ -370,7 +370,7 @@ class Lab:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Lab]:
-    """A lab that is stopped whatever happens."""
+    """A lab that is always stopped at the end."""
     lab = Lab(folder)
     try:
         lab.start()

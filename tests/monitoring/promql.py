@@ -19,7 +19,7 @@ NOISE = (
     r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)",
     r"\boffset\s+-?\w+",
 )
-# What a GB10 does not have: an alert on it never fires.
+# Metrics that a GB10 does not have: an alert on them never fires.
 ABSENT = re.compile(r"nvidia_smi_memory_|nvidia_smi_.*power_limit|nvidia_smi_fan|DCGM_FI_DEV_FB_|DCGM_|clocks_.*mem")
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("", "_sum", "_count")}
 

@@ -160,7 +160,7 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
                 f"dgxspark_unit_active{{{UNIT}}}": "0x20",
             },
             {f'up{{{HEAVY},instance="192.168.1.11:8001",job="vllm"}}': "1x20"},
-            {f"up{{{NODE}}}": "0x20"},  # has an alert of its own
+            {f"up{{{NODE}}}": "0x20"},  # has a separate alert
         ],
     ),
     "SparkServiceNotUp": (

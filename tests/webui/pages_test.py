@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 from webui_test import BROWSERS
 
 SIZES = {"phone": (390, 844), "desk": (1200, 900)}
-# WCAG 2.2, 1.4.3: text against what is behind it; large or bold text may have less.
+# WCAG 2.2, 1.4.3: contrast of a text to its background; large or bold text may have less.
 CONTRAST = 4.5
 CONTRASTS = """
 () => {
@@ -49,7 +49,7 @@ CONTRASTS = """
 
 
 def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.Namespace) -> list[str]:
-    """Return what is wrong with a page at one size and in one scheme."""
+    """Return the problems of a page at one size and in one scheme."""
     name = Path(url).stem if url.startswith("file:") else "served"
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -75,7 +75,7 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
 
 
 def violations(page: Page, axe: Path) -> list[str]:
-    """Return what axe-core finds, by all of its rules; all that is folded is opened for it."""
+    """Return the violations of all rules of axe-core, with all folded parts opened."""
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     # By the debugger: the policy of the page lets nothing run in it.
     page.evaluate(axe.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def violations(page: Page, axe: Path) -> list[str]:
 
 
 def reach(page: Page) -> list[str]:
-    """Go through the page with the tab key; return what can be opened or scrolled and is not reached, or does not open."""
+    """Go through the page with the tab key; return elements that the key does not reach or open."""
     count = page.locator("summary, .scroll[tabindex]").filter(visible=True).count()
     reached = set()
     for _step in range(count + 20):
@@ -109,7 +109,7 @@ def reach(page: Page) -> list[str]:
 
 
 def refreshed(browser: Browser, url: str, file: Path) -> list[str]:
-    """Return what is wrong with how a served page follows its file: what is unfolded has to stay so.
+    """Return problems of a served page after its file changes: unfolded parts have to stay unfolded.
 
     :param browser: to look with
     :param url: of the page

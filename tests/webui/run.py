@@ -8,7 +8,7 @@
                                                                    documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
-Further options are those of webui_test.py.
+Further options are passed to webui_test.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALIASES = {"writer": "heavy", "reviewer": "fast"}
 
 
 def main(argv: list[str]) -> int:
-    """Bring what is needed, and run the test."""
+    """Install the requirements, and run the test."""
     if not any(map(shutil.which, BROWSERS)) and not install_browser():
         return 2
     webui = environment("webui", HERE / "requirements.txt")
@@ -97,7 +97,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def install_browser() -> bool:
-    """Install Debian's Chromium where that can be done; say what to do where it cannot."""
+    """Install Debian's Chromium if possible; print instructions otherwise."""
     if os.getuid() == 0 and shutil.which("apt-get"):
         for argv in (
             ["apt-get", "-qq", "update"],
@@ -111,7 +111,7 @@ def install_browser() -> bool:
 
 
 def install_axe() -> Path | None:
-    """Install the axe-core of the lock file into the cache; say what to do where that cannot be done."""
+    """Install the axe-core of the lock file into the cache if possible; print instructions otherwise."""
     lock = HERE / "package-lock.json"
     place = CACHE / f"axe-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     script = place / "node_modules/axe-core/axe.min.js"

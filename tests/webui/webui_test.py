@@ -79,7 +79,9 @@ def main() -> int:
         traces.mkdir(parents=True, exist_ok=True)
         try:
             run(options, report, place, traces)
-        except Exception as error:  # whatever a browser, a server or a page may raise: told, counted, and the end of it
+        except (
+            Exception
+        ) as error:  # any error of a browser, a server or a page is reported and counted, and ends the test
             report.check(False, "the test came to its end", f"{type(error).__name__}: {error}")
         if report.failed:
             for log in sorted(traces.glob("*.log")):
@@ -146,7 +148,7 @@ def chat(page: Page, url: str, options: argparse.Namespace, report: Report) -> N
     page.locator("button[type=submit]").click()
     page.locator("#chat-input").wait_for()
     report.check(True, "the first account is made in the browser")
-    page.get_by_role("button", name="Okay, Let's Go!").click()  # what is new in this version
+    page.get_by_role("button", name="Okay, Let's Go!").click()  # the news of this version
 
     page.locator("#model-selector-model-button").click()
     first = page.locator(f'[role=option][data-value="{options.model[0]}"]')
@@ -215,7 +217,7 @@ def open_webui(
         parts = [part.get("text") or Path(part["controller"]).read_text(encoding="utf-8").strip()
                  for part in secret["parts"] if "generated" not in part]  # fmt: skip
         env[secret["name"]] = ";".join(parts) or secrets.token_hex(24)
-    # What the image sets by itself: its data, and that it is the slim one.
+    # The image sets these: its data folder, and the slim variant.
     env |= {"DATA_DIR": str(data), "HOME": str(data), "USE_SLIM_DOCKER": "true"}
     argv = [str(Path(sys.executable).with_name("open-webui")), "serve", "--host", env["HOST"], "--port", env["PORT"]]
     with log.open("w", encoding="utf-8") as stream:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway's helper: what a run has left drained is admitted by the next one, when it answers and nobody holds it."""
+"""The gateway's helper: the next run admits drained backends that answer and that nobody holds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Gateway:
         return json.loads(done.stdout.splitlines()[-1]) if code == 0 else done.stderr
 
     def settle(self) -> Any:
-        self.engine.set(key=None)  # the list of names is asked for without a key, as this gateway has none
+        self.engine.set(key=None)  # this gateway has no keys
         try:
             return self("ready", self.engine.url, "--admit")
         finally:
@@ -166,7 +166,7 @@ def test_the_unit_admits_nobody(gateway: Gateway) -> None:
     assert gateway.drained() == [HEAVY]
 
 
-# --- what the gateway's processes leave on the disk is theirs: it may be anything
+# --- state files of the gateway's processes are untrusted
 
 
 def made(tmp_path: Path) -> Any:
@@ -199,7 +199,7 @@ def test_a_state_that_is_no_state_is_said_at_once(tmp_path: Path, name: str, kin
         path.mkdir()
     else:
         path.write_text({"huge": "[" + "1," * 10**6 + "1]", "list": "[1]", "text": '"x"', "deep": "[" * 10**5}[kind])
-    if kind == "deep":  # no JSON that can be read: as one that is being replaced
+    if kind == "deep":  # unreadable JSON counts as a file that is being replaced
         assert gateway.running("a") == 0
         return
     with pytest.raises(helper.GatewayError, match="Start the gateway anew"):

@@ -1,4 +1,4 @@
-"""Add-on services, planned for a whole fleet: who knows of whom, what takes memory, what cannot work."""
+"""Add-on services, planned for a whole fleet: endpoints, memory and conflicts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_fleet_with_all_of_it_has_no_error() -> None:
         )
     )
     assert rules(made, "error") == set()
-    # Those of Sparks are in bundles; the other host is not one.
+    # The images of Sparks are in bundles; the other host is no Spark.
     assert made["hosts"]["spark-1"]["images_beside"] == [
         "ghcr.io/achetronic/parakeet:0.8.0-int8",
         "ollama/ollama:0.33.3",
@@ -113,7 +113,7 @@ def test_what_runs_beside_an_engine_takes_its_memory() -> None:
 
 
 def test_what_runs_already_is_not_charged_twice() -> None:
-    """MemAvailable is without what is there; what is still to be started has to fit into it."""
+    """MemAvailable excludes running servers; the others have to fit into it."""
     memory = {"total_gib": 119.67, "available_gib": 65.0}  # the engine asks for 65.8
     units = [{"name": "spark-asr.service", "active_state": "active"}]
     messages = []
@@ -127,7 +127,7 @@ def test_what_runs_already_is_not_charged_twice() -> None:
 
 
 def test_a_model_that_ollama_holds_goes_before_an_engine_starts_and_may_come_back() -> None:
-    """The gate unloads it, so that it is no part of what is short; what Ollama may take later is."""
+    """The gate unloads the model, so it is not counted as missing memory; the memory that Ollama may take later is."""
     available = 76.0  # the engine asks for 65.8, and stays; Ollama may take 8
     messages = []
     for holds in (0.0, 8.0):

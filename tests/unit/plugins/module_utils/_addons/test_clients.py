@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clients: what spark_clients says is checked, wired to the gateway and to speech, and what will not work is told."""
+"""Clients: checks of spark_clients, the connection to gateway and speech, and findings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway: what is written, which name leads where, and what is refused."""
+"""The gateway: its configuration, the backends of each name, and refused settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TWO_SPARKS = [
 def made(
     written: dict[str, Any], fleet: list[endpoints.Endpoint], host: str = "spark-1"
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Read and plan; what is written has to be readable."""
+    """Read and plan settings without errors."""
     before = copy.deepcopy(written)
     settings, messages = gateway.read(host, written)
     assert messages == []

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What monitoring is told, whom Prometheus asks, and what is said of those that it cannot reach."""
+"""Monitoring: its settings, the targets of Prometheus, and findings about unreachable targets."""
 
 from __future__ import annotations
 

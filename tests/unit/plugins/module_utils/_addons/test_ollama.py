@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ollama as a fallback: what is refused, how its own settings bound it, and what will not work."""
+"""Ollama as a fallback: refused settings, the limits of its environment, and findings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speech servers: what is refused, what is filled in, what follows for container, unit and fleet, and what will not work."""
+"""Speech servers: refused settings, defaults, the container, unit and endpoint of each server, and findings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_server_on_demand_is_behind_its_port() -> None:
     assert (endpoint["port"], endpoint["on_demand"], endpoint["hold_seconds"]) == (8765, True, 120)
     (other,), (endpoint,), _findings = planned({**entry, "on_demand": {"while_loading": "reject", "engine_port": 9001}})
     assert ("--publish", "127.0.0.1:9001:5092") in pairs(other["argv"]) and endpoint["hold_seconds"] == 0
-    # It is proved anew when what runs is another one, and only then.
+    # A new proof is due if and only if the launch has changed.
     assert other["settings"]["fingerprint"] != helper["fingerprint"]
     assert (
         planned({**entry, "on_demand": {"idle_minutes": 9}})[0][0]["settings"]["fingerprint"] == helper["fingerprint"]
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_named_with_its_place(entry: Any, message: str) -
 
 
 def test_the_names_of_our_own_units_are_refused() -> None:
-    """Each unit with a name of its own: by its template, or by the variable of its role."""
+    """Each unit with a fixed name: by its template, or by the variable of its role."""
     units = {path.name.partition(".")[0] for path in ROLES.glob("*/templates/spark-*.j2")}
     for path in ROLES.glob("*/vars/main.yml"):
         units |= {
@@ -228,7 +228,7 @@ def test_a_key_is_a_file_and_stands_in_no_argument_and_no_variable() -> None:
     image = asr["argv"].index(asr["image"])
     assert asr["argv"][image - 2 : image + 2] == ["--entrypoint", servers.WITH_SECRETS, asr["image"], "/app/parakeet"]
     assert endpoint["api_key_file"] == "keys/asr"
-    # With a key it may be reached, where somebody has to.
+    # A server with a key may listen on the management address if another host needs it.
     assert asr["listen"] == "127.0.0.1" and "speech.open" not in findings
     outcome, _added, findings = speech.plan(
         ServerHost("spark-1", "192.168.1.11", admitted=True), settings({**ASR, "api_key_file": "keys/asr"}), []
