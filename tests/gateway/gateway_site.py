@@ -40,19 +40,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(what: Callable[[], Any], why: str) -> Any:
+def until(condition: Callable[[], Any], why: str) -> Any:
     """Wait for something that has to come."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.2)
     raise AssertionError(f"{why} did not come within {PATIENCE:.0f} s")
 
 
 class Site:
-    """One gateway with two backends of its own, in a folder."""
+    """A gateway with two backends, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -163,8 +163,8 @@ class Site:
 
     def refused(self, model: str, path: str = "chat/completions", **more: Any) -> tuple[int, str, str | None]:
         """Status, message and Retry-After of a request that is not served."""
-        asked = {"prompt": "Hello"} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
-        body = {"model": model, **asked, **more}
+        prompt = {"prompt": "Hello"} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
+        body = {"model": model, **prompt, **more}
         headers = {"authorization": "Bearer key of master", "content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/v1/{path}", json.dumps(body).encode(), headers)
         try:
@@ -199,7 +199,7 @@ class Site:
 
     @contextlib.contextmanager
     def load(self, *models: str, clients: int = 200) -> Iterator[list[dict[str, Any]]]:
-        """Keep requests under way while the block runs; what became of them is in the list afterwards."""
+        """Keep requests running during the block; their results are in the list afterwards."""
         end = self.folder / f"end-{time.monotonic_ns()}"
         key = self.folder / "master"
         key.write_text("key of master\n", encoding="utf-8")

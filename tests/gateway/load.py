@@ -5,7 +5,7 @@
 
     load.py URL --model NAME [--model NAME] [--key-file FILE] [--clients N] [--tokens N] [--seconds S | --until FILE]
 
-Half of the clients keep their connection between requests, as people's programs do; a connection that breaks is a failure whoever's
+Half of the clients keep their connection between requests, as people's programs do; a broken connection is a failure, whichever
 fault it is. The last line on standard output is JSON: requests that succeeded, and what went wrong with each of the others.
 """
 
@@ -83,34 +83,39 @@ class Connection:
         text = (await self.body(reader, headers)).decode()
         if status.split()[1] != "200":
             raise Failure(f"HTTP {status.split()[1]}: {text[:300]}")
-        events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
-        if not events or events[-1] != "[DONE]":
-            raise Failure(f"the stream ended early: {text[-300:]}")
-        parts = [json.loads(event) for event in events[:-1]]
-        wrong = [part["error"] for part in parts if "error" in part]
-        if wrong:
-            raise Failure(f"an error within the stream: {wrong[0]}")
-        choices = [choice for part in parts for choice in part["choices"]]
-        words = sum(any(choice["delta"].get(key) for key in TEXTS) for choice in choices)
-        if words != tokens:
-            raise Failure(f"{words} tokens instead of {tokens}")
-        if not any(choice.get("finish_reason") for choice in choices):
-            raise Failure("the stream has no finish_reason")
+        check_stream(text, tokens)
         if not self.keep or headers.get("connection", "").lower() == "close":
             self.close()
 
     async def body(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding") != "chunked":
             return await reader.readexactly(int(headers.get("content-length", 0)))
-        whole = b""
+        body_bytes = b""
         while True:
             size = int((await reader.readline()).strip() or b"-1", 16)
             if size < 0:
                 raise Failure("the connection broke within the stream")
             part = await reader.readexactly(size + 2)
             if not size:
-                return whole
-            whole += part[:-2]
+                return body_bytes
+            body_bytes += part[:-2]
+
+
+def check_stream(text: str, tokens: int) -> None:
+    """Raise C(Failure) unless a stream has every token and its end."""
+    events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    if events[-1:] != ["[DONE]"]:
+        raise Failure(f"the stream ended early: {text[-300:]}")
+    parts = [json.loads(event) for event in events[:-1]]
+    wrong = [part["error"] for part in parts if "error" in part]
+    if wrong:
+        raise Failure(f"an error within the stream: {wrong[0]}")
+    choices = [choice for part in parts for choice in part["choices"]]
+    words = sum(any(choice["delta"].get(key) for key in TEXTS) for choice in choices)
+    if words != tokens:
+        raise Failure(f"{words} tokens instead of {tokens}")
+    if not any(choice.get("finish_reason") for choice in choices):
+        raise Failure("the stream has no finish_reason")
 
 
 async def client(connection: Connection, model: str, tokens: int, go_on: asyncio.Event, report: Report) -> None:

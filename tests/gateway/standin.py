@@ -19,7 +19,7 @@ from typing import Any
 
 
 def prefill_seconds(body: dict[str, Any]) -> float:
-    """What a prompt takes to its first token."""
+    """Return the seconds until the first token of a prompt."""
     words = str((body.get("messages") or [{}])[-1].get("content") or "").split()
     return float(words[1]) if len(words) == 2 and words[0] == "prefill" else 0.0
 
@@ -48,7 +48,7 @@ class Engine:
             headers[name.lower()] = value.strip()
         return first[1], headers, await reader.readexactly(int(headers.get("content-length", 0)))
 
-    async def whole(
+    async def send_once(
         self, writer: asyncio.StreamWriter, status: int, value: Any, kind: str = "application/json"
     ) -> None:
         body = value.encode() if isinstance(value, str) else json.dumps(value).encode()
@@ -63,17 +63,17 @@ class Engine:
                 f"vllm:num_requests_running{labels} {float(self.running)}",
                 f"vllm:num_requests_waiting{labels} 0.0",
             ]
-            await self.whole(writer, 200, "\n".join([*lines, f"standin_served {self.served}", ""]), "text/plain")
+            await self.send_once(writer, 200, "\n".join([*lines, f"standin_served {self.served}", ""]), "text/plain")
             return
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
-            await self.whole(writer, 401, {"error": {"message": "Unauthorized"}})
+            await self.send_once(writer, 401, {"error": {"message": "Unauthorized"}})
             return
         if path == "/v1/models":
-            await self.whole(writer, 200, {"object": "list", "data": [{"id": self.name, "object": "model"}]})
+            await self.send_once(writer, 200, {"object": "list", "data": [{"id": self.name, "object": "model"}]})
             return
         body = json.loads(raw or b"{}")
         if path != "/v1/chat/completions" or body.get("model") != self.name:
-            await self.whole(writer, 404, {"error": {"message": f"no {path} for {body.get('model')}", "code": 404}})
+            await self.send_once(writer, 404, {"error": {"message": f"no {path} for {body.get('model')}", "code": 404}})
             return
         self.running += 1
         try:
@@ -91,7 +91,9 @@ class Engine:
             message = {"role": "assistant", "content": f"{self.name}" + " word" * (tokens - 1)}
             usage = {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": tokens + 5}
             choice = {"index": 0, "message": message, "finish_reason": "length"}
-            await self.whole(writer, 200, {**base, "object": "chat.completion", "choices": [choice], "usage": usage})
+            await self.send_once(
+                writer, 200, {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
+            )
             return
         writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]

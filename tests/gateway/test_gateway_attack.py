@@ -50,9 +50,9 @@ def peak_mib(site: Site, reset: bool = False) -> float:
     process = Path(f"/proc/{site.helper('status')['supervisor']['pid']}")
     if reset:
         (process / "clear_refs").write_text("5")
-    found = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text())
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def body_bytes(site: Site) -> int:
@@ -72,43 +72,43 @@ class Attack:
         self.thread = threading.Thread(target=self.run)
 
     def run(self) -> None:
-        left: dict[socket.socket, memoryview] = {}
+        unsent: dict[socket.socket, memoryview] = {}
         poll = select.epoll()
         by_number: dict[int, socket.socket] = {}
         dripped = time.monotonic()
         while not self.over.is_set():
-            while len(left) < self.count and not self.over.is_set():
-                one = socket.socket()
-                one.setblocking(False)
+            while len(unsent) < self.count and not self.over.is_set():
+                connection = socket.socket()
+                connection.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
-                    one.connect(("127.0.0.1", self.port))
-                left[one], by_number[one.fileno()] = memoryview(self.first), one
-                poll.register(one, select.EPOLLIN | select.EPOLLOUT)
+                    connection.connect(("127.0.0.1", self.port))
+                unsent[connection], by_number[connection.fileno()] = memoryview(self.first), connection
+                poll.register(connection, select.EPOLLIN | select.EPOLLOUT)
                 self.opened += 1
             for number, events in poll.poll(0.1):
-                one = by_number[number]
+                connection = by_number[number]
                 try:
                     if events & ~select.EPOLLOUT:
-                        self.answers[one.recv(65536)[9:12].decode("latin-1") or "closed"] += 1
+                        self.answers[connection.recv(65536)[9:12].decode("latin-1") or "closed"] += 1
                         raise ConnectionError
-                    count = one.send(left[one][: 256 * 1024])
+                    count = connection.send(unsent[connection][: 256 * 1024])
                     self.sent += count
-                    left[one] = left[one][count:]
-                    if not left[one]:
-                        poll.modify(one, select.EPOLLIN)
+                    unsent[connection] = unsent[connection][count:]
+                    if not unsent[connection]:
+                        poll.modify(connection, select.EPOLLIN)
                 except BlockingIOError:
                     pass
                 except OSError:
-                    poll.unregister(one)
-                    del left[one], by_number[number]
-                    one.close()
+                    poll.unregister(connection)
+                    del unsent[connection], by_number[number]
+                    connection.close()
             if time.monotonic() - dripped >= 1:
                 dripped = time.monotonic()
-                for one in [one for one, rest in left.items() if not rest]:
+                for connection in [connection for connection, data in unsent.items() if not data]:
                     with contextlib.suppress(OSError):
-                        one.send(b"x")
-        for one in left:
-            one.close()
+                        connection.send(b"x")
+        for connection in unsent:
+            connection.close()
 
     def __enter__(self) -> Attack:
         self.thread.start()
@@ -172,14 +172,14 @@ def answers_to(site: Site, *parts: bytes, end: bool = False) -> list[int]:
     end: close the sending side then.
     """
     received = b""
-    with socket.create_connection(("127.0.0.1", site.port), timeout=10) as one, contextlib.suppress(OSError):
+    with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection, contextlib.suppress(OSError):
         for part in parts:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                one.sendall(part)
+                connection.sendall(part)
             time.sleep(0.1)
         if end:
-            one.shutdown(socket.SHUT_WR)
-        while piece := one.recv(65536):
+            connection.shutdown(socket.SHUT_WR)
+        while piece := connection.recv(65536):
             received += piece
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
 
@@ -295,8 +295,8 @@ def test_lengths_that_are_none(site: Site, length: str) -> None:
 def test_a_client_that_closes_its_side_is_gone(site: Site) -> None:
     half = f"{CHAT}{GOOD}content-length: {MIB}\r\n\r\n".encode() + b"x" * 1000
     assert answers_to(site, half, end=True) == []
-    whole = f"{CHAT}{GOOD}content-length: {len(BODY)}\r\n\r\n{BODY}".encode()
-    assert answers_to(site, whole, end=True) == []
+    request = f"{CHAT}{GOOD}content-length: {len(BODY)}\r\n\r\n{BODY}".encode()
+    assert answers_to(site, request, end=True) == []
     until(lambda: not site.helper("status")["backends"]["spark-1/heavy"]["running"], "the end of what it asked")
     assert body_bytes(site) == 0
 

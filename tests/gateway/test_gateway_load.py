@@ -39,12 +39,15 @@ def test_keys_open_what_they_are_for(site: Site) -> None:
     names = {entry["id"] for entry in json.loads(site.get(f"{site.url}/v1/models", "key of hermes")[1])["data"]}
     assert names == {"only"}
     assert site.ask("only", "key of hermes")[0] == 200
+
+
+def test_paths_and_bodies_that_are_refused(site: Site) -> None:
     for path in ("chat/completions", "messages"):
         assert site.ask("both", "key of hermes", path)[0] == 403
         assert site.ask("both", "key of master", path)[0] == 200
     status, text = site.ask("nothing")
     assert status in (400, 404) and "nothing" in text
-    # LiteLLM's management wants a database that is not there; nothing of it is in reach.
+    # LiteLLM's management paths need a database, which the gateway does not have.
     for path in ("key/generate", "model/new", "config/yaml", "ui", "routes", "health", "v1/files", ""):
         assert site.get(f"{site.url}/{path}", "key of master")[0] == 404, path
     size = 65 * 1024 * 1024
@@ -54,9 +57,9 @@ def test_keys_open_what_they_are_for(site: Site) -> None:
 
 def test_metrics_name_backends_and_clients_and_no_key(site: Site) -> None:
     assert site.ask("only", "key of hermes")[0] == 200
-    wanted = ['dgxspark_gateway_backend_healthy{backend="spark-1/heavy"} 1.0', 'api_key_alias="hermes"']
+    lines = ['dgxspark_gateway_backend_healthy{backend="spark-1/heavy"} 1.0', 'api_key_alias="hermes"']
     text = until(
-        lambda: next((t for t in [site.get(f"{site.url}/metrics")[1]] if all(w in t for w in wanted)), ""), "metrics"
+        lambda: next((t for t in [site.get(f"{site.url}/metrics")[1]] if all(w in t for w in lines)), ""), "metrics"
     )
     assert "key of" not in text and "key-of" not in text
     assert "litellm_deployment_success_responses_total{" in text
@@ -147,10 +150,10 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
 
 def test_a_configuration_that_litellm_refuses_changes_nothing(site: Site) -> None:
     (site.config / "gateway.json").write_text("{", encoding="utf-8")
-    said = site.reload(fails=True)
-    assert "was not taken over" in said and "did not start" in said
+    error = site.reload(fails=True)
+    assert "was not taken over" in error and "did not start" in error
     assert site.ask("new")[0] == 200
-    site.write()  # for the helper; the gateway goes on with what it has
+    site.write()  # for the helper; the gateway continues with its configuration
 
 
 def test_a_stream_that_is_silent_gets_comments_before_its_first_token(site: Site) -> None:
@@ -162,13 +165,13 @@ def test_a_stream_that_is_silent_gets_comments_before_its_first_token(site: Site
     comments = [at for at, line in lines if line.startswith(":") and at < first]
     assert first >= 5 and len(comments) >= 3 and comments[0] < 3, lines
     assert lines[-1][1] == "data: [DONE]" and "heavy1" in str(lines)
-    # One that is not silent has none.
+    # A stream without pauses has no comments.
     assert not [line for _at, line in site.stream("only", "Hello") if line.startswith(":")]
 
 
 @pytest.mark.nightly
 def test_each_model_has_a_limit_of_its_own(site: Site) -> None:
-    """A short one of one backend leaves the others as they are: so long prompts of a long context are waited for."""
+    """A short timeout of one backend does not change the others, so that long prompts have enough time."""
     site.write(keepalive_seconds=0, retries=0)
     path = site.config / "litellm.yaml"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -209,7 +212,7 @@ def test_who_waits_for_ever_is_told_and_who_has_gone_is_forgotten(site: Site) ->
         client.sendall(f"{head}\r\ncontent-type: application/json\r\n\r\n{body}".encode())
         until(lambda: site.helper("status")["queued"] == 1, "the one that waits")
     until(lambda: site.helper("status")["queued"] == 0, "the end of its waiting")
-    said = site.helper("drain", "spark-1/hevy", fails=True)
-    assert "did you mean spark-1/heavy?" in said
+    error = site.helper("drain", "spark-1/hevy", fails=True)
+    assert "did you mean spark-1/heavy?" in error
     site.helper("admit", "spark-1/heavy")
     assert site.ask("only")[0] == 200

@@ -25,7 +25,7 @@ class Fleet:
         self.site, self.host = site, host
 
     def asks(self, name: str) -> int:
-        """Requests that have come to the program for a service, whatever became of them."""
+        """Requests that the program received for a service, with any result."""
         return self.host.said.count(f"{name}: is started")
 
     def cold(self, name: str) -> None:
@@ -52,7 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             )
             for name, mode in MODES.items()
         ]  # fmt: skip
-        # Comments of the gateway come while a stream is silent: one that fails after the first has its status already.
+        # The gateway sends comments while a stream is silent; a stream that fails after the first comment already has its status.
         site.write_for(served, aliases={"either": ["spark-1/fails", "spark-1/there"]}, keepalive_seconds=2)
         site.serve()
         yield Fleet(site, host)
@@ -62,10 +62,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def test_models_that_are_cold_are_listed_and_stay_cold(fleet: Fleet) -> None:
-    found = json.loads(fleet.site.get(f"{fleet.site.url}/v1/models", "key of master")[1])["data"]
-    assert {each["id"] for each in found} == {"either", *(f"org/{name}" for name in MODES)}
+    models = json.loads(fleet.site.get(f"{fleet.site.url}/v1/models", "key of master")[1])["data"]
+    assert {row["id"] for row in models} == {"either", *(f"org/{name}" for name in MODES)}
     until(
-        lambda: not any(each["wrong"] for each in fleet.site.helper("status")["backends"].values())
+        lambda: not any(row["wrong"] for row in fleet.site.helper("status")["backends"].values())
     )  # checks came and went
     assert fleet.host.calls("start") == []
 
@@ -87,8 +87,8 @@ def test_a_stream_hears_something_while_its_engine_loads(fleet: Fleet, name: str
 
 
 def test_one_that_is_told_to_come_again_hears_when_and_is_not_tried_in_vain(fleet: Fleet) -> None:
-    status, message, again = fleet.site.refused("org/sent")
-    assert (status, message) == (503, "sent is being loaded; try again") and again is not None and int(again) > 0
+    status, message, delay = fleet.site.refused("org/sent")
+    assert (status, message) == (503, "sent is being loaded; try again") and delay is not None and int(delay) > 0
     until(lambda: fleet.host.state("sent") == "ready")
     assert fleet.site.ask("org/sent")[0] == 200 and fleet.asks("sent") == 1
 
@@ -98,10 +98,10 @@ def test_one_that_is_told_to_come_again_hears_when_and_is_not_tried_in_vain(flee
 def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(
     fleet: Fleet, path: str, stream: bool
 ) -> None:
-    status, message, again = fleet.site.refused("org/fails", path, stream=stream)
+    status, message, delay = fleet.site.refused("org/fails", path, stream=stream)
     assert status == 503 and message.startswith("fails could not be started: ") and "no room for KV" in message
-    assert again is not None and 0 < int(again) <= 600
-    # LiteLLM would ask again after what it was told to wait, which is longer than the pause after a failed start may be.
+    assert delay is not None and 0 < int(delay) <= 600
+    # LiteLLM would retry after the Retry-After, which is longer than the pause after a failed start.
     assert fleet.asks("fails") == 1 and "litellm" not in message.lower()
 
 
@@ -110,7 +110,7 @@ def test_a_stream_that_began_with_comments_hears_the_reason_too(fleet: Fleet) ->
     lines = fleet.site.stream("org/late", "Hello")
     events = [json.loads(line.removeprefix("data: ")) for _at, line in lines if line.startswith("data: {")]
     assert any(line.startswith(":") for _at, line in lines), lines
-    assert [each["error"]["code"] for each in events] == ["503"] and "no room for KV" in events[0]["error"]["message"]
+    assert [row["error"]["code"] for row in events] == ["503"] and "no room for KV" in events[0]["error"]["message"]
 
 
 def test_another_backend_of_the_name_is_asked_instead(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what lies beside them."""
+"""Lets the tests of this folder import its modules."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ PACKAGES = {
 
 
 def program(name: str) -> str:
-    """Return the path of a program; RuntimeError says how to get it where it cannot be had."""
-    there = shutil.which(name)
-    if there:
-        return there
+    """Return the path of a program; RuntimeError with instructions if it is missing."""
+    path = shutil.which(name)
+    if path:
+        return path
     package = PACKAGES[name]
     unpacked = CACHE / package
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -39,9 +39,9 @@ def program(name: str) -> str:
 
 
 def command(name: str) -> list[str]:
-    """Return how a program is run: one that was unpacked may want its package's files where they would be installed.
+    """Return the command line of a program: an unpacked program may need its package's files at their installed paths.
 
-    They are put there for this process alone, in a mount namespace of its own.
+    They are mounted there for this process only, in a separate mount namespace.
     """
     path = Path(program(name))
     shared = path.parents[1] / "share"
@@ -62,10 +62,10 @@ def _unpack(package: str, target: Path) -> None:
     first = subprocess.run(download, cwd=folder, capture_output=True, text=True, check=False)
     if first.returncode != 0:  # the lists of a fresh machine are empty
         subprocess.run(["apt-get", "update", "-q"], capture_output=True, text=True, check=False)
-        again = subprocess.run(download, cwd=folder, capture_output=True, text=True, check=False)
-        if again.returncode != 0:
+        retry = subprocess.run(download, cwd=folder, capture_output=True, text=True, check=False)
+        if retry.returncode != 0:
             raise RuntimeError(
-                f"the package {package} cannot be had: {again.stderr.strip()}. Install it (apt-get install {package}), then run this again."
+                f"the package {package} cannot be had: {retry.stderr.strip()}. Install it (apt-get install {package}), then run this again."
             )
     (archive,) = folder.glob("*.deb")
     shutil.rmtree(target, ignore_errors=True)

@@ -1,6 +1,6 @@
 """A fleet of one Spark with real monitoring: Debian's Prometheus, Alertmanager and node_exporter, and the real collector.
 
-What only hardware has is played: the tree of a GB10, nvidia-smi, docker and systemctl by small programs, an engine, a GPU exporter and a
+Stand-ins replace the hardware: the tree of a GB10, nvidia-smi, docker and systemctl by small programs, an engine, a GPU exporter and a
 gateway by a server that tells the fixtures with counters that grow. Everything listens on loopback.
 """
 
@@ -167,7 +167,7 @@ def spark(folder: Path) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What the collector of such a host is run with."""
+    """Return the arguments of the collector of such a host."""
     return {"PATH": str(folder / "bin"), "PYTHONPATH": str(ROOT / "collections")}
 
 
@@ -191,7 +191,7 @@ def growing(text: str, seconds: float) -> str:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Tells a fixture, or takes in what is posted."""
+    """Serves a fixture, or records posted messages."""
 
     daemon_threads = True
 
@@ -208,12 +208,12 @@ class Server(http.server.ThreadingHTTPServer):
                 self.wfile.write(body)
 
             def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                posted.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": said})
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                posted.append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": body})
                 self.send_response(200)
                 self.end_headers()
 
-            def log_message(self, *_what: Any) -> None:
+            def log_message(self, *_arguments: Any) -> None:
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
@@ -222,7 +222,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the server."""
         return int(self.server_address[1])
 
 
@@ -301,7 +301,7 @@ class Lab:
 
     def plan(self) -> dict[str, Any]:
         """Return what the engine plans for this fleet."""
-        told, wrong = monitoring.read_exporters("spark-1", {"node_port": self.node_port, "gpu_port": self.gpu.port})
+        settings, wrong = monitoring.read_exporters("spark-1", {"node_port": self.node_port, "gpu_port": self.gpu.port})
         receivers = [
             {
                 "name": "hook",
@@ -321,7 +321,7 @@ class Lab:
         )
         if wrong or bad:
             raise RuntimeError("; ".join([*wrong, *bad]))
-        exporters, _findings = monitoring.plan_exporters("spark-1", told, "127.0.0.1")
+        exporters, _findings = monitoring.plan_exporters("spark-1", settings, "127.0.0.1")
         engine = endpoints.make("spark-1", "127.0.0.1", "heavy", "vllm", self.engine.port, "127.0.0.1")
         gateway = {"host": "spark-1", "address": "127.0.0.1", "port": self.gateway.port, "listen": "127.0.0.1"}
         outcome, findings = monitoring.plan_monitoring("spark-1", settings, [engine], {"spark-1": exporters}, gateway)
@@ -344,7 +344,7 @@ class Lab:
             return False
 
     def wait(self, done: Callable[[], Any], else_say: str, seconds: float = 90.0) -> None:
-        """Wait until something holds; RuntimeError has the logs where it never does."""
+        """Wait until something holds; RuntimeError with the logs after a timeout."""
         give_up = time.monotonic() + seconds
         while not done():
             if time.monotonic() > give_up:
@@ -355,7 +355,7 @@ class Lab:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop all programs."""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
@@ -371,7 +371,7 @@ class Lab:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Lab]:
-    """A lab that is stopped whatever happens."""
+    """A lab that is always stopped at the end."""
     lab = Lab(folder)
     try:
         lab.start()

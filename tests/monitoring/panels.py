@@ -2,7 +2,7 @@
 """Ask a running Prometheus for every panel of every dashboard: each has to return data, or to be excused with the reason.
 
 panels.py http://192.168.1.5:9090                       # everything has to be there
-panels.py http://192.168.1.5:9090 --without rdma,gateway  # what this fleet does not have; --help lists the words
+panels.py http://192.168.1.5:9090 --without rdma,gateway  # missing parts of this fleet; --help lists the words
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ class Answer:
 
 def queries(folder: Path = FOLDER) -> list[tuple[str, str, str]]:
     """Return (dashboard, panel, query) of everything that the dashboards show."""
-    found = []
+    rows = []
     for path in sorted(folder.glob("*.json")):
         pending = list(json.loads(path.read_text(encoding="utf-8"))["panels"])
         while pending:
             panel = pending.pop(0)
             pending = [*(panel.get("panels") or []), *pending]
-            found += [(path.stem, panel["title"], target["expr"]) for target in panel.get("targets") or []]
-    return found
+            rows += [(path.stem, panel["title"], target["expr"]) for target in panel.get("targets") or []]
+    return rows
 
 
 def api(url: str, path: str, **parameters: str) -> Any:
-    """Return the data of an answer of Prometheus's API; ValueError with its words where it refuses."""
+    """Return the data of an answer of Prometheus's API; ValueError with its message for a refused query."""
     address = f"{url.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
     try:
         with urllib.request.urlopen(address, timeout=30) as answer:
@@ -111,7 +111,7 @@ def ask(url: str, without: tuple[str, ...] = (), interval: str = "1m") -> list[A
 
 
 def main() -> int:
-    """Print what is missing; returns the exit code."""
+    """Print missing series; returns the exit code."""
     words = "\n".join(f"  {word:<12} {reason}" for word, (reason, _parts) in EXCUSES.items())
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -129,19 +129,29 @@ def main() -> int:
     unknown = set(without) - set(EXCUSES)
     if unknown:
         parser.error(f"--without does not know {', '.join(sorted(unknown))}")
-    give_up = time.monotonic() + args.wait
+    answers = ask_until_good(args.url, without, args.interval, args.wait)
+    show(answers)
+    return 1 if any(not answer.good for answer in answers) else 0
+
+
+def ask_until_good(url: str, without: tuple[str, ...], interval: str, wait_seconds: float) -> list[Answer]:
+    """Return the answers of all panels, once all are good or the time is over."""
+    give_up = time.monotonic() + wait_seconds
     while True:
-        answers = ask(args.url, without, args.interval)
-        bad = [answer for answer in answers if not answer.good]
-        if not bad or time.monotonic() >= give_up:
-            break
+        answers = ask(url, without, interval)
+        if all(answer.good for answer in answers) or time.monotonic() >= give_up:
+            return answers
         time.sleep(2)
+
+
+def show(answers: list[Answer]) -> None:
+    """Print the panels without data, and the numbers of passed and failed panels."""
     for answer in answers:
         if answer.error or not answer.series:
             state = "FAILS" if answer.error else "excused" if answer.excuse else "EMPTY"
             print(f"{state:<8} {answer.dashboard}: {answer.panel}: {answer.error or answer.excuse or answer.query}")
-    print(f"{len(answers) - len(bad)} passed, {len(bad)} failed")
-    return 1 if bad else 0
+    failed = sum(not answer.good for answer in answers)
+    print(f"{len(answers) - failed} passed, {failed} failed")
 
 
 if __name__ == "__main__":

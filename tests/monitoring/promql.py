@@ -19,7 +19,7 @@ NOISE = (
     r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)",
     r"\boffset\s+-?\w+",
 )
-# What a GB10 does not have: an alert on it never fires.
+# Metrics that a GB10 does not have: an alert on them never fires.
 ABSENT = re.compile(r"nvidia_smi_memory_|nvidia_smi_.*power_limit|nvidia_smi_fan|DCGM_FI_DEV_FB_|DCGM_|clocks_.*mem")
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("", "_sum", "_count")}
 
@@ -29,15 +29,15 @@ def names(query: str) -> set[str]:
     text = query
     for pattern in NOISE:
         text = re.sub(pattern, " ", text)
-    found = set(re.findall(r"(?<![\w.$])[a-zA-Z_:][\w:]*", text))
-    return {name for name in found if name not in FUNCTIONS and name.lower() not in WORDS}
+    words = set(re.findall(r"(?<![\w.$])[a-zA-Z_:][\w:]*", text))
+    return {name for name in words if name not in FUNCTIONS and name.lower() not in WORDS}
 
 
-def told(text: str) -> set[str]:
+def metric_names(text: str) -> set[str]:
     """Return the metrics of an exposition, by its TYPE lines."""
-    found = set()
+    metrics = set()
     for line in text.splitlines():
         match = re.match(r"# TYPE (\S+) (\w+)", line)
         if match:
-            found |= {match.group(1) + suffix for suffix in SUFFIXES.get(match.group(2), ("",))}
-    return found
+            metrics |= {match.group(1) + suffix for suffix in SUFFIXES.get(match.group(2), ("",))}
+    return metrics

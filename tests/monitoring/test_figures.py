@@ -40,13 +40,13 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     argv = monitoring_lab.spark(folder)
     done = subprocess.run(argv, env=monitoring_lab.environment(folder), capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return promql.told(done.stdout)
+    return promql.metric_names(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def existing_metrics(collector: set[str]) -> set[str]:
     fixture_metrics = {
-        name for path in FIXTURES.glob("*.txt") for name in promql.told(path.read_text(encoding="utf-8"))
+        name for path in FIXTURES.glob("*.txt") for name in promql.metric_names(path.read_text(encoding="utf-8"))
     }
     return fixture_metrics | collector | RECORDED | BUILT_IN
 
@@ -71,7 +71,7 @@ def test_fixtures_hold_nothing_that_a_gb10_lacks() -> None:
     assert [
         path.name
         for path in FIXTURES.glob("*.txt")
-        if promql.ABSENT.search("\n".join(sorted(promql.told(path.read_text()))))
+        if promql.ABSENT.search("\n".join(sorted(promql.metric_names(path.read_text()))))
     ] == []
 
 

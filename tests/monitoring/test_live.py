@@ -21,19 +21,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[monitoring_lab.Lab
 def test_every_target_is_up(lab: monitoring_lab.Lab) -> None:
     def health() -> dict[str, str]:
         targets = panels.api(lab.url, "targets")["activeTargets"]
-        return {each["labels"]["job"]: each["health"] for each in targets}
+        return {target["labels"]["job"]: target["health"] for target in targets}
 
-    wanted = dict.fromkeys(("node", "gpu", "vllm", "gateway", "prometheus", "alertmanager"), "up")
-    lab.wait(lambda: health() == wanted, "not every target is up")
-    assert health() == wanted
+    expected = dict.fromkeys(("node", "gpu", "vllm", "gateway", "prometheus", "alertmanager"), "up")
+    lab.wait(lambda: health() == expected, "not every target is up")
+    assert health() == expected
 
 
 def test_every_panel_has_data(lab: monitoring_lab.Lab) -> None:
     def empty() -> list[str]:
         return [
-            f"{each.dashboard}: {each.panel}: {each.error or each.query}"
-            for each in panels.ask(lab.url, (), "10s")
-            if not each.good
+            f"{panel.dashboard}: {panel.panel}: {panel.error or panel.query}"
+            for panel in panels.ask(lab.url, (), "10s")
+            if not panel.good
         ]
 
     lab.wait(lambda: not empty(), "some panels stay empty")
@@ -63,11 +63,11 @@ def test_an_alert_arrives_with_what_to_do(lab: monitoring_lab.Lab) -> None:
         return None
 
     lab.wait(message, "no message about the memory arrives")
-    said = message()
-    assert said is not None
-    assert said["summary"] == "spark-1 is about to freeze"
-    assert said["description"] == "spark-1 has 1.75GiB of memory available."
-    assert "systemctl stop" in said["fix"]
+    text = message()
+    assert text is not None
+    assert text["summary"] == "spark-1 is about to freeze"
+    assert text["description"] == "spark-1 has 1.75GiB of memory available."
+    assert "systemctl stop" in text["fix"]
     assert "no value" not in json.dumps(lab.hook.posted)
 
 

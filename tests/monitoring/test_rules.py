@@ -160,7 +160,7 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
                 f"dgxspark_unit_active{{{UNIT}}}": "0x20",
             },
             {f'up{{{HEAVY},instance="192.168.1.11:8001",job="vllm"}}': "1x20"},
-            {f"up{{{NODE}}}": "0x20"},  # has an alert of its own
+            {f"up{{{NODE}}}": "0x20"},  # has a separate alert
         ],
     ),
     "SparkServiceNotUp": (
@@ -457,8 +457,8 @@ def test_annotations_name_what_the_alert_knows(alert: str) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description", "fix", "runbook"}
     text = " ".join(rule["annotations"].values())
-    known = set(re.findall(r"(\w+)=", CASES[alert][2]))
-    assert set(re.findall(r"\$labels\.(\w+)", text)) - known == set()
+    labels = set(re.findall(r"(\w+)=", CASES[alert][2]))
+    assert set(re.findall(r"\$labels\.(\w+)", text)) - labels == set()
     for part in ("summary", "description"):
         assert (
             "{{ $labels.host }}" in rule["annotations"][part]

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 from webui_test import BROWSERS
 
 SIZES = {"phone": (390, 844), "desk": (1200, 900)}
-# WCAG 2.2, 1.4.3: text against what is behind it; large or bold text may have less.
+# WCAG 2.2, 1.4.3: contrast of a text to its background; large or bold text may have less.
 CONTRAST = 4.5
 CONTRASTS = """
 () => {
@@ -49,19 +49,19 @@ CONTRASTS = """
 
 
 def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.Namespace) -> list[str]:
-    """Return what is wrong with a page at one size and in one scheme."""
+    """Return the problems of a page at one size and in one scheme."""
     name = Path(url).stem if url.startswith("file:") else "served"
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
-    asked: list[str] = []
-    said: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: said.append(message.text))
+    requests: list[str] = []
+    messages: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
     page.goto(url)
-    own = f"{options.site.resolve().as_uri()}/" if options.site else url
-    wrong = [f"asks for {each}" for each in asked if each != url and not each.startswith(own)]
-    wrong += [f"the browser says: {text}" for text in said]
+    prefix = f"{options.site.resolve().as_uri()}/" if options.site else url
+    wrong = [f"asks for {address}" for address in requests if address != url and not address.startswith(prefix)]
+    wrong += [f"the browser says: {text}" for text in messages]
     wide = page.evaluate("document.documentElement.scrollWidth")
     if wide > width:
         wrong.append(f"is {wide} px wide on a screen of {width}")
@@ -75,29 +75,29 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
 
 
 def violations(page: Page, axe: Path) -> list[str]:
-    """Return what axe-core finds, by all of its rules; all that is folded is opened for it."""
+    """Return the violations of all rules of axe-core, with all folded parts opened."""
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     # By the debugger: the policy of the page lets nothing run in it.
     page.evaluate(axe.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
-        f"axe {each['id']}: {each['help']} ({len(each['nodes'])} times): {' '.join(map(str, each['nodes'][0]['target']))}: "
-        f"{each['nodes'][0]['html'][:160]}"
-        for each in found["violations"]
+        f"axe {violation['id']}: {violation['help']} ({len(violation['nodes'])} times): {' '.join(map(str, violation['nodes'][0]['target']))}: "
+        f"{violation['nodes'][0]['html'][:160]}"
+        for violation in result["violations"]
     ]
 
 
 def reach(page: Page) -> list[str]:
-    """Go through the page with the tab key; return what can be opened or scrolled and is not reached, or does not open."""
-    wanted = page.locator("summary, .scroll[tabindex]").filter(visible=True).count()
+    """Go through the page with the tab key; return elements that the key does not reach or open."""
+    count = page.locator("summary, .scroll[tabindex]").filter(visible=True).count()
     reached = set()
-    for _step in range(wanted + 20):
+    for _step in range(count + 20):
         page.keyboard.press("Tab")
         place = page.evaluate(
             "[...document.querySelectorAll('summary, .scroll[tabindex]')].indexOf(document.activeElement)"
         )
         reached |= {place} - {-1}
-    wrong = [] if len(reached) == wanted else [f"the tab key reaches {len(reached)} of {wanted} places"]
+    wrong = [] if len(reached) == count else [f"the tab key reaches {len(reached)} of {count} places"]
     first = page.locator("details").first
     if first.count():
         before = first.get_attribute("open")
@@ -109,7 +109,7 @@ def reach(page: Page) -> list[str]:
 
 
 def refreshed(browser: Browser, url: str, file: Path) -> list[str]:
-    """Return what is wrong with how a served page follows its file: what is unfolded has to stay so.
+    """Return problems of a served page after its file changes: unfolded parts have to stay unfolded.
 
     :param browser: to look with
     :param url: of the page
@@ -161,14 +161,16 @@ def main() -> int:
         browser = playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS))), args=["--no-sandbox"]
         )
-        for given in options.pages:
-            url = given if given.startswith("http:") else Path(given).resolve().as_uri()
+        for page_argument in options.pages:
+            url = page_argument if page_argument.startswith("http:") else Path(page_argument).resolve().as_uri()
             for size in SIZES:
                 for scheme in ("light", "dark"):
                     wrong += check(browser, url, size, scheme, options)
         if options.follows:
             wrong += refreshed(
-                browser, next(each for each in options.pages if each.startswith("http:")), options.follows
+                browser,
+                next(page_argument for page_argument in options.pages if page_argument.startswith("http:")),
+                options.follows,
             )
         browser.close()
     print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: well")

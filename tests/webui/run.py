@@ -8,7 +8,7 @@
                                                                    documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
-Further options are those of webui_test.py.
+Further options are passed to webui_test.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALIASES = {"writer": "heavy", "reviewer": "fast"}
 
 
 def main(argv: list[str]) -> int:
-    """Bring what is needed, and run the test."""
+    """Install the requirements, and run the test."""
     if not any(map(shutil.which, BROWSERS)) and not install_browser():
         return 2
     webui = environment("webui", HERE / "requirements.txt")
@@ -58,11 +58,11 @@ def main(argv: list[str]) -> int:
             command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots]
             with served(pages[-1], Path(folder)) as url:
                 looked = [*map(str, pages), url, "--follows", str(pages[-1])]
-                own = subprocess.run([*command, *looked], check=False).returncode
+                exit_code = subprocess.run([*command, *looked], check=False).returncode
             site = Path(folder, "site")
             subprocess.run([sys.executable, str(ROOT / "scripts" / "docs_site.py"), str(site)], check=True)
             looked = [str(site / page) for page in SITE_PAGES]
-            return own or subprocess.run([*command, "--site", str(site), *looked], check=False).returncode
+            return exit_code or subprocess.run([*command, "--site", str(site), *looked], check=False).returncode
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
     litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")
@@ -97,7 +97,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def install_browser() -> bool:
-    """Install Debian's Chromium where that can be done; say what to do where it cannot."""
+    """Install Debian's Chromium if possible; print instructions otherwise."""
     if os.getuid() == 0 and shutil.which("apt-get"):
         for argv in (
             ["apt-get", "-qq", "update"],
@@ -111,7 +111,7 @@ def install_browser() -> bool:
 
 
 def install_axe() -> Path | None:
-    """Install the axe-core of the lock file into the cache; say what to do where that cannot be done."""
+    """Install the axe-core of the lock file into the cache if possible; print instructions otherwise."""
     lock = HERE / "package-lock.json"
     place = CACHE / f"axe-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     script = place / "node_modules/axe-core/axe.min.js"
@@ -138,8 +138,8 @@ def served(page: Path, folder: Path) -> Iterator[str]:
     old = time.time() - 7200
     os.utime(page, (old, old))
     settings = folder / "settings.json"
-    given = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
-    settings.write_text(json.dumps(given), encoding="utf-8")
+    page_settings = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
+    settings.write_text(json.dumps(page_settings), encoding="utf-8")
     argv = [sys.executable, str(ROOT / "roles/fleet_monitor/files/spark_status_page.py"), str(settings)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

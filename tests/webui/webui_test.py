@@ -46,13 +46,13 @@ class Report:
         self.passed = self.failed = 0
         self.started = time.monotonic()
 
-    def check(self, right: bool, what: str, otherwise: str = "") -> None:
+    def check(self, right: bool, condition: str, otherwise: str = "") -> None:
         """Note one check."""
         self.passed += right
         self.failed += not right
         seconds = time.monotonic() - self.started
         print(
-            f"   {'ok    ' if right else 'FAILED'} {what} ({seconds:.0f} s){'' if right else ': ' + otherwise}",
+            f"   {'ok    ' if right else 'FAILED'} {condition} ({seconds:.0f} s){'' if right else ': ' + otherwise}",
             flush=True,
         )
 
@@ -79,7 +79,9 @@ def main() -> int:
         traces.mkdir(parents=True, exist_ok=True)
         try:
             run(options, report, place, traces)
-        except Exception as error:  # whatever a browser, a server or a page may raise: told, counted, and the end of it
+        except (
+            Exception
+        ) as error:  # any error of a browser, a server or a page is reported and counted, and ends the test
             report.check(False, "the test came to its end", f"{type(error).__name__}: {error}")
         if report.failed:
             for log in sorted(traces.glob("*.log")):
@@ -101,9 +103,9 @@ def run(options: argparse.Namespace, report: Report, place: Path, traces: Path) 
 
     def listed(url: str, seconds: int = 20) -> subprocess.CompletedProcess[str]:
         """Ask as the role does when it has deployed."""
-        wanted = [f"--expect={name}" for name in options.model]
+        expected = [f"--expect={name}" for name in options.model]
         account = ["--email", PEOPLE["email"], "--password-file", str(password)]
-        argv = [sys.executable, str(helper), "client", "models", url, *account, *wanted, "--seconds", str(seconds)]
+        argv = [sys.executable, str(helper), "client", "models", url, *account, *expected, "--seconds", str(seconds)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
         return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
 
@@ -146,7 +148,7 @@ def chat(page: Page, url: str, options: argparse.Namespace, report: Report) -> N
     page.locator("button[type=submit]").click()
     page.locator("#chat-input").wait_for()
     report.check(True, "the first account is made in the browser")
-    page.get_by_role("button", name="Okay, Let's Go!").click()  # what is new in this version
+    page.get_by_role("button", name="Okay, Let's Go!").click()  # the news of this version
 
     page.locator("#model-selector-model-button").click()
     first = page.locator(f'[role=option][data-value="{options.model[0]}"]')
@@ -162,10 +164,10 @@ def chat(page: Page, url: str, options: argparse.Namespace, report: Report) -> N
     page.keyboard.type(QUESTION)
     page.keyboard.press("Enter")
     answer = page.locator(".chat-assistant").last
-    wanted = re.compile(options.answer or r"\w")
-    expect(answer).to_have_text(wanted, timeout=120_000)
+    pattern = re.compile(options.answer or r"\w")
+    expect(answer).to_have_text(pattern, timeout=120_000)
     text = settled(page, answer)
-    report.check(bool(wanted.search(text)), f"{options.model[0]} answers in the browser: {text!r}", text)
+    report.check(bool(pattern.search(text)), f"{options.model[0]} answers in the browser: {text!r}", text)
     if options.screenshot:
         page.locator("#model-selector-model-button").click()
         first.wait_for()
@@ -215,7 +217,7 @@ def open_webui(
         parts = [part.get("text") or Path(part["controller"]).read_text(encoding="utf-8").strip()
                  for part in secret["parts"] if "generated" not in part]  # fmt: skip
         env[secret["name"]] = ";".join(parts) or secrets.token_hex(24)
-    # What the image sets by itself: its data, and that it is the slim one.
+    # The image sets these: its data folder, and the slim variant.
     env |= {"DATA_DIR": str(data), "HOME": str(data), "USE_SLIM_DOCKER": "true"}
     argv = [str(Path(sys.executable).with_name("open-webui")), "serve", "--host", env["HOST"], "--port", env["PORT"]]
     with log.open("w", encoding="utf-8") as stream:
@@ -238,7 +240,7 @@ def plan(gateway: str, options: argparse.Namespace, more: Mapping[str, Any]) -> 
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     parts = urlsplit(gateway)
-    known: clients.Gateway = {
+    gateway_values: clients.Gateway = {
         "host": "gateway",
         "address": str(parts.hostname),
         "port": parts.port or 80,
@@ -251,7 +253,7 @@ def plan(gateway: str, options: argparse.Namespace, more: Mapping[str, Any]) -> 
     key = {"key_file": str(options.key_file)} if options.key_file else {}
     written = {"open_webui": {"port": port, "listen": "127.0.0.1", **key, **more}}
     settings, messages = clients.read("here", written)
-    outcome, findings = clients.plan("here", settings, [], {"gateway": known})
+    outcome, findings = clients.plan("here", settings, [], {"gateway": gateway_values})
     wrong = messages + [finding.message for finding in findings if finding.severity == "error"]
     if wrong:
         raise ValueError("; ".join(wrong))

@@ -17,7 +17,7 @@ from .._common.findings import Finding
 from .._common.schema import Keys
 from .._host import containers, host_paths
 from . import timeouts
-from .descriptions import DESCRIPTIONS, OPTIONS, finding
+from .descriptions import DESCRIPTIONS, Lazy, finding, options
 from .servers import (
     CONTAINER_SECRETS,
     ETC,
@@ -30,10 +30,10 @@ from .servers import (
     local_url,
 )
 
-KEYS = OPTIONS["spark_clients"]
-OPEN_WEBUI_KEYS = OPTIONS["spark_clients.open_webui"]
-HERMES_KEYS = OPTIONS["spark_clients.hermes"]
-OPEN_WEBUI: dict[str, Any] = DESCRIPTIONS["clients"]["open_webui"]
+KEYS = options("spark_clients")
+OPEN_WEBUI_KEYS = options("spark_clients.open_webui")
+HERMES_KEYS = options("spark_clients.hermes")
+OPEN_WEBUI: Mapping[str, Any] = Lazy(lambda: DESCRIPTIONS["clients"]["open_webui"])
 
 CONTAINER_DATA = "/app/backend/data"
 STOP_SECONDS = 20

@@ -3,17 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The descriptions of add-on services: C(roles/ROLE/meta/addon.yml) has the options of the inventory, the containers and the findings.
 
-These files are on the controller alone, so modules must not import the planners of add-on services.
+These files are on the controller alone, so modules must not use the planners of add-on services. The files are read at first use: ansible-test
+imports this file without PyYAML.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Generic, TypeVar
 
 from .._common import component_versions, plain_data, validation
 from .._common.findings import Finding
@@ -38,14 +38,46 @@ def component(name: str) -> str:
     return str(getattr(getattr(component_versions, constant), attribute))
 
 
+T = TypeVar("T")
+
+
+class Lazy(Mapping[str, T], Generic[T]):
+    """A mapping that is made at first use."""
+
+    def __init__(self, make: Callable[[], Mapping[str, T]]) -> None:
+        self._make = cache(make)
+
+    def __getitem__(self, key: str) -> T:
+        return self._make()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make())
+
+    def __len__(self) -> int:
+        return len(self._make())
+
+
 def _load(role: str) -> dict[str, Any]:
+    import yaml
+
     text = (ROLES / role / "meta" / "addon.yml").read_text(encoding="utf-8")
     return dict(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # both are safe
 
 
-DESCRIPTIONS = {role: _load(role) for role in ("speech", "ollama", "gateway", "clients", "monitoring")}
-_TABLES = {place: table for description in DESCRIPTIONS.values() for place, table in description["options"].items()}
-FINDINGS = {rule: text for description in DESCRIPTIONS.values() for rule, text in description["findings"].items()}
+DESCRIPTIONS: dict[str, Mapping[str, Any]] = {
+    role: Lazy(partial(_load, role)) for role in ("speech", "ollama", "gateway", "clients", "monitoring")
+}
+OPTIONS: Mapping[str, Mapping[str, Key]] = Lazy(
+    lambda: {
+        place: {name: _key(entry) for name, entry in table.items()}
+        for description in DESCRIPTIONS.values()
+        for place, table in description["options"].items()
+    }
+)
+"""Options by their place in the inventory, C(spark_gateway) or C(spark_monitoring.receivers)."""
+FINDINGS: Mapping[str, Mapping[str, str]] = Lazy(
+    lambda: {rule: text for description in DESCRIPTIONS.values() for rule, text in description["findings"].items()}
+)
 """Texts of findings by rule; a rule with several texts has the case as a third part of the name."""
 
 
@@ -68,16 +100,13 @@ def _key(entry: Mapping[str, Any]) -> Key:
         required=entry.get("required", False),
         form=form,
         like=entry.get("like", "").replace("{default}", str(default)),
-        of=_table(entry["of"]) if "of" in entry else None,
+        of=options(entry["of"]) if "of" in entry else None,
     )
 
 
-def _table(place: str) -> dict[str, Key]:
-    return {name: _key(entry) for name, entry in _TABLES[place].items()}
-
-
-OPTIONS: dict[str, dict[str, Key]] = {place: _table(place) for place in _TABLES}
-"""Options by their place in the inventory, C(spark_gateway) or C(spark_monitoring.receivers)."""
+def options(place: str) -> Mapping[str, Key]:
+    """Return the options of a place in the inventory."""
+    return Lazy(lambda: OPTIONS[place])
 
 
 def finding(rule: str, service: str = "", like: str = "", severity: str = "", **values: Any) -> Finding:

@@ -17,20 +17,20 @@ from typing import Any
 
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from . import timeouts
 from .clients import Gateway, Waits
-from .descriptions import DESCRIPTIONS, OPTIONS, finding
+from .descriptions import DESCRIPTIONS, finding, options
 from .servers import is_moving, local_url
 from .timeouts import Limits
 
-KEYS = OPTIONS["spark_gateway"]
+KEYS = options("spark_gateway")
 DESCRIPTION = DESCRIPTIONS["gateway"]
-CLIENT_KEYS: list[str] = DESCRIPTION["client_keys"]
-ALIAS_KEYS: list[str] = DESCRIPTION["alias_keys"]
-BACKEND_KEYS: list[str] = DESCRIPTION["backend_keys"]
-IMAGE = str(KEYS["image"].default)
+CLIENT_KEYS = ("name", "key_file", "aliases")
+ALIAS_KEYS = ("backends", "routing", "fallback")
+BACKEND_KEYS = ("endpoint", "model", "url", "api_key_file", "name")
+IMAGE = component_versions.LITELLM.ref
 """A release of LiteLLM's line with long support; the hooks of the role are written against its code."""
 SERVICE = "gateway"
 

@@ -12,26 +12,26 @@ from typing import Any
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._host import host_paths
-from .descriptions import DESCRIPTIONS, OPTIONS, finding
+from .descriptions import DESCRIPTIONS, finding, options
 from .servers import is_moving
 
-EXPORTERS_KEYS = OPTIONS["spark_exporters"]
-MONITORING_KEYS = OPTIONS["spark_monitoring"]
-RECEIVER_KEYS = OPTIONS["spark_monitoring.receivers"]
-TARGET_KEYS = OPTIONS["spark_monitoring.targets"]
-THRESHOLDS = OPTIONS["spark_monitoring.thresholds"]
+EXPORTERS_KEYS = options("spark_exporters")
+MONITORING_KEYS = options("spark_monitoring")
+RECEIVER_KEYS = options("spark_monitoring.receivers")
+TARGET_KEYS = options("spark_monitoring.targets")
+THRESHOLDS = options("spark_monitoring.thresholds")
 DESCRIPTION = DESCRIPTIONS["monitoring"]
 
-GPU_EXPORTER_VERSION = str(EXPORTERS_KEYS["gpu_version"].default)
+GPU_EXPORTER_VERSION = component_versions.GPU_EXPORTER.version
 GPU_EXPORTER_SHA256 = {
     "arm64": "a201b3eefe08b2b713ccc9d5a929e9353ecd0b94d2ff6001b32dd2549e722ad5",
     "x86_64": "bc10dd41356625d28d18bf4d34c181050fc5c4cf28beee8774846d0140adac5f",
 }
 """Of the release's archives, from a public cookbook that installs them; a download with another checksum is refused."""
-GRAFANA_IMAGE = str(MONITORING_KEYS["grafana_image"].default)
+GRAFANA_IMAGE = component_versions.GRAFANA.ref
 SCRAPE_TIMEOUT = 10
 """Seconds; shorter if the interval is."""
 JOBS = ("node", "gpu", "vllm", "gateway", "prometheus", "alertmanager")

@@ -20,7 +20,7 @@ from .._common.findings import Finding
 from .._common.on_demand_keys import KEYS as ENGINE_ON_DEMAND
 from .._common.sizes import GIB
 from .._host import host_paths
-from .descriptions import DESCRIPTIONS, OPTIONS, finding
+from .descriptions import DESCRIPTIONS, finding, options
 from .servers import (
     ServerHost,
     check_container,
@@ -33,8 +33,8 @@ from .servers import (
     published,
 )
 
-KEYS = OPTIONS["spark_ollama"]
-ON_DEMAND = OPTIONS["spark_ollama.on_demand"]
+KEYS = options("spark_ollama")
+ON_DEMAND = options("spark_ollama.on_demand")
 DESCRIPTION = DESCRIPTIONS["ollama"]
 
 NAME = "ollama"

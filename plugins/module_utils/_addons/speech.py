@@ -14,7 +14,7 @@ from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
 from .._common import on_demand_keys, plain_data, schema, validation
 from .._common.findings import Finding
-from .descriptions import DESCRIPTIONS, OPTIONS, component, finding
+from .descriptions import DESCRIPTIONS, Lazy, component, finding, options
 from .servers import (
     ServerHost,
     check_container,
@@ -27,10 +27,12 @@ from .servers import (
     published,
 )
 
-KEYS = OPTIONS["spark_speech"]
-KINDS: dict[str, dict[str, Any]] = {
-    name: {**kind, "image": component(kind["component"])} for name, kind in DESCRIPTIONS["speech"]["kinds"].items()
-}
+KEYS = options("spark_speech")
+KINDS: Mapping[str, dict[str, Any]] = Lazy(
+    lambda: {
+        name: {**kind, "image": component(kind["component"])} for name, kind in DESCRIPTIONS["speech"]["kinds"].items()
+    }
+)
 """The server of each kind, with its port, memory and environment."""
 ETC = "/etc/dgxspark/speech"
 STATE = "/var/lib/dgxspark/speech"
@@ -83,7 +85,7 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
         problems.where += f" ({values['name']})"
     values = schema.read(problems, values, KEYS)
     name, kind = values.get("name"), values.get("kind")
-    if kind not in KINDS:
+    if kind is None or kind not in KINDS:
         problems.add(f"'kind' is {kind!r}; it must be asr (speech to text) or tts (text to speech).")
         return {"name": name}
     usual = KINDS[kind]

@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Helper of spark-gateway.service on the host.
 
-    spark_gateway.py drain KEY [--timeout SECONDS]   no new requests for a backend; waits until it has none left
-                           [--hold]                  and let no run of site.yml admit it because it answers
-    spark_gateway.py admit KEY                       requests for it again
-    spark_gateway.py status                          backends, what they do, what is drained
-    spark_gateway.py reload                          take over the files as they are now, without losing a request
-    spark_gateway.py prepare | ready                 for the unit: folders before a start, waiting for the first answer
-    spark_gateway.py ready URL --admit               for the role: and admit what was left drained and answers
+    spark_gateway.py drain KEY [--timeout SECONDS]   stop new requests for a backend; wait for the end of its requests
+                           [--hold]                  and prevent runs of site.yml from admitting it
+    spark_gateway.py admit KEY                       send requests to the backend again
+    spark_gateway.py status                          list backends with their requests and drained backends
+    spark_gateway.py reload                          load the current files without losing a request
+    spark_gateway.py prepare | ready                 for the unit: create folders before a start, wait for the first answer
+    spark_gateway.py ready URL --admit               for the role: also admit drained backends that answer
 
-KEY is host/service, as `status` lists it. Everything is told as JSON on the last line of standard output.
+KEY is host/service, as `status` lists it. The last line of standard output is the result as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
 from dgxspark_vllm._common.foreign_text import parse_json
 from dgxspark_vllm._runtime import command, endpoint, engine_client, http_client, state_file
@@ -40,7 +40,7 @@ CONTAINER = "spark-gateway"
 POLL_SECONDS = 0.5
 RUNNING = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 SEEN_SECONDS = 15.0
-"""A process of the gateway looks at the list of drained backends twice a second; one that does not is not there."""
+"""A process of the gateway reads the list of drained backends twice a second; a process that does not has ended."""
 
 
 MOST_BYTES = 2**20
@@ -61,14 +61,14 @@ DRAINED = {"since": {str: str}, "held": [str]}
 
 
 class GatewayError(Exception):
-    """What a person has to know; ends the program without a traceback."""
+    """An error for a person; ends the program without a traceback."""
 
 
 def read(path: Path) -> Any:
-    """A JSON file; None where there is none, or where it is being replaced.
+    """Return the contents of a JSON file, C(None) for a missing file and while the file is replaced.
 
-    The processes of the gateway write some of them, so what is there may be anything: nothing but a regular file of a sensible size is
-    read, without waiting and through no link.
+    The processes of the gateway write some of these files, so their contents are untrusted: this reads only regular files of a limited
+    size, without waiting and without following links.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,21 +90,21 @@ def read(path: Path) -> Any:
 
 
 def shaped(path: Path, shape: dict[str, Any]) -> dict[str, Any] | None:
-    """A JSON file with the keys and types of C(shape); None where there is none. A list or mapping says what its values are."""
-    found = read(path)
-    if found is None:
+    """Return a JSON file with the keys and types of C(shape), C(None) for a missing file. Lists and mappings have the type of their values."""
+    content = read(path)
+    if content is None:
         return None
     for key, kind in shape.items():
-        value = found.get(key) if isinstance(found, dict) else None
+        value = content.get(key) if isinstance(content, dict) else None
         if isinstance(kind, list):
-            right = isinstance(value, list) and all(_is(each, kind[0]) for each in value)
+            right = isinstance(value, list) and all(_is(item, kind[0]) for item in value)
         elif isinstance(kind, dict):
-            right = isinstance(value, dict) and all(_is(each, kind[str]) for each in value.values())
+            right = isinstance(value, dict) and all(_is(item, kind[str]) for item in value.values())
         else:
             right = _is(value, kind)
         if not right:
             raise GatewayError(f"{path} is not what the gateway writes: '{key}' is missing or no {_named(kind)}. {ODD}")
-    return dict(found)
+    return dict(content)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -120,12 +120,12 @@ def _named(kind: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """A text of somebody else's for a terminal: characters that would steer it are spelled out."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    """Return a foreign text for a terminal, with control characters escaped."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def fetch(url: str, key: str = "", timeout: float = 5.0, body: dict[str, Any] | None = None) -> tuple[int, str]:
-    """Status and body; 0 and the reason where nothing answers."""
+    """Return the status and the body of a request; 0 and the reason without an answer."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     data = None if body is None else json.dumps(body).encode()
     headers.update({"content-type": "application/json"} if data else {})
@@ -137,7 +137,7 @@ def fetch(url: str, key: str = "", timeout: float = 5.0, body: dict[str, Any] | 
 
 
 def fingerprint(*folders: Path) -> str:
-    """As serve.py has it: hash of names and content of all files."""
+    """Return the checksum of the names and contents of all files, as serve.py does."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
@@ -147,27 +147,27 @@ def fingerprint(*folders: Path) -> str:
 
 
 class Gateway:
-    """The gateway of this host, by its files."""
+    """The gateway of this host, with its files."""
 
     def __init__(self, config: Path, run: Path, secrets: Path, code: Path) -> None:
         self.config, self.run, self.secrets, self.code = config, run, secrets, code
         self.drained_file = run / "drained.json"
 
     def settings(self) -> dict[str, Any]:
-        found = read(self.config / "gateway.json")
-        if not isinstance(found, dict):
+        settings = read(self.config / "gateway.json")
+        if not isinstance(settings, dict):
             raise GatewayError(
                 f"{self.config / 'gateway.json'} is missing or cannot be read: is this the host of the gateway?"
             )
-        return found
+        return settings
 
     def key(self, file: str | None) -> str:
-        """Return the key in a file of the folder of secrets, empty without one."""
+        """Return the key in a file of the folder of secrets, empty without a file."""
         return (self.secrets / file).read_text(encoding="utf-8").strip() if file else ""
 
     def master(self) -> str:
-        """Return the key that may do everything, empty where the gateway asks for none."""
-        return self.key(next((each["file"] for each in self.settings()["keys"] if each["role"] == "master"), None))
+        """Return the master key, empty for a gateway without keys."""
+        return self.key(next((key["file"] for key in self.settings()["keys"] if key["role"] == "master"), None))
 
     def backend(self, key: str) -> dict[str, Any]:
         backends = self.settings()["backends"]
@@ -178,16 +178,16 @@ class Gateway:
         return dict(backends[key])
 
     def drained(self) -> dict[str, str]:
-        """Backend to the time since when it is drained."""
+        """Return the drained backends with the time of their drain."""
         return dict((shaped(self.drained_file, DRAINED) or {}).get("since") or {})
 
     def held(self) -> set[str]:
-        """Backends that a person drained for longer than a run of site.yml."""
+        """Return the backends that a person keeps drained beyond a run of site.yml."""
         return set((shaped(self.drained_file, DRAINED) or {}).get("held") or [])
 
     @contextlib.contextmanager
     def draining(self, key: str) -> Iterator[bool]:
-        """Have a backend to oneself; false where another helper drains it at the moment."""
+        """Lock a backend; yields false while another helper drains it."""
         self.run.mkdir(parents=True, exist_ok=True)
         with (self.run / f"draining-{hashlib.sha256(key.encode()).hexdigest()[:16]}").open("w") as lock:
             try:
@@ -199,25 +199,25 @@ class Gateway:
 
     @contextlib.contextmanager
     def changing(self, hold: str = "") -> Iterator[dict[str, str]]:
-        """Change the list of drained backends; two helpers at a time wait for each other. hold: one to keep drained."""
+        """Change the list of drained backends, with a lock against other helpers. hold: a backend to keep drained."""
         self.run.mkdir(parents=True, exist_ok=True)
         with (self.run / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             since = self.drained()
             before, held = dict(since), self.held()
             yield since
-            kept = (held | {hold}) & set(since)
-            if since != before or kept != held or not self.drained_file.exists():
-                text = json.dumps({"drained": sorted(since), "since": since, "held": sorted(kept)}, indent=1)
+            new_held = (held | {hold}) & set(since)
+            if since != before or new_held != held or not self.drained_file.exists():
+                text = json.dumps({"drained": sorted(since), "since": since, "held": sorted(new_held)}, indent=1)
                 state_file.write_text(self.drained_file, text + "\n")
 
     def children(self) -> list[dict[str, Any]]:
-        """What each process that serves says of itself; those that leave still finish their requests."""
-        found = [shaped(path, CHILD) for path in sorted((self.run / "state").glob("child-*.json"))]
-        return [each for each in found if each is not None]
+        """Return the states of all serving processes, and of processes that finish their last requests."""
+        states = [shaped(path, CHILD) for path in sorted((self.run / "state").glob("child-*.json"))]
+        return [state for state in states if state is not None]
 
     def stale(self) -> str:
-        """What it takes until the gateway runs what is on disk: reload, restart, or nothing."""
+        """Return the action that makes the gateway use the current files: C(reload), C(restart), or an empty text."""
         supervisor = self.supervisor()
         code = self.code / "serve.py"
         if not self.runs() or not code.exists():
@@ -237,7 +237,7 @@ class Gateway:
 
 
 def engine_requests(backend: dict[str, Any]) -> int | None:
-    """Requests that the engine itself counts, whoever sent them; None where it does not count or does not answer."""
+    """Return the number of all requests in an engine, C(None) for a server without that metric and without an answer."""
     if backend["kind"] != "vllm":
         return None
     status, text = fetch(f"{backend['url']}/metrics")
@@ -258,7 +258,7 @@ def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False) -> dic
 
 
 def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: float, changed: bool) -> dict[str, Any]:
-    """Wait until a drained backend has no requests left."""
+    """Wait until a drained backend has finished its requests."""
     begin = time.monotonic()
     quiet = 0
     while True:
@@ -269,9 +269,9 @@ def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: fl
             raise GatewayError(
                 f"{key} is drained, but process {pids} of the gateway does not notice: journalctl -u {CONTAINER}"
             )
-        here, there = gateway.running(key), engine_requests(backend)
-        quiet = 0 if unseen or here or there else quiet + 1
-        # Twice in a row: a request that was given to the backend a moment before shows up by then.
+        gateway_count, engine_count = gateway.running(key), engine_requests(backend)
+        quiet = 0 if unseen or gateway_count or engine_count else quiet + 1
+        # Twice in a row: the counts include a request from a moment before only then.
         if quiet >= 2:
             return {
                 "changed": changed,
@@ -280,16 +280,16 @@ def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: fl
                 "waited_seconds": round(waited, 1),
             }
         if waited > timeout:
-            engine = "does not say" if there is None else f"counts {there}"
+            engine = "does not say" if engine_count is None else f"counts {engine_count}"
             raise GatewayError(
-                f"{key} still works after {timeout:.0f} s: {here} requests of the gateway, the engine {engine}. It stays drained; "
+                f"{key} still works after {timeout:.0f} s: {gateway_count} requests of the gateway, the engine {engine}. It stays drained; "
                 "wait on, end the requests, or admit it again."
             )
         time.sleep(POLL_SECONDS)
 
 
 def admit(gateway: Gateway, key: str) -> dict[str, Any]:
-    if key not in gateway.drained():  # one that the gateway no longer has may be drained still
+    if key not in gateway.drained():  # a backend that has left the gateway may still be drained
         gateway.backend(key)
     with gateway.changing() as since:
         changed = since.pop(key, None) is not None
@@ -302,14 +302,20 @@ def admit(gateway: Gateway, key: str) -> dict[str, Any]:
 
 
 def wrong_with(gateway: Gateway, backend: dict[str, Any]) -> str:
-    """Ask a backend as the gateway's own check does, for one token or for its health; empty when it answers."""
+    """Return why a backend does not answer, empty if it does; with a request for one token or for its health, like the gateway's check."""
     settings = gateway.settings()
     key = gateway.key(settings["backend_keys"].get(backend["key"] or ""))
     limit = float(settings["health_timeout"])
     if backend["check"] == "completion":
         body = {"model": backend["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
         code, text = fetch(f"{backend['url']}/v1/chat/completions", key, limit, body)
-        good = code in (200, 400, 405, 422, 501)  # a model without a chat refuses the question: it has answered
+        good = code in (
+            200,
+            400,
+            405,
+            422,
+            501,
+        )  # a model without a chat template rejects the request, which is an answer
     else:
         code, text = fetch(backend["url"] + backend["check"], key, limit)
         good = code == 200
@@ -317,23 +323,23 @@ def wrong_with(gateway: Gateway, backend: dict[str, Any]) -> str:
 
 
 def settle(gateway: Gateway) -> dict[str, Any]:
-    """Admit what a run that was cut off, or gave up too early, has left drained and what answers by now."""
-    admitted, left = [], {}
+    """Admit backends that answer and that an interrupted run has left drained."""
+    admitted, still_drained = [], {}
     backends = gateway.settings()["backends"]
     for key in sorted(gateway.drained()):
         with gateway.draining(key) as free:
             if not free:
-                left[key] = "it is being drained"
+                still_drained[key] = "it is being drained"
             elif key in gateway.held():
-                left[key] = "it is held: admit it by hand"
+                still_drained[key] = "it is held: admit it by hand"
             else:
                 wrong = wrong_with(gateway, backends[key]) if key in backends else ""
                 if wrong:
-                    left[key] = f"it does not answer: {wrong}"
+                    still_drained[key] = f"it does not answer: {wrong}"
                 else:
                     admit(gateway, key)
                     admitted.append(key)
-    return {"changed": bool(admitted), "admitted": admitted, "left": left}
+    return {"changed": bool(admitted), "admitted": admitted, "left": still_drained}
 
 
 def status(gateway: Gateway) -> dict[str, Any]:
@@ -360,17 +366,18 @@ def status(gateway: Gateway) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> None:
-    supervisor = found["supervisor"]
+def show(result: dict[str, Any]) -> None:
+    """Print the result of C(status)."""
+    supervisor = result["supervisor"]
     print(
-        f"gateway {'serves' if found['runs'] else 'does not run'}, configuration {supervisor.get('generation', 0)} since its start"
+        f"gateway {'serves' if result['runs'] else 'does not run'}, configuration {supervisor.get('generation', 0)} since its start"
     )
     if supervisor.get("error"):
         print(f"  the last one was not taken over: {plain(supervisor['error'])}")
-    if found["stale"]:
-        print(f"  its files have changed since: systemctl {found['stale']} {CONTAINER}")
-    print(f"  {found['queued']} requests wait for a backend")
-    for key, backend in sorted(found["backends"].items()):
+    if result["stale"]:
+        print(f"  its files have changed since: systemctl {result['stale']} {CONTAINER}")
+    print(f"  {result['queued']} requests wait for a backend")
+    for key, backend in sorted(result["backends"].items()):
         state = (
             f"drained since {backend['drained_since']}{', held' if backend['held'] else ''}"
             if backend["drained_since"]
@@ -380,15 +387,15 @@ def show(found: dict[str, Any]) -> None:
 
 
 def reload(gateway: Gateway, timeout: float, signal: list[str]) -> dict[str, Any]:
-    """Have the gateway take its files over, and wait until it has or has refused."""
+    """Make the gateway load its files, and wait until it uses or rejects them."""
     before = gateway.supervisor()
     if not before:
         raise GatewayError("the gateway does not run: there is nothing to reload (systemctl start spark-gateway)")
     begin = time.monotonic()
-    told = command.run(signal, timeout)
-    if told.rc:
+    outcome = command.run(signal, timeout)
+    if outcome.rc:
         raise GatewayError(
-            f"the gateway cannot be told to reload: {told.why or told.err.strip() or f'exit code {told.rc}'}"
+            f"the gateway cannot be told to reload: {outcome.why or outcome.err.strip() or f'exit code {outcome.rc}'}"
         )
     while time.monotonic() - begin < timeout:
         now = gateway.supervisor()
@@ -403,12 +410,12 @@ def reload(gateway: Gateway, timeout: float, signal: list[str]) -> dict[str, Any
 
 
 def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
-    """Folders in /run, which a boot has emptied. What was drained stays so over a restart, and is admitted by a boot."""
+    """Create the folders in /run, which a boot empties. Drained backends stay drained over a restart; a boot admits them."""
     state = gateway.run / "state"
     state.mkdir(parents=True, exist_ok=True)
     gateway.run.chmod(0o755)
     for old in state.glob("*.json"):
-        with contextlib.suppress(OSError):  # its processes may have made a folder of that name
+        with contextlib.suppress(OSError):  # the processes of the gateway may have created a folder of that name
             old.unlink()
     os.chown(state, owner, owner)
     state.chmod(0o755)
@@ -416,7 +423,7 @@ def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
 
 
 def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
-    """Wait until the gateway answers with the names that it is told to serve."""
+    """Wait until the gateway lists all of its names."""
     settings, key = gateway.settings(), gateway.master()
     begin = time.monotonic()
     main = os.environ.get("MAINPID")
@@ -441,10 +448,10 @@ def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
 
 
 def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
-    """Have each name call a tool whose engines promise it, through the gateway, once a configuration.
+    """Request a tool call through the gateway from each name whose engines support tools, once per configuration.
 
-    An engine that calls tools may lose them on the way: by a parameter that the gateway drops, or an alias of another model.
-    Who does not answer at all says nothing of tools.
+    The gateway may break tool calls of an engine: by a parameter that it drops, or by an alias of another model. A missing answer proves
+    nothing about tools.
     """
     settings = gateway.settings()
     names = settings.get("tools") or []
@@ -468,6 +475,26 @@ def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     text = json.dumps({"fingerprint": mark, "proved": sorted(set(proved) & set(names))})
     state_file.write_text(note, text)
     return {"tools": sorted(set(proved) & set(names)), "tools_unknown": unknown}
+
+
+def run_verb(gateway: Gateway, options: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb of the command line; returns its result."""
+    if options.verb == "drain":
+        return drain(gateway, options.key, options.timeout, options.hold)
+    if options.verb == "admit":
+        return admit(gateway, options.key)
+    if options.verb == "reload":
+        signal = ["kill", "-HUP", str(options.pid)] if options.pid else []
+        return reload(gateway, options.timeout, signal or ["docker", "kill", "--signal", "HUP", CONTAINER])
+    if options.verb == "prepare":
+        return prepare(gateway, options.owner)
+    if options.verb == "status":
+        return status(gateway)
+    result = ready(gateway, options.url, options.timeout)
+    if options.admit:
+        result.update(settle(gateway))
+        result.update(prove_tools(gateway, options.url, options.timeout))
+    return result
 
 
 def main(values: list[str]) -> int:
@@ -497,28 +524,13 @@ def main(values: list[str]) -> int:
     options = parser.parse_args(values)
     gateway = Gateway(options.config, options.run, options.secrets, options.code)
     try:
-        if options.verb == "drain":
-            found = drain(gateway, options.key, options.timeout, options.hold)
-        elif options.verb == "admit":
-            found = admit(gateway, options.key)
-        elif options.verb == "reload":
-            own = ["kill", "-HUP", str(options.pid)] if options.pid else []
-            found = reload(gateway, options.timeout, own or ["docker", "kill", "--signal", "HUP", CONTAINER])
-        elif options.verb == "prepare":
-            found = prepare(gateway, options.owner)
-        elif options.verb == "ready":
-            found = ready(gateway, options.url, options.timeout)
-            if options.admit:
-                found.update(settle(gateway))
-                found.update(prove_tools(gateway, options.url, options.timeout))
-        else:
-            found = status(gateway)
-            if not options.json:
-                show(found)
+        result = run_verb(gateway, options)
     except GatewayError as error:
         print(f"spark_gateway: {plain(str(error))}", file=sys.stderr)
         return 1
-    print(json.dumps(found))
+    if options.verb == "status" and not options.json:
+        show(result)
+    print(json.dumps(result))
     return 0
 
 

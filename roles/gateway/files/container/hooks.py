@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the gateway adds to LiteLLM: who may call what, which backend gets a request, and what waits while all are drained.
+"""The gateway's additions to LiteLLM: access by key, the choice of a backend, and the queue of requests whose backends are all drained.
 
 LiteLLM calls C(authorise) for each request (general_settings.custom_auth) and C(chooser.async_filter_deployments) for each choice of
 a backend (litellm_settings.callbacks). C(AccessControl) stands before the whole application.
@@ -42,11 +42,11 @@ SERVED = re.compile(
     r"|audio/transcriptions|audio/translations|audio/speech|rerank|model/info)"
     r"|/v2/rerank|/health/(?:liveliness|liveness|readiness)|/metrics/?"
 )
-"""Everything else of LiteLLM is management of a database that the gateway does not have."""
+"""The other paths of LiteLLM manage a database, which the gateway does not have."""
 OPEN = ("/health/liveliness", "/health/liveness", "/health/readiness")
 METRICS = ("/metrics", "/metrics/")
 HOST = re.compile(rb"[A-Za-z0-9._~-]*(?::[0-9]*)?|\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")
-"""LiteLLM reads paths from a URL that Starlette puts together with this header, which must not hold a path."""
+"""LiteLLM reads paths from a URL that Starlette builds with this header, so the header must not contain a path."""
 KEY_HEADERS = (
     b"authorization",
     b"x-api-key",
@@ -64,14 +64,14 @@ BODY_SECONDS = 60.0
 SMALL_BODY = 1024 * 1024
 """Bytes. Nearly all prompts are smaller; images and sound are not."""
 MOST_VALUES = 1_000_000
-"""Of the JSON of one body, counted by its signs: a list that is empty takes 3 bytes there and over 60 in Python."""
+"""In the JSON of one body, counted by its punctuation: an empty list takes 3 bytes there and over 60 in Python."""
 LINGER_SECONDS = 2.0
-"""How long the body of a client without a key is still read once it is rejected; that of one with a key for BODY_SECONDS. A connection
-that is closed with unread bytes is reset, and the client may lose the answer."""
+"""Time for the rest of the body after a rejection without a key; with a key it is BODY_SECONDS. A connection that is closed with unread bytes
+is reset, and the client may lose the answer."""
 POLL_SECONDS = 0.25
 TELL_SECONDS = 0.5
 RECHECK_SECONDS = 5.0
-"""How soon a backend that failed is asked again."""
+"""Pause before the next check of a failed backend."""
 
 RUNNING = Gauge("dgxspark_gateway_running_requests", "Requests that a backend works on.", ["backend"])
 DRAINED = Gauge("dgxspark_gateway_backend_drained", "1 for a backend that gets no new requests.", ["backend"])
@@ -91,20 +91,20 @@ LOADED = Gauge("dgxspark_gateway_config_loaded_timestamp_seconds", "When this co
 
 
 class Record:
-    """What is known of one request that is under way."""
+    """The state of one running request."""
 
     def __init__(self) -> None:
         self.backend: str | None = None
         self.tried: set[str] = set()
         self.gone = False
         self.gave_up = False
-        self.again = ""  # seconds after which its backend wants to be asked again
+        self.again = ""  # Retry-After of its backend, seconds
         self.caller: Mapping[str, Any] | None = None
         self.body_bytes = 0  # in memory
         self.is_whole = False  # the body has arrived
 
     def take(self, backend: str | None) -> None:
-        """The request is now at this backend, and no longer at the one before."""
+        """Move the request from its previous backend to this one."""
         if self.backend is not None:
             state.running[self.backend] -= 1
             RUNNING.labels(self.backend).dec()
@@ -118,7 +118,7 @@ RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("dgxspark
 
 
 class State:
-    """What this process knows, and tells the helper on the host."""
+    """The state of this process, which the helper on the host reads."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
@@ -134,11 +134,11 @@ class State:
         self.tasks: list[asyncio.Task[None]] = []
 
     def read_drained(self) -> frozenset[str]:
-        """The backends that are drained; the file is read again only when it was replaced."""
+        """Return the drained backends; reads the file again only after it was replaced."""
         path = self.run / "drained.json"
         try:
-            found = path.stat()
-            mark = (found.st_mtime_ns, found.st_ino)
+            status = path.stat()
+            mark = (status.st_mtime_ns, status.st_ino)
             if mark != self.seen:
                 self.drained = frozenset(json.loads(path.read_text(encoding="utf-8"))["drained"])
                 self.seen = mark
@@ -169,7 +169,7 @@ controls: list[AccessControl] = []
 
 
 def prepare(settings: dict[str, Any], keys: Path, run: Path, generation: int) -> None:
-    """Read the keys and set everything up; before LiteLLM is imported as a server."""
+    """Read the keys and set up the state, before LiteLLM is imported as a server."""
     state.settings, state.run, state.generation = settings, run, generation
     state.digests = [
         (hashlib.sha256((keys / entry["file"]).read_bytes().strip()).digest(), entry["name"], entry)
@@ -182,14 +182,14 @@ def prepare(settings: dict[str, Any], keys: Path, run: Path, generation: int) ->
 
 
 def begin() -> None:
-    """Start what runs beside the requests; inside the event loop."""
+    """Start the background tasks, inside the event loop."""
     state.tasks = [asyncio.create_task(tell())]
     if state.settings["health_interval"]:
         state.tasks += [asyncio.create_task(check(key, entry)) for key, entry in state.settings["backends"].items()]
 
 
 async def tell() -> None:
-    """Keep the file of this process for the helper on the host: what runs where, and what it knows to be drained."""
+    """Keep the state file of this process up to date, for the helper on the host."""
     path = state.run / "state" / f"child-{os.getpid()}.json"
     last = ""
     while True:
@@ -209,23 +209,23 @@ async def tell() -> None:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no key."""
+    """Tell whether a path needs no key."""
     return path in OPEN or (path in METRICS and state.settings["open_metrics"])
 
 
 def who(key: bytes) -> dict[str, Any] | None:
-    """Whose key this is; every key is compared, whatever the first ones say, and each in constant time."""
-    given = hashlib.sha256(key).digest()
-    found = None
+    """Return the owner of a key. Compares every key in constant time, also after a match."""
+    key_digest = hashlib.sha256(key).digest()
+    owner = None
     for digest, _name, entry in state.digests:
-        # The first one wins, which is the master's, where two files hold the same key.
-        if hmac.compare_digest(digest, given) and found is None:
-            found = entry
-    return found
+        # Of two files with one key the first wins, which is the master's.
+        if hmac.compare_digest(digest, key_digest) and owner is None:
+            owner = entry
+    return owner
 
 
 def key_of(scope: Message) -> bytes:
-    """The key that a request brings along; empty without one."""
+    """Return the key of a request, empty without a key."""
     keys = (value for name, value in scope["headers"] if name in KEY_HEADERS)
     return next(
         (key for key in (value.removeprefix(b"Bearer ").removeprefix(b"bearer ").strip() for value in keys) if key), b""
@@ -233,9 +233,9 @@ def key_of(scope: Message) -> bytes:
 
 
 async def authorise(request: Request, api_key: str) -> UserAPIKeyAuth:
-    """Tell LiteLLM who is calling; it then holds the caller to the models that are named here.
+    """Return the caller for LiteLLM, which then restricts the caller to the models that are named here.
 
-    C(AccessControl) has judged the request by its path and its key; C(api_key) is the label that it left in place of the key.
+    C(AccessControl) has checked the path and the key; C(api_key) is the label that it has put in place of the key.
     """
     record = RECORD.get()
     caller = record.caller if record is not None else None
@@ -267,20 +267,22 @@ def level_of(deployment: Mapping[str, Any]) -> int:
 def choose(
     usable: list[dict[str, Any]], tried: set[str], unhealthy: Mapping[str, str], running: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Of the backends that may be used: one that was not tried yet, is well, stands first in the order and has the least to do."""
-    left = [each for each in usable if backend_of(each) not in tried] or usable
-    left = [each for each in left if backend_of(each) not in unhealthy] or left
-    first = min(level_of(each) for each in left)
-    left = [each for each in left if level_of(each) == first]
-    least = min(running.get(backend_of(each), 0) for each in left)
-    return random.choice([each for each in left if running.get(backend_of(each), 0) == least])
+    """Return a usable backend: preferably untried and healthy, then of the first level, then with the fewest requests."""
+    candidates = [row for row in usable if backend_of(row) not in tried] or usable
+    candidates = [row for row in candidates if backend_of(row) not in unhealthy] or candidates
+
+    def rank(row: dict[str, Any]) -> tuple[int, int]:
+        return level_of(row), running.get(backend_of(row), 0)
+
+    best = min(map(rank, candidates))
+    return random.choice([row for row in candidates if rank(row) == best])
 
 
 class Chooser(CustomLogger):
-    """Chooses the backend of each request, and makes it wait while all backends of its alias are drained."""
+    """Chooses the backend of each request; holds the request while all backends of its alias are drained."""
 
     def usable(self, model: str, offered: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The backends that may be used, and all of the alias."""
+        """Return the usable backends of an alias, and all of its backends."""
         from litellm.proxy import proxy_server
 
         router = proxy_server.llm_router
@@ -288,9 +290,9 @@ class Chooser(CustomLogger):
             (router.get_model_list(model_name=model) if router else None) or offered
         )
         drained = state.read_drained()
-        usable = [each for each in offered if backend_of(each) not in drained]
-        # All that LiteLLM has not put aside are drained: one that failed a moment ago is better than none.
-        return usable or [each for each in everything if backend_of(each) not in drained], everything
+        usable = [row for row in offered if backend_of(row) not in drained]
+        # If all others are drained, a backend that failed a moment ago is better than no backend.
+        return usable or [row for row in everything if backend_of(row) not in drained], everything
 
     async def async_filter_deployments(
         self,
@@ -303,7 +305,7 @@ class Chooser(CustomLogger):
         record = RECORD.get() or Record()
         caller = record.caller or {}
         if caller.get("role") == "client" and model not in caller["aliases"]:
-            # LiteLLM has looked at this already, where its own rules for the path let it.
+            # LiteLLM checks this too, but not on every path.
             raise litellm.PermissionDeniedError(
                 message=f"The key of {caller['name']} is not for {model}.",
                 llm_provider="",
@@ -324,7 +326,7 @@ class Chooser(CustomLogger):
         return [chosen]
 
     async def wait(self, model: str, offered: list[dict[str, Any]], record: Record) -> list[dict[str, Any]]:
-        """Hold a request back until a backend of its alias is admitted, the client has gone, or it took too long."""
+        """Hold a request until a backend of its alias is admitted, the client disconnects, or the time is over."""
         limit = float(state.settings["queue_seconds"])
         since = time.monotonic()
         record.take(None)
@@ -353,19 +355,19 @@ class Chooser(CustomLogger):
     async def async_post_call_failure_hook(
         self, request_data: Any, original_exception: Exception, user_api_key_dict: Any, traceback_str: str | None = None
     ) -> HTTPException | None:
-        """Give a client the reason of an engine that is not there in its own words, and when to come again.
+        """Return the reason of an unavailable engine in the engine's words, with its Retry-After.
 
-        LiteLLM wraps the one and renames the other; a stream that has had a comment already gets neither. Its /v1/completions does not
-        look at what this returns: there the exception tells the reason, and C(speak) the time.
+        LiteLLM wraps the reason and renames the header; a stream that has had a comment already gets neither. /v1/completions ignores the
+        result: there the exception carries the reason, and C(speak) adds the header.
         """
         if not isinstance(original_exception, litellm.ServiceUnavailableError):
             return None
-        again, why = retry_after(original_exception), reason_of(original_exception)
+        delay, why = retry_after(original_exception), reason_of(original_exception)
         record = RECORD.get()
         if record is not None:
-            record.again = again
+            record.again = delay
         original_exception.message = why
-        headers = {"retry-after": again} if again else None
+        headers = {"retry-after": delay} if delay else None
         return HTTPException(503, detail=why, headers=headers)
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
@@ -374,32 +376,27 @@ class Chooser(CustomLogger):
             state.succeeded[backend] = time.monotonic()
 
 
-# What LiteLLM writes before the words of a backend.
+# LiteLLM puts this before the message of a backend.
 WRAPPED = re.compile(r"^litellm\.ServiceUnavailableError: (ServiceUnavailableError: )?(\w+Exception - )?")
 
 
 def reason_of(error: Exception) -> str:
-    """What a backend said, out of what LiteLLM makes of it."""
+    """Return the message of a backend from the message of LiteLLM."""
     text = str(getattr(error, "message", "") or error)
-    start = text.find('{"error"')
-    if start >= 0:
-        try:
-            said = json.JSONDecoder().raw_decode(text[start:])[0]["error"]
-            return str(said["message"] if isinstance(said, dict) else said)
-        except (ValueError, KeyError, TypeError):
-            pass
-    start = text.find("{'error'")  # as OpenAI's client writes it, a mapping of Python in one line
-    if start >= 0:
-        try:
-            said = ast.literal_eval(text[start:].splitlines()[0])["error"]
-            return str(said["message"] if isinstance(said, dict) else said)
-        except (ValueError, KeyError, TypeError, SyntaxError):
-            pass
+    # JSON, or a mapping of Python on one line, as OpenAI's client writes it.
+    for start, parse in (
+        (text.find('{"error"'), lambda part: json.JSONDecoder().raw_decode(part)[0]),
+        (text.find("{'error'"), lambda part: ast.literal_eval(part.splitlines()[0])),
+    ):
+        if start >= 0:
+            with contextlib.suppress(ValueError, KeyError, TypeError, SyntaxError):
+                reason = parse(text[start:])["error"]
+                return str(reason["message"] if isinstance(reason, dict) else reason)
     return WRAPPED.sub("", text).partition("\n\nLiteLLM: ")[0]
 
 
 def retry_after(error: Exception) -> str:
-    """After how many seconds a backend wants to be asked again; empty where it does not say."""
+    """Return the Retry-After of a backend in seconds, empty without the header."""
     response = getattr(error, "response", None)
     for headers in (getattr(error, "litellm_response_headers", None), getattr(response, "headers", None)):
         value = str((headers or {}).get("retry-after") or "")
@@ -415,14 +412,14 @@ chooser = Chooser()
 
 
 async def check_once(client: httpx.AsyncClient, entry: Mapping[str, Any]) -> str:
-    """Ask a backend for one token, or for its health where a token costs too much; return what is wrong, empty if nothing."""
+    """Return why a backend does not answer, empty if it does; with a request for one token, or for its health if a token costs too much."""
     key = os.environ.get(entry["key"] or "", "")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         if entry["check"] == "completion":
             body = {"model": entry["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
             answer = await client.post(f"{entry['url']}/v1/chat/completions", json=body, headers=headers)
-            # Models without a chat refuse the question; they have been asked, and answered.
+            # Models without a chat template reject the request, which is an answer.
             good = answer.status_code == 200 or answer.status_code in (400, 405, 422, 501)
         else:
             answer = await client.get(entry["url"] + entry["check"], headers=headers)
@@ -435,7 +432,7 @@ async def check_once(client: httpx.AsyncClient, entry: Mapping[str, Any]) -> str
 
 
 async def check(backend: str, entry: Mapping[str, Any]) -> None:
-    """Keep asking one backend. A single silence is no illness: an engine with long prompts before it answers late."""
+    """Check one backend again and again. One timeout is tolerated: an engine with long prompts in its queue answers late."""
     interval, limit = float(state.settings["health_interval"]), float(state.settings["health_timeout"])
     silent = 0
     async with httpx.AsyncClient(timeout=httpx.Timeout(limit, connect=5.0), trust_env=False) as client:
@@ -443,7 +440,7 @@ async def check(backend: str, entry: Mapping[str, Any]) -> None:
         while True:
             pause = interval
             if backend in state.read_drained():
-                # It is being worked on; it is asked as soon as it is back.
+                # Somebody works on it; it is checked again once it is admitted.
                 state.unhealthy.pop(backend, None)
                 pause = 1.0
             elif (
@@ -470,7 +467,7 @@ async def check(backend: str, entry: Mapping[str, Any]) -> None:
 class Connection(H11Protocol):
     """A connection that is closed when the head of a request does not arrive in time.
 
-    Where too many connections wait for a head, the one that has waited longest is closed.
+    With too many connections that wait for a head, the oldest of them is closed.
     """
 
     headless: ClassVar[dict[Connection, asyncio.TimerHandle]] = {}
@@ -488,7 +485,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def watch_head(self) -> None:
-        """Start the time for a head that has not come yet; end it for one that has."""
+        """Start the timer of a missing head; stop it once the head has arrived."""
         if self.conn.their_state is not h11.IDLE:
             self.forget_head()
         elif self not in self.headless:
@@ -505,15 +502,15 @@ class Connection(H11Protocol):
 
 
 class Rejected(Exception):
-    """A request that LiteLLM does not get. Its arguments: HTTP status, reason for the metrics, text for the client."""
+    """A request that is not passed to LiteLLM. Its arguments: HTTP status, reason for the metrics, text for the client."""
 
 
 class Bodies:
     """The request bodies in memory, with one limit for the bytes of all of them.
 
-    A body counts from its first byte until its request ends. Large bodies leave a quarter of the memory to small ones. Where bytes of a
-    large one do not fit, the newest large one that is still arriving is rejected, so that the others come to their end; where bytes of a
-    small one do not fit, the largest small one, so that whoever sends slowly does not shut others out.
+    A body counts from its first byte until its request ends. Large bodies leave a quarter of the memory to small bodies. If a large body
+    does not fit, the newest large body that still arrives is rejected, so that the others complete; if a small body does not fit, the
+    largest small body, so that slow clients do not block others.
     """
 
     def __init__(self, limit: int) -> None:
@@ -521,12 +518,12 @@ class Bodies:
         self.arriving: dict[Record, asyncio.Timeout] = {}
 
     async def read(self, receive: Receive, record: Record, most: int) -> bytes:
-        """Return a whole body, nothing when the client went before its end.
+        """Return a complete body, nothing if the client disconnects before.
 
         :param receive: of the request
         :param record: of the request
         :param most: bytes that it may have
-        :raises Rejected: where it is too large, takes too long, or gives way to others
+        :raises Rejected: for a body that is too large, takes too long, or does not fit beside others
         """
         pieces = []
         try:
@@ -561,8 +558,8 @@ class Bodies:
         is_large = record.body_bytes + size > SMALL_BODY
         limit = self.limit * 3 // 4 if is_large else self.limit
         while self.held + size > limit:
-            rivals = [one for one in self.arriving if one is record or (one.body_bytes > SMALL_BODY) == is_large]
-            victim = rivals[-1] if is_large else max(rivals, key=lambda one: one.body_bytes)
+            rivals = [row for row in self.arriving if row is record or (row.body_bytes > SMALL_BODY) == is_large]
+            victim = rivals[-1] if is_large else max(rivals, key=lambda row: row.body_bytes)
             self.arriving.pop(victim).reschedule(asyncio.get_running_loop().time())
             self.release(victim)
             if victim is record:
@@ -579,9 +576,9 @@ class Bodies:
 
 
 class AccessControl:
-    """Lets in what the gateway serves, knows which request is where, and says goodbye while the process leaves.
+    """Admits requests by path and key, counts them, and closes connections while the process leaves.
 
-    A request is judged by its head alone. Only then is its body read, and only a whole request counts against C(max_parallel).
+    A request is checked by its head before its body is read, and only a complete request counts against C(max_parallel).
     """
 
     def __init__(self, app: Any) -> None:
@@ -592,7 +589,7 @@ class AccessControl:
         controls.append(self)
 
     def is_busy(self) -> bool:
-        """Whether a request is under way."""
+        """Tell whether a request is running."""
         return bool(self.running or self.bodies.arriving)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -618,7 +615,7 @@ class AccessControl:
             token = RECORD.set(record)
             try:
                 hear = self.hear(receive, record, body)
-                body = b""  # LiteLLM alone holds it from here on
+                body = b""  # only LiteLLM holds it from here on
                 await self.app(self.name_caller(scope, record.caller), hear, self.speak(send, record, not needs_slot))
             finally:
                 RECORD.reset(token)
@@ -632,9 +629,9 @@ class AccessControl:
             await self.answer(receive, send, record, *refusal)
 
     def judge(self, scope: Message) -> Mapping[str, Any]:
-        """Return who sends a request, by its head alone.
+        """Return the caller of a request, by its head alone.
 
-        :raises Rejected: where the gateway does not serve the path, or not for this key
+        :raises Rejected: for a path that the gateway does not serve, or not for this key
         """
         path = scope["path"]
         if not SERVED.fullmatch(path):
@@ -644,7 +641,7 @@ class AccessControl:
         return self.caller(scope)
 
     def check_length(self, scope: Message) -> None:
-        """Raise C(Rejected) for a request whose head announces a body that is too large, or that its path does not take."""
+        """Raise C(Rejected) if the head announces a body that is too large, or that the path does not allow."""
         path, headers = scope["path"], dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         if path in OPEN + METRICS and (length != b"0" or b"transfer-encoding" in headers):
@@ -654,7 +651,7 @@ class AccessControl:
             raise Rejected(413, "body", f"The request has {int(length)} bytes, the gateway takes {limit}.")
 
     def caller(self, scope: Message) -> Mapping[str, Any]:
-        """Return who sends a request: a key's owner where the path needs a key. Raises C(Rejected) without such a key."""
+        """Return the caller of a request: the owner of the key if the path needs a key. Raises C(Rejected) without such a key."""
         path = scope["path"]
         if is_open(path):
             return {"role": "open", "name": "open"}
@@ -672,16 +669,16 @@ class AccessControl:
         return caller
 
     def check_slot(self) -> None:
-        """Raise C(Rejected) while LiteLLM has as many requests as it may have at once."""
+        """Raise C(Rejected) while LiteLLM has its limit of requests."""
         if self.running >= int(state.settings["max_parallel"]):
             text = f"The gateway has {self.running} requests under way, which is its limit."
             raise Rejected(429, "parallel", text)
 
     def name_caller(self, scope: Message, caller: Mapping[str, Any]) -> Message:
-        """Take the key out of a request and put its owner's name there: what LiteLLM never sees it cannot log or count by."""
+        """Replace the key of a request by its owner's name, so that LiteLLM can neither log nor count the key."""
         headers = [(name, value) for name, value in scope["headers"] if name not in KEY_HEADERS]
         headers.append((b"authorization", f"Bearer {caller['role']}-{caller['name']}".encode()))
-        # A key in the address would be in every log on the way.
+        # A key in the URL would be in the log of every proxy.
         query = b"&".join(part for part in scope["query_string"].split(b"&") if not part.startswith(b"key="))
         return {**scope, "headers": headers, "query_string": query}
 
@@ -707,7 +704,7 @@ class AccessControl:
         await send({"type": "http.response.body"})
 
     def hear(self, receive: Receive, record: Record, body: bytes) -> Receive:
-        """Hand the body over; then notice when the client goes, also while its request waits."""
+        """Return a receiver that passes the body on and notices a disconnect, also while the request waits."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def until_gone() -> Message:
@@ -725,11 +722,11 @@ class AccessControl:
         return passed
 
     def speak(self, send: Send, record: Record, closes: bool) -> Send:
-        """Pass the answer on; the last one of a connection says so, a refusal says when to come again.
+        """Return a sender that adds C(connection: close) to the last answer of a connection, and Retry-After to a refusal.
 
         :param send: of the request
         :param record: of the request
-        :param closes: whether this is the last answer of the connection, as it is anyway while the process leaves
+        :param closes: whether this is the last answer of the connection; while the process leaves, each answer is
         """
 
         async def passed(message: Message) -> None:

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs LiteLLM inside the container of the gateway, and takes a new configuration over without losing a request.
+"""Runs LiteLLM inside the container of the gateway, and loads a new configuration without losing a request.
 
-The first process holds the listening socket and nothing else; a child serves. SIGHUP starts a second child on the same socket with
-the files as they are now. Once it answers, the first one stops accepting, finishes what it has and goes. When the second one does
-not come up, the first one stays: a configuration that LiteLLM refuses costs no request.
+The supervisor only holds the listening socket; a child serves. SIGHUP starts a second child on the same socket with the current files. Once
+it answers, the first child stops accepting, finishes its requests and ends. If the second child does not start, the first stays: a
+configuration that LiteLLM rejects costs no request.
 
     serve.py --listen ADDRESS --port PORT [--config FOLDER] [--secrets FOLDER] [--run FOLDER]
 """
@@ -32,13 +32,13 @@ BACKLOG = 2048
 START_SECONDS = 240
 """A start that takes longer has failed; importing LiteLLM takes 5 to 30 s."""
 KEEP_ALIVE_SECONDS = 75
-"""Longer than clients keep idle connections, so that it is they who close them and no request meets a closing one."""
+"""Longer than clients keep idle connections, so that clients close them and no request meets a closing connection."""
 LEAVE_SECONDS = 7200
-"""A child that has been replaced is ended after this, whatever its last streams are doing."""
+"""A replaced child is killed after this time, even with running streams."""
 LINGER_SECONDS = 20
-"""Idle connections of a child that leaves are closed after this; those in use are told to close by their next answer."""
+"""Idle connections of a leaving child are closed after this time; busy connections close with their next answer."""
 OFFLINE = {
-    # Nothing is fetched and nothing is told to anybody.
+    # No downloads and no telemetry.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
@@ -47,12 +47,12 @@ OFFLINE = {
     "LITELLM_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
-    # No page and no form: what the gateway does is in its files.
+    # No web pages: the configuration is in files only.
     "DISABLE_ADMIN_UI": "True",
     "NO_DOCS": "True",
     "NO_REDOC": "True",
     "NO_OPENAPI": "True",
-    # No .env file of the folder it happens to run in.
+    # No .env file of the working directory.
     "LITELLM_MODE": "PRODUCTION",
 }
 
@@ -62,7 +62,7 @@ def say(text: str) -> None:
 
 
 def fingerprint(*folders: Path) -> str:
-    """Hash of names and content of all files: tells whether what runs is what is on disk."""
+    """Return the checksum of the names and contents of all files, to detect changes since the start."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
@@ -72,7 +72,7 @@ def fingerprint(*folders: Path) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Put a whole file in place of the last one."""
+    """Replace a file at once."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
@@ -82,7 +82,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class Child:
-    """One child that serves, or will."""
+    """A child that serves or starts."""
 
     def __init__(self, command: list[str], listener: socket.socket, generation: int, mark: str) -> None:
         self.ready_fd, ready = os.pipe()
@@ -95,7 +95,7 @@ class Child:
         os.close(ready)
 
     def says_ready(self) -> bool | None:
-        """True once it answers, False when it never will, None as long as that is open."""
+        """Return true once it answers, false if it failed, C(None) while it starts."""
         if select.select([self.ready_fd], [], [], 0)[0]:
             return os.read(self.ready_fd, 1) == b"1"
         return False if time.monotonic() - self.started > START_SECONDS else None
@@ -112,7 +112,7 @@ class Supervisor:
         self.leaving: list[Child] = []
         self.generation = 0
         self.error = ""
-        # What the first process itself runs: only a restart changes that.
+        # The code of the supervisor, which only a restart changes.
         self.code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
         self.reload = self.stop = False
         self.wake, self.poke = os.pipe()
@@ -132,7 +132,7 @@ class Supervisor:
         self.coming = Child([sys.executable, *sys.argv], listener, self.generation, mark)
 
     def tell(self) -> None:
-        """Leave on disk what runs, for the helper on the host."""
+        """Write the state file for the helper on the host."""
         serving = self.serving
         write_json(
             self.state / "supervisor.json",
@@ -153,29 +153,15 @@ class Supervisor:
         (self.state / f"child-{child.process.pid}.json").unlink(missing_ok=True)
 
     def look(self) -> int | None:
-        """See what became of the children; an exit code ends the gateway."""
+        """Act on changes of the children; an exit code ends the gateway."""
         if self.coming is not None:
             ready = self.coming.says_ready()
             if ready is False or (ready is None and self.coming.process.poll() is not None):
-                if self.coming.process.poll() is None:
-                    self.coming.process.kill()
-                code = self.coming.process.wait()
-                self.error = f"generation {self.coming.generation} did not start (exit code {code}); the log says why"
-                say(self.error)
-                self.forget(self.coming)
-                self.coming = None
-                if self.serving is None:
-                    return code or 1
-                say(f"generation {self.serving.generation} goes on")
-                self.tell()
+                code = self.give_up(self.coming)
+                if code is not None:
+                    return code
             elif ready:
-                if self.serving is not None:
-                    self.serving.process.send_signal(signal.SIGTERM)
-                    self.serving.started = time.monotonic()
-                    self.leaving.append(self.serving)
-                self.serving, self.coming, self.error = self.coming, None, ""
-                say(f"generation {self.serving.generation} serves")
-                self.tell()
+                self.replace(self.coming)
         for child in list(self.leaving):
             if child.process.poll() is None:
                 if time.monotonic() - child.started > LEAVE_SECONDS:
@@ -190,7 +176,33 @@ class Supervisor:
             return code or 1
         return None
 
+    def give_up(self, child: Child) -> int | None:
+        """Remove a child that did not start; returns an exit code if no other child serves."""
+        if child.process.poll() is None:
+            child.process.kill()
+        code = child.process.wait()
+        self.error = f"generation {child.generation} did not start (exit code {code}); the log says why"
+        say(self.error)
+        self.forget(child)
+        self.coming = None
+        if self.serving is None:
+            return code or 1
+        say(f"generation {self.serving.generation} goes on")
+        self.tell()
+        return None
+
+    def replace(self, child: Child) -> None:
+        """Make a child the serving one, and end the child that served before."""
+        if self.serving is not None:
+            self.serving.process.send_signal(signal.SIGTERM)
+            self.serving.started = time.monotonic()
+            self.leaving.append(self.serving)
+        self.serving, self.coming, self.error = child, None, ""
+        say(f"generation {child.generation} serves")
+        self.tell()
+
     def run(self) -> int:
+        """Listen, serve until a signal or a failure, and end all children; returns the exit code."""
         family = socket.AF_INET6 if ":" in self.options.listen else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -200,12 +212,11 @@ class Supervisor:
             say(f"cannot listen on {self.options.listen} port {self.options.port}: {error.strerror}")
             return 1
         self.state.mkdir(parents=True, exist_ok=True)
-        for old in self.state.glob("*.json"):
-            old.unlink()
+        self.remove_states()
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, self.heard)
         self.begin(listener)
-        # Connections are taken from now on and wait for the child; before, they were refused.
+        # The kernel accepts connections from now on, and they wait for the child.
         self.tell()
         while True:
             code = self.look()
@@ -221,6 +232,17 @@ class Supervisor:
             while select.select([self.wake], [], [], 0)[0]:
                 os.read(self.wake, 64)
         listener.close()
+        self.end_children()
+        self.remove_states()
+        return code or 0
+
+    def remove_states(self) -> None:
+        """Remove the state files of all processes."""
+        for path in self.state.glob("*.json"):
+            path.unlink()
+
+    def end_children(self) -> None:
+        """End all children; their requests have the time of C(--stop-seconds)."""
         children = [child for child in (self.serving, self.coming, *self.leaving) if child is not None]
         for child in children:
             child.process.send_signal(signal.SIGTERM)
@@ -234,19 +256,16 @@ class Supervisor:
                 )
                 child.process.kill()
                 child.process.wait()
-        for left in self.state.glob("*.json"):
-            left.unlink()
-        return code or 0
 
 
 # ---------------------------------------------------------------- the child
 
 
 def put_secrets(folder: Path, settings: dict[str, Any]) -> None:
-    """Keys of backends go where the configuration of LiteLLM looks for them: into this process, not into its environment at start."""
+    """Set the variables with keys of backends inside this process, so that they are not in its environment at start."""
     for name, file in settings["backend_keys"].items():
         os.environ[name] = (folder / file).read_text(encoding="utf-8").strip()
-    # LiteLLM wants a master key. Who may do what is decided by hooks.py, so nobody ever needs to know this one.
+    # LiteLLM requires a master key. hooks.py checks all access, so this key is random and secret.
     os.environ["LITELLM_MASTER_KEY"] = "sk-" + secrets.token_urlsafe(32)
 
 
@@ -258,7 +277,7 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
     os.environ["CONFIG_FILE_PATH"] = str(config / "litellm.yaml")
     os.environ.setdefault("HOME", "/tmp")
     put_secrets(keys, settings)
-    # Docker may start containers with room for 1024 open files; each request takes two.
+    # Docker may start containers with a limit of 1024 open files; each request takes two.
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 
@@ -273,7 +292,7 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
     access = hooks.AccessControl(app)
 
     class Server(uvicorn.Server):
-        """Says when it answers; leaves without breaking a connection that is in use."""
+        """Reports when it answers; ends without breaking a busy connection."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)

@@ -102,11 +102,11 @@ def test_a_host_that_is_no_spark_has_all_its_parts(planned: dict[str, Any]) -> N
 
 
 def test_variables_come_from_the_plan_then_from_the_host_then_from_the_role() -> None:
-    found = addon_documents.variables_of(
+    variables = addon_documents.variables_of(
         "gateway", {"port": 1}, {"gateway_port": 2, "gateway_start_timeout": 3, "clients_prove": False}
     )
     usual = role_variables.defaults("gateway")
-    assert found == {**usual, "gateway_port": 1, "gateway_start_timeout": 3}
+    assert variables == {**usual, "gateway_port": 1, "gateway_start_timeout": 3}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -187,11 +187,11 @@ def test_another_list_of_packages_is_another_environment(planned: dict[str, Any]
     usual = addon_documents.hermes_packages(agent, addon_documents.read_file)
     assert Path(usual["source"]).name == f"hermes-{agent['version']}.txt"
     (tmp_path / "list.txt").write_text("hermes-agent==1\n")
-    own = {**agent, "requirements_file": str(tmp_path / "list.txt")}
-    other = addon_documents.hermes_packages(own, addon_documents.read_file)
-    assert other["source"] == own["requirements_file"] and other["path"] != usual["path"]
+    with_list = {**agent, "requirements_file": str(tmp_path / "list.txt")}
+    other = addon_documents.hermes_packages(with_list, addon_documents.read_file)
+    assert other["source"] == with_list["requirements_file"] and other["path"] != usual["path"]
     assert Path(other["path"]).parents[1] == Path(agent["install_dir"])
-    document = addon_document("clients", {"hermes": own, "open_webui": {}}, {})
+    document = addon_document("clients", {"hermes": with_list, "open_webui": {}}, {})
     unit = file_of(document, f"{SYSTEM}/spark-hermes.service")
     assert f"{Path(other['path']).parent}/bin/hermes gateway run" in str(unit.content)
 
@@ -217,47 +217,52 @@ def test_exporters_that_are_not_planned_have_no_rows(node: str, gpu: bool, plann
 )
 def test_grafana_runs_as_it_is_installed(grafana: str, unit: str | None, planned: dict[str, Any]) -> None:
     document = addon_document("monitoring", {**planned["monitoring"], "grafana": grafana}, {})
-    assert [each.name for each in document.units[2:]] == ([unit] if unit else [])
+    assert [row.name for row in document.units[2:]] == ([unit] if unit else [])
     assert (f"{SYSTEM}/grafana-server.service.d/dgxspark.conf" in paths(document)) == (grafana == "package")
     assert any(file.path.endswith("/grafana-admin") for file in document.files) == (grafana != "none")
 
 
-def test_prometheus_and_alertmanager_read_every_text_as_it_is() -> None:
-    for text in TEXTS:
-        receivers = [
-            {**RECEIVER, "name": "hook", "type": "webhook", "url": f"http://x/{text}"},
-            {**RECEIVER, "name": "mail", "type": "email", "to": text, "from": text, "smarthost": text, "username": text}
-            | {"password_file": "/keys/mail"},
-            {**RECEIVER, "name": "phone", "type": "telegram", "chat_id": 7, "token_file": "/keys/bot"},
-            {**RECEIVER, "name": "push", "type": "ntfy", "topic": "sparks", "token_file": "/keys/ntfy"},
-        ]
-        job = {"name": "node", "targets": [{"labels": {"host": text}}], "path": f"/{text}", "token_file": "/keys/node"}
-        document = addon_document("monitoring", {"jobs": [job], "receivers": receivers, "grafana": "none"}, {})
-        files = {file.path: str(file.content) for file in document.files}
-        assert all(content.isascii() for path, content in files.items() if not path.endswith((".service", "rules.yml")))
-        settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
-        (scrape,) = settings["scrape_configs"]
-        assert scrape["metrics_path"] == f"/{text}"
-        # A target without a cluster is given one while its own metrics are read, so that a label of theirs is renamed.
-        for label in ("host", "cluster"):
-            given = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
-            assert given in scrape["relabel_configs"]
-            assert {**given, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
-        assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
-        assert json.loads(files["/etc/dgxspark/monitoring/targets/node.json"]) == job["targets"]
-        told = yaml.safe_load(files["/etc/dgxspark/monitoring/alertmanager.yml"])
-        assert told["route"]["routes"][0]["matchers"] == ['severity=~"critical|info"']
-        by_name = {entry["name"]: entry for entry in told["receivers"]}
-        assert by_name["hook"]["webhook_configs"] == [{"url": f"http://x/{text}", "send_resolved": True}]
-        (mail,) = by_name["mail"]["email_configs"]
-        assert (mail["to"], mail["auth_username"]) == (text, text)
-        assert mail["auth_password_file"] == "/run/spark-alertmanager/mail.password_file"
-        assert by_name["push"]["webhook_configs"][0]["url"] == "https://ntfy.sh/sparks?template=alertmanager"
-        assert by_name["phone"]["telegram_configs"][0]["bot_token_file"] == "/run/spark-alertmanager/phone.token_file"
-        secrets = "/etc/dgxspark/secrets/monitoring"
-        prometheus, alertmanager = document.units
-        assert prometheus.restart_on == (f"{SYSTEM}/spark-prometheus.service", f"{secrets}/node.job")
-        assert len(alertmanager.restart_on or ()) == 4
+def check_alertmanager(content: str, text: str) -> None:
+    """Assert that the receivers of Alertmanager have a text unchanged."""
+    config = yaml.safe_load(content)
+    assert config["route"]["routes"][0]["matchers"] == ['severity=~"critical|info"']
+    by_name = {entry["name"]: entry for entry in config["receivers"]}
+    assert by_name["hook"]["webhook_configs"] == [{"url": f"http://x/{text}", "send_resolved": True}]
+    (mail,) = by_name["mail"]["email_configs"]
+    assert (mail["to"], mail["auth_username"]) == (text, text)
+    assert mail["auth_password_file"] == "/run/spark-alertmanager/mail.password_file"
+    assert by_name["push"]["webhook_configs"][0]["url"] == "https://ntfy.sh/sparks?template=alertmanager"
+    assert by_name["phone"]["telegram_configs"][0]["bot_token_file"] == "/run/spark-alertmanager/phone.token_file"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_prometheus_and_alertmanager_read_every_text_as_it_is(text: str) -> None:
+    receivers = [
+        {**RECEIVER, "name": "hook", "type": "webhook", "url": f"http://x/{text}"},
+        {**RECEIVER, "name": "mail", "type": "email", "to": text, "from": text, "smarthost": text, "username": text}
+        | {"password_file": "/keys/mail"},
+        {**RECEIVER, "name": "phone", "type": "telegram", "chat_id": 7, "token_file": "/keys/bot"},
+        {**RECEIVER, "name": "push", "type": "ntfy", "topic": "sparks", "token_file": "/keys/ntfy"},
+    ]
+    job = {"name": "node", "targets": [{"labels": {"host": text}}], "path": f"/{text}", "token_file": "/keys/node"}
+    document = addon_document("monitoring", {"jobs": [job], "receivers": receivers, "grafana": "none"}, {})
+    files = {file.path: str(file.content) for file in document.files}
+    assert all(content.isascii() for path, content in files.items() if not path.endswith((".service", "rules.yml")))
+    settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
+    (scrape,) = settings["scrape_configs"]
+    assert scrape["metrics_path"] == f"/{text}"
+    # A target without a cluster is given one while its own metrics are read, so that a label of theirs is renamed.
+    for label in ("host", "cluster"):
+        relabeling = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
+        assert relabeling in scrape["relabel_configs"]
+        assert {**relabeling, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
+    assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
+    assert json.loads(files["/etc/dgxspark/monitoring/targets/node.json"]) == job["targets"]
+    check_alertmanager(files["/etc/dgxspark/monitoring/alertmanager.yml"], text)
+    secrets = "/etc/dgxspark/secrets/monitoring"
+    prometheus, alertmanager = document.units
+    assert prometheus.restart_on == (f"{SYSTEM}/spark-prometheus.service", f"{secrets}/node.job")
+    assert len(alertmanager.restart_on or ()) == 4
 
 
 def test_a_fleet_monitor_that_is_absent_or_has_no_page_has_no_rows_for_it(planned: dict[str, Any]) -> None:

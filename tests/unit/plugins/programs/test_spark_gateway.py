@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway's helper: what a run has left drained is admitted by the next one, when it answers and nobody holds it."""
+"""The gateway's helper: the next run admits drained backends that answer and that nobody holds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Gateway:
         return json.loads(done.stdout.splitlines()[-1]) if code == 0 else done.stderr
 
     def settle(self) -> Any:
-        self.engine.set(key=None)  # the list of names is asked for without a key, as this gateway has none
+        self.engine.set(key=None)  # this gateway has no keys
         try:
             return self("ready", self.engine.url, "--admit")
         finally:
@@ -100,8 +100,8 @@ def test_what_answers_is_admitted_and_what_does_not_is_named(gateway: Gateway) -
     assert gateway.drained() == [VOICE]
     (path, body) = gateway.engine.requests[-1]
     assert path == "/v1/chat/completions" and body["max_tokens"] == 1
-    again = gateway.settle()
-    assert again["changed"] is False and again["admitted"] == []
+    second = gateway.settle()
+    assert second["changed"] is False and second["admitted"] == []
 
 
 def test_nothing_drained_asks_nobody(gateway: Gateway) -> None:
@@ -166,7 +166,7 @@ def test_the_unit_admits_nobody(gateway: Gateway) -> None:
     assert gateway.drained() == [HEAVY]
 
 
-# --- what the gateway's processes leave on the disk is theirs: it may be anything
+# --- state files of the gateway's processes are untrusted
 
 
 def made(tmp_path: Path) -> Any:
@@ -199,7 +199,7 @@ def test_a_state_that_is_no_state_is_said_at_once(tmp_path: Path, name: str, kin
         path.mkdir()
     else:
         path.write_text({"huge": "[" + "1," * 10**6 + "1]", "list": "[1]", "text": '"x"', "deep": "[" * 10**5}[kind])
-    if kind == "deep":  # no JSON that can be read: as one that is being replaced
+    if kind == "deep":  # unreadable JSON counts as a file that is being replaced
         assert gateway.running("a") == 0
         return
     with pytest.raises(helper.GatewayError, match="Start the gateway anew"):
@@ -221,7 +221,7 @@ def test_a_state_of_another_shape_is_said_with_its_key(tmp_path: Path, key: str,
     path.write_text(json.dumps({**GOOD_CHILD, key: value}))
     with pytest.raises(helper.GatewayError, match=f"is not what the gateway writes: '{key}'"):
         gateway.children()
-    path.write_text(json.dumps({name: each for name, each in GOOD_CHILD.items() if name != key}))
+    path.write_text(json.dumps({name: value for name, value in GOOD_CHILD.items() if name != key}))
     with pytest.raises(helper.GatewayError, match=f"is not what the gateway writes: '{key}'"):
         gateway.children()
 
@@ -251,10 +251,10 @@ def caller(gateway: Gateway) -> Gateway:
 
 
 def test_an_alias_calls_a_tool_through_the_gateway_once_a_configuration(caller: Gateway) -> None:
-    found = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
-    assert found["tools"] == ["heavy"] and found["tools_unknown"] == {}
-    asked = [body for path, body in caller.engine.requests if body.get("tools")]
-    assert len(asked) == 1 and asked[0]["model"] == "heavy" and asked[0]["tool_choice"] == "auto"
+    result = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
+    assert result["tools"] == ["heavy"] and result["tools_unknown"] == {}
+    bodies = [body for path, body in caller.engine.requests if body.get("tools")]
+    assert len(bodies) == 1 and bodies[0]["model"] == "heavy" and bodies[0]["tool_choice"] == "auto"
     assert caller("ready", caller.engine.url, "--timeout", "20", "--admit")["tools"] == ["heavy"]
     assert len([body for _path, body in caller.engine.requests if body.get("tools")]) == 1
     caller.settings["names"] = ["heavy", "heavy"]
@@ -266,14 +266,14 @@ def test_an_alias_calls_a_tool_through_the_gateway_once_a_configuration(caller: 
 @pytest.mark.parametrize("answer", ["text", "refused"])
 def test_an_alias_that_answers_without_the_tool_is_named(caller: Gateway, answer: str) -> None:
     caller.engine.set(tools=answer)
-    said = caller("ready", caller.engine.url, "--timeout", "20", "--admit", code=1)
-    assert "the alias heavy does not call tools" in said
+    error = caller("ready", caller.engine.url, "--timeout", "20", "--admit", code=1)
+    assert "the alias heavy does not call tools" in error
 
 
 def test_an_answer_that_was_cut_off_says_nothing_of_tools(caller: Gateway) -> None:
     caller.engine.set(thinks=10**6)
-    found = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
-    assert found["tools"] == [] and list(found["tools_unknown"]) == ["heavy"]
+    result = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
+    assert result["tools"] == [] and list(result["tools_unknown"]) == ["heavy"]
 
 
 def test_without_a_promise_nobody_is_asked(caller: Gateway) -> None:

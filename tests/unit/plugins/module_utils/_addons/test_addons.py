@@ -1,4 +1,4 @@
-"""Add-on services, planned for a whole fleet: who knows of whom, what takes memory, what cannot work."""
+"""Add-on services, planned for a whole fleet: endpoints, memory and conflicts."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def forge(**variables: Any) -> dict[str, Any]:
     return {"forge": {"vars": {"spark_gateway": GATEWAY, **variables}, "address": "192.168.1.20"}}
 
 
-def plan(hosts: dict[str, Any] | None = None, others: dict[str, Any] | None = None) -> dict[str, Any]:
-    return engine.make_plan(hosts or fleet(), RECIPES, other_hosts=others)
+def plan(hosts: dict[str, Any] | None = None, other_hosts: dict[str, Any] | None = None) -> dict[str, Any]:
+    return engine.make_plan(hosts or fleet(), RECIPES, other_hosts=other_hosts)
 
 
 def rules(made: dict[str, Any], severity: str) -> set[str]:
-    return {found["rule"] for found in engine.plan_findings(made) if found["severity"] == severity}
+    return {finding["rule"] for finding in engine.plan_findings(made) if finding["severity"] == severity}
 
 
 def test_a_fleet_with_all_of_it_has_no_error() -> None:
     made = plan(
-        others=forge(
+        other_hosts=forge(
             spark_clients={"hermes": {"model": "spark-qwen36"}},
             spark_monitoring={"grafana": "none"},
             spark_fleet_monitor={"notify": [{"webhook": {"url": "http://192.168.1.20:9/"}}]},
         )
     )
     assert rules(made, "error") == set()
-    # Those of Sparks are in bundles; the other host is not one.
+    # The images of Sparks are in bundles; the other host is no Spark.
     assert made["hosts"]["spark-1"]["images_beside"] == [
         "ghcr.io/achetronic/parakeet:0.8.0-int8",
         "ollama/ollama:0.33.3",
@@ -84,19 +84,19 @@ def test_a_fleet_with_all_of_it_has_no_error() -> None:
 def test_a_slow_engine_is_waited_for_by_gateway_and_clients() -> None:
     slow = {"spark_gateway": {**GATEWAY, "prefill_rates": {"spark-1/qwen36": 100}}}
     wished = {"open_webui": {"listen": "127.0.0.1"}, "hermes": {"model": "spark-gemma4"}}
-    front = plan(others=forge(**slow, spark_clients=wished))["addons"]["forge"]
+    front = plan(other_hosts=forge(**slow, spark_clients=wished))["addons"]["forge"]
     entries = {entry["model_name"]: entry for entry in front["gateway"]["config"]["model_list"]}
     length = entries["spark-qwen36"]["model_info"]["max_input_tokens"]
     router = front["gateway"]["config"]["router_settings"]
     assert router["stream_timeout"] >= 1.5 * length / 100 > 600
     assert front["clients"]["open_webui"]["env"]["AIOHTTP_CLIENT_TIMEOUT"] == str(router["timeout"])
     provider = front["clients"]["hermes"]["config"]["providers"]["dgxspark"]
-    own = entries["spark-gemma4"]["litellm_params"]
+    params = entries["spark-gemma4"]["litellm_params"]
     assert (provider["request_timeout_seconds"], provider["stale_timeout_seconds"]) == (
-        own["timeout"],
-        own["stream_timeout"],
+        params["timeout"],
+        params["stream_timeout"],
     )
-    assert own["timeout"] < router["timeout"]
+    assert params["timeout"] < router["timeout"]
 
 
 def test_what_runs_beside_an_engine_takes_its_memory() -> None:
@@ -113,23 +113,23 @@ def test_what_runs_beside_an_engine_takes_its_memory() -> None:
 
 
 def test_what_runs_already_is_not_charged_twice() -> None:
-    """MemAvailable is without what is there; what is still to be started has to fit into it."""
+    """MemAvailable excludes running servers; the others have to fit into it."""
     memory = {"total_gib": 119.67, "available_gib": 65.0}  # the engine asks for 65.8
     units = [{"name": "spark-asr.service", "active_state": "active"}]
-    found = []
+    messages = []
     for running in ([], units):
         hosts = fleet(spark_ollama=None)
         hosts["spark-1"]["measured"] = {**MEASURED, "memory": memory, "units": running}
         findings = engine.make_plan(hosts, RECIPES)["hosts"]["spark-1"]["findings"]
-        found += [finding["message"] for finding in findings if finding["rule"] == "memory.node"]
-    missing = [float(re.search(r"([\d.]+) GiB are missing", message)[1]) for message in found]  # type: ignore[index]
-    assert missing[0] - missing[1] == pytest.approx(4.0, abs=0.01), found
+        messages += [finding["message"] for finding in findings if finding["rule"] == "memory.node"]
+    missing = [float(re.search(r"([\d.]+) GiB are missing", message)[1]) for message in messages]  # type: ignore[index]
+    assert missing[0] - missing[1] == pytest.approx(4.0, abs=0.01), messages
 
 
 def test_a_model_that_ollama_holds_goes_before_an_engine_starts_and_may_come_back() -> None:
-    """The gate unloads it, so that it is no part of what is short; what Ollama may take later is."""
+    """The gate unloads the model, so it is not counted as missing memory; the memory that Ollama may take later is."""
     available = 76.0  # the engine asks for 65.8, and stays; Ollama may take 8
-    found = []
+    messages = []
     for holds in (0.0, 8.0):
         hosts = fleet(spark_speech=None)
         hosts["spark-1"]["measured"] = {
@@ -138,12 +138,14 @@ def test_a_model_that_ollama_holds_goes_before_an_engine_starts_and_may_come_bac
             "units": [{"name": "spark-ollama.service", "active_state": "active"}],
             "resident": [{"name": "ollama", "gib": holds}] if holds else [],
         }
-        found.append({rule for rule in rules(engine.make_plan(hosts, RECIPES), "error") if rule.startswith("memory.")})
-    assert found == [set(), set()]
+        messages.append(
+            {rule for rule in rules(engine.make_plan(hosts, RECIPES), "error") if rule.startswith("memory.")}
+        )
+    assert messages == [set(), set()]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "others", "rule"),
+    ("hosts", "other_hosts", "rule"),
     [
         (fleet(spark_defaults={}), forge(), "gateway.backend_on_loopback"),
         (
@@ -155,9 +157,9 @@ def test_a_model_that_ollama_holds_goes_before_an_engine_starts_and_may_come_bac
         (fleet(spark_speech=[{"name": "asr", "kind": "asr", "port": 8001}]), None, "speech.port"),
     ],
 )
-def test_what_cannot_work_is_an_error_before_anything_starts(hosts: Any, others: Any, rule: str) -> None:
-    found = rules(plan(hosts, others), "error")
-    assert any(each.startswith(rule) for each in found), found
+def test_what_cannot_work_is_an_error_before_anything_starts(hosts: Any, other_hosts: Any, rule: str) -> None:
+    errors = rules(plan(hosts, other_hosts), "error")
+    assert any(error.startswith(rule) for error in errors), errors
 
 
 def test_all_that_is_malformed_is_told_at_once() -> None:
@@ -197,10 +199,10 @@ def test_the_watchdog_is_on_unless_it_is_switched_off() -> None:
 
 
 def test_a_service_knows_the_gateway_that_drains_it() -> None:
-    made = plan(others=forge())
+    made = plan(other_hosts=forge())
     services = {name: body["services"][0] for name, body in made["hosts"].items()}
     assert services["spark-2"]["gateway"] == {"host": "forge", "backend": "spark-2/gemma4"}
     assert plan()["hosts"]["spark-2"]["services"][0]["gateway"] is None
     only = forge(spark_gateway={**GATEWAY, "serve": "none", "aliases": {"a": {"backends": ["spark-1/qwen36"]}}})
-    services = {name: body["services"][0]["gateway"] for name, body in plan(others=only)["hosts"].items()}
+    services = {name: body["services"][0]["gateway"] for name, body in plan(other_hosts=only)["hosts"].items()}
     assert services["spark-1"] and services["spark-2"] is None

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clients: what spark_clients says is checked, wired to the gateway and to speech, and what will not work is told."""
+"""Clients: checks of spark_clients, the connection to gateway and speech, and findings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def planned(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     settings, messages = clients.read(host, value)
     assert messages == []
-    given = {"spark-1": gateway()} if gateways is None else gateways
-    outcome, findings = clients.plan(host, settings, fleet or [], given)
+    known_gateways = {"spark-1": gateway()} if gateways is None else gateways
+    outcome, findings = clients.plan(host, settings, fleet or [], known_gateways)
     return outcome, {finding.rule: finding.message + " " + finding.fix for finding in findings}
 
 
@@ -58,8 +58,8 @@ PAGE = {"key_file": "/keys/ui", "admin": ADMIN}
 
 def test_nothing_wanted_is_nothing_planned() -> None:
     assert clients.read("h", {}) == ({"open_webui": {}, "hermes": {}}, [])
-    outcome, found = planned({}, gateways={})
-    assert (outcome, found) == ({"open_webui": {}, "hermes": {}}, {})
+    outcome, findings = planned({}, gateways={})
+    assert (outcome, findings) == ({"open_webui": {}, "hermes": {}}, {})
 
 
 def test_defaults_are_filled_in() -> None:
@@ -71,7 +71,7 @@ def test_defaults_are_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ([], "must be a mapping with open_webui or hermes, not a list"),
         ({"open_web_ui": {}}, "did you mean 'open_webui'?"),
@@ -106,9 +106,9 @@ def test_defaults_are_filled_in() -> None:
         ({"hermes": {"toolsets": ["web", True]}}, "'toolsets' must be a list of texts"),
     ],
 )
-def test_what_is_malformed_is_told_with_its_place(value: Any, said: str) -> None:
+def test_what_is_malformed_is_told_with_its_place(value: Any, message: str) -> None:
     _settings, messages = clients.read("h", value)
-    assert any(said in message for message in messages), messages
+    assert any(message in refusal for refusal in messages), messages
     assert all(message.startswith("host h, spark_clients") for message in messages)
 
 
@@ -133,9 +133,9 @@ def test_what_they_hold_is_kept_by_the_plan() -> None:
 
 
 def test_page_beside_the_gateway() -> None:
-    outcome, found = planned({"open_webui": PAGE}, gateways={"spark-1": gateway(listen="127.0.0.1")})
+    outcome, findings = planned({"open_webui": PAGE}, gateways={"spark-1": gateway(listen="127.0.0.1")})
     page = outcome["open_webui"]
-    assert found == {}
+    assert findings == {}
     assert page["env"]["OPENAI_API_BASE_URLS"] == "http://127.0.0.1:4000/v1"
     assert page["env"]["ENABLE_PERSISTENT_CONFIG"] == "false"
     assert page["env"]["ENABLE_SIGNUP"] == "false", "there is an administrator"
@@ -145,10 +145,10 @@ def test_page_beside_the_gateway() -> None:
 
 
 def test_page_on_another_host_takes_the_address_of_the_gateway() -> None:
-    outcome, found = planned({"open_webui": PAGE}, host="ui", gateways={"spark-1": gateway(listen="0.0.0.0")})
+    outcome, findings = planned({"open_webui": PAGE}, host="ui", gateways={"spark-1": gateway(listen="0.0.0.0")})
     assert outcome["open_webui"]["env"]["OPENAI_API_BASE_URLS"] == "http://192.168.1.11:4000/v1"
     assert outcome["open_webui"]["after"] == []
-    assert found == {}
+    assert findings == {}
 
 
 def test_the_container_shares_the_host_network_and_shows_no_key() -> None:
@@ -167,38 +167,38 @@ def test_the_container_shares_the_host_network_and_shows_no_key() -> None:
 
 
 def test_a_gateway_on_loopback_of_another_host_is_an_error() -> None:
-    _outcome, found = planned({"open_webui": PAGE}, host="ui", gateways={"spark-1": gateway(listen="127.0.0.1")})
-    assert list(found) == ["clients.gateway_loopback"]
-    assert "spark_gateway.listen of spark-1" in found["clients.gateway_loopback"]
+    _outcome, findings = planned({"open_webui": PAGE}, host="ui", gateways={"spark-1": gateway(listen="127.0.0.1")})
+    assert list(findings) == ["clients.gateway_loopback"]
+    assert "spark_gateway.listen of spark-1" in findings["clients.gateway_loopback"]
 
 
 @pytest.mark.parametrize(
-    ("more", "gateways", "said"),
+    ("more", "gateways", "message"),
     [
         ({}, {}, "no host of the inventory has a gateway"),
         ({}, {"spark-1": gateway(), "spark-2": gateway("spark-2")}, "2 hosts have a gateway, and none is named"),
         ({"gateway": "spark-3"}, {"spark-1": gateway()}, "did you mean 'spark-1'?"),
     ],
 )
-def test_no_gateway_that_it_could_mean(more: Any, gateways: dict[str, clients.Gateway], said: str) -> None:
-    outcome, found = planned({"open_webui": {**PAGE, **more}}, gateways=gateways)
-    assert said in found["clients.gateway"]
+def test_no_gateway_that_it_could_mean(more: Any, gateways: dict[str, clients.Gateway], message: str) -> None:
+    outcome, findings = planned({"open_webui": {**PAGE, **more}}, gateways=gateways)
+    assert message in findings["clients.gateway"]
     assert outcome["open_webui"]["env"]["OPENAI_API_BASE_URLS"] == ""
 
 
 def test_a_gateway_with_a_key_wants_one() -> None:
-    _outcome, found = planned({"open_webui": {"admin": ADMIN}})
-    assert "401" in found["clients.gateway_key"]
-    outcome, found = planned({"open_webui": {"admin": ADMIN}}, gateways={"spark-1": gateway(keyed=False)})
-    assert found == {}
+    _outcome, findings = planned({"open_webui": {"admin": ADMIN}})
+    assert "401" in findings["clients.gateway_key"]
+    outcome, findings = planned({"open_webui": {"admin": ADMIN}}, gateways={"spark-1": gateway(keyed=False)})
+    assert findings == {}
     parts = {secret["name"]: secret["parts"] for secret in outcome["open_webui"]["secrets"]}
     assert parts["OPENAI_API_KEYS"] == [{"text": "none"}]
 
 
 def test_who_may_come_in() -> None:
     assert "clients.first_account" in planned({"open_webui": {"key_file": "/k"}})[1]
-    outcome, found = planned({"open_webui": {"key_file": "/k", "auth": False}})
-    assert (outcome["open_webui"]["listen"], found) == ("127.0.0.1", {})
+    outcome, findings = planned({"open_webui": {"key_file": "/k", "auth": False}})
+    assert (outcome["open_webui"]["listen"], findings) == ("127.0.0.1", {})
     assert "clients.open_door" in planned({"open_webui": {"key_file": "/k", "auth": False, "listen": "0.0.0.0"}})[1]
     assert "clients.persistent_config" in planned({"open_webui": {**PAGE, "persistent_config": True}})[1]
 
@@ -211,10 +211,10 @@ def test_tools_can_be_left_out_of_chats() -> None:
 
 def test_one_port_for_one_server() -> None:
     engine = endpoints.make("spark-1", "192.168.1.11", "heavy", "vllm", 3000, "0.0.0.0")
-    _outcome, found = planned({"open_webui": PAGE}, fleet=[engine])
-    assert "spark-heavy.service" in found["clients.port"]
-    _outcome, found = planned({"open_webui": {**PAGE, "port": 4000}})
-    assert "spark-gateway.service" in found["clients.port"]
+    _outcome, findings = planned({"open_webui": PAGE}, fleet=[engine])
+    assert "spark-heavy.service" in findings["clients.port"]
+    _outcome, findings = planned({"open_webui": {**PAGE, "port": 4000}})
+    assert "spark-gateway.service" in findings["clients.port"]
     both = {"open_webui": {**PAGE, "port": 8642}, "hermes": {"key_file": "/k", "model": "writer"}}
     assert "spark-open-webui.service" in planned(both)[1]["clients.port"]
     elsewhere = endpoints.make("spark-2", "192.168.1.12", "heavy", "vllm", 3000, "0.0.0.0")
@@ -241,14 +241,19 @@ def test_clients_wait_as_long_as_the_gateway_does() -> None:
     page = planned({"open_webui": PAGE}, gateways=slow)[0]["open_webui"]
     assert page["env"]["AIOHTTP_CLIENT_TIMEOUT"] == "3540"
     agent = {"key_file": "/keys/h", "api_key_file": "/keys/a"}
-    asked = {
+    variables = {
         model: planned({"hermes": {**agent, "model": model}}, gateways=slow)[0]["hermes"]["config"]["providers"][
             "dgxspark"
         ]
         for model in WAITS
     }
-    assert asked["writer"]["request_timeout_seconds"] == 3540 and asked["writer"]["stale_timeout_seconds"] == 2340
-    assert asked["reviewer"]["request_timeout_seconds"] == 1800 and asked["reviewer"]["stale_timeout_seconds"] == 600
+    assert (
+        variables["writer"]["request_timeout_seconds"] == 3540 and variables["writer"]["stale_timeout_seconds"] == 2340
+    )
+    assert (
+        variables["reviewer"]["request_timeout_seconds"] == 1800
+        and variables["reviewer"]["stale_timeout_seconds"] == 600
+    )
     # What a person sets counts; and one key may not use the slow model.
     page = planned({"open_webui": {**PAGE, "request_timeout": 99}}, gateways=slow)[0]["open_webui"]
     assert page["env"]["AIOHTTP_CLIENT_TIMEOUT"] == "99"
@@ -292,8 +297,8 @@ def test_speech_by_the_gateway_where_it_has_the_model() -> None:
 
 def test_speech_that_cannot_be_reached_is_told_and_left_out() -> None:
     fleet = [speech_server("asr", "spark-2", "127.0.0.1")]
-    outcome, found = planned({"open_webui": PAGE}, fleet=fleet)
-    assert "spark-2/asr-1" in found["clients.speech_loopback"]
+    outcome, findings = planned({"open_webui": PAGE}, fleet=fleet)
+    assert "spark-2/asr-1" in findings["clients.speech_loopback"]
     assert "AUDIO_STT_ENGINE" not in outcome["open_webui"]["env"]
     assert planned({"open_webui": {**PAGE, "speech": False}}, fleet=fleet)[1] == {}
 
@@ -303,9 +308,9 @@ def test_speech_that_cannot_be_reached_is_told_and_left_out() -> None:
 
 def test_agent_with_a_page_beside_it() -> None:
     value = {"open_webui": PAGE, "hermes": {"key_file": "/keys/agent", "model": "writer"}}
-    outcome, found = planned(value)
+    outcome, findings = planned(value)
     agent, page = outcome["hermes"], outcome["open_webui"]
-    assert found == {}
+    assert findings == {}
     assert agent["config"]["model"] == {
         "default": "writer",
         "provider": "custom:dgxspark",
@@ -326,9 +331,9 @@ def test_agent_with_a_page_beside_it() -> None:
 
 def test_the_model_of_the_agent() -> None:
     assert "has 2" in planned({"hermes": {"key_file": "/k"}})[1]["clients.model"]
-    one = {"spark-1": gateway(models={"writer": None})}
-    outcome, found = planned({"hermes": {"key_file": "/k"}}, gateways=one)
-    assert (outcome["hermes"]["model"], found) == ("writer", {})
+    gateways = {"spark-1": gateway(models={"writer": None})}
+    outcome, findings = planned({"hermes": {"key_file": "/k"}}, gateways=gateways)
+    assert (outcome["hermes"]["model"], findings) == ("writer", {})
     assert "aliases: reviewer, writer" in planned({"hermes": {"key_file": "/k", "model": "big"}})[1]["clients.model"]
     small = planned({"hermes": {"key_file": "/k", "model": "reviewer"}})[1]
     assert "32768 tokens" in small["clients.context"]
@@ -336,8 +341,8 @@ def test_the_model_of_the_agent() -> None:
 
 def test_an_agent_that_others_reach_is_told_of() -> None:
     value = {"hermes": {"key_file": "/k", "model": "writer", "listen": "0.0.0.0", "toolsets": ["web"]}}
-    outcome, found = planned(value)
-    assert "runs commands on spark-1 as spark-hermes" in found["clients.agent_exposed"]
+    outcome, findings = planned(value)
+    assert "runs commands on spark-1 as spark-hermes" in findings["clients.agent_exposed"]
     assert outcome["hermes"]["config"]["platform_toolsets"] == {"api_server": ["web"]}
     assert outcome["hermes"]["url"] == "http://127.0.0.1:8642"
 
@@ -401,7 +406,7 @@ def test_helper_lists_models_as_a_user_and_by_key(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--key-file", "KEY", "--expect", "writer", "--seconds", "0"], "lists reviewer, but not writer"),
         (["--key-file", "WRONG", "--seconds", "60"], "401"),
@@ -409,15 +414,15 @@ def test_helper_lists_models_as_a_user_and_by_key(
     ],
 )
 def test_helper_says_what_is_wrong(
-    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     (tmp_path / "KEY").write_text("sk-1", encoding="utf-8")
     (tmp_path / "WRONG").write_text("sk-none", encoding="utf-8")
     argv = [str(tmp_path / word) if word in ("KEY", "WRONG") else word for word in more]
     assert client_checks.main(["models", page, *argv]) == 1
-    told = capsys.readouterr().err
-    assert said in told
-    assert "sk-" not in told
+    error = capsys.readouterr().err
+    assert message in error
+    assert "sk-" not in error
 
 
 def test_helper_gives_up_on_what_is_not_ready(page: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway: what is written, which name leads where, and what is refused."""
+"""The gateway: its configuration, the backends of each name, and refused settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TWO_SPARKS = [
 def made(
     written: dict[str, Any], fleet: list[endpoints.Endpoint], host: str = "spark-1"
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Read and plan; what is written has to be readable."""
+    """Read and plan settings without errors."""
     before = copy.deepcopy(written)
     settings, messages = gateway.read(host, written)
     assert messages == []
@@ -405,9 +405,9 @@ def test_a_timeout_that_cuts_long_prompts_off_is_named() -> None:
 
 
 def cold_fleet(**more: Any) -> list[endpoints.Endpoint]:
-    given = {"max_model_len": 8192, "on_demand": True, "hold_seconds": 900, **more}
+    options = {"max_model_len": 8192, "on_demand": True, "hold_seconds": 900, **more}
     return [
-        endpoints.make("spark-1", "10.0.0.1", "cold", "vllm", 8001, "0.0.0.0", **given),
+        endpoints.make("spark-1", "10.0.0.1", "cold", "vllm", 8001, "0.0.0.0", **options),
         endpoints.make("spark-1", "10.0.0.1", "fast", "vllm", 8002, "0.0.0.0", max_model_len=8192),
     ]
 

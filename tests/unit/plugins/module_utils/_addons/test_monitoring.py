@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What monitoring is told, whom Prometheus asks, and what is said of those that it cannot reach."""
+"""Monitoring: its settings, the targets of Prometheus, and findings about unreachable targets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ROLES = Path(__file__).resolve().parents[5] / "roles"
 PASSWORD = {"grafana_password_file": "secrets/grafana"}
 
 
-def exporters(spark: str = "spark-1", address: str = "192.168.1.11", **given: Any) -> dict[str, Any]:
-    settings, messages = monitoring.read_exporters(spark, given)
+def exporters(spark: str = "spark-1", address: str = "192.168.1.11", **value: Any) -> dict[str, Any]:
+    settings, messages = monitoring.read_exporters(spark, value)
     assert messages == []
     return monitoring.plan_exporters(spark, settings, address)[0]
 
 
 def watched(
-    *found: endpoints.Endpoint, host: str = "watch", gateway: Any = None, tell: Any = None, **given: Any
+    *engines: endpoints.Endpoint, host: str = "watch", gateway: Any = None, tell: Any = None, **options: Any
 ) -> Any:
-    settings, messages = monitoring.read_monitoring(host, {**PASSWORD, **given})
+    settings, messages = monitoring.read_monitoring(host, {**PASSWORD, **options})
     assert messages == []
-    told = {"spark-1": exporters()} if tell is None else tell
-    return monitoring.plan_monitoring(host, settings, found, told, gateway)
+    known_exporters = {"spark-1": exporters()} if tell is None else tell
+    return monitoring.plan_monitoring(host, settings, engines, known_exporters, gateway)
 
 
 def engine(listen: str = "192.168.1.11", service: str = "heavy", port: int = 8001, **more: Any) -> endpoints.Endpoint:
@@ -38,7 +38,7 @@ def engine(listen: str = "192.168.1.11", service: str = "heavy", port: int = 800
 
 
 def job(outcome: dict[str, Any], name: str) -> list[Any]:
-    return next(each["targets"] for each in outcome["jobs"] if each["name"] == name)
+    return next(row["targets"] for row in outcome["jobs"] if row["name"] == name)
 
 
 def test_nothing_written_gives_every_default() -> None:
@@ -56,7 +56,7 @@ def test_defaults_are_not_shared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ({"textfile_dir": "/etc"}, "'textfile_dir' is '/etc'"),
         ({"textfile_dir": "/"}, "'textfile_dir' is '/'"),
@@ -74,13 +74,13 @@ def test_defaults_are_not_shared() -> None:
         ({"gpu_sha256": {"arm64": "sha256:1"}}, "'gpu_sha256' has arm64"),
     ],
 )
-def test_exporters_are_read_strictly(given: Any, message: str) -> None:
-    (said,) = monitoring.read_exporters("spark-1", given)[1]
-    assert said.startswith("host spark-1, spark_exporters: ") and message in said
+def test_exporters_are_read_strictly(value: Any, message: str) -> None:
+    (refusal,) = monitoring.read_exporters("spark-1", value)[1]
+    assert refusal.startswith("host spark-1, spark_exporters: ") and message in refusal
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ({"grafana": "image"}, "'grafana_password_file' is missing"),
         ({**PASSWORD, "grafana": "docker"}, "'grafana' is 'docker'; it must be image, package or none."),
@@ -131,21 +131,21 @@ def test_exporters_are_read_strictly(given: Any, message: str) -> None:
         ({**PASSWORD, "targets": [{"job": "x", "address": "x", "port": 1, "labels": {"a-b": 1}}]}, "'labels' has a-b"),
     ],
 )
-def test_monitoring_is_read_strictly(given: Any, message: str) -> None:
-    (said,) = monitoring.read_monitoring("watch", given)[1]
-    assert said.startswith("host watch, spark_monitoring") and message in said
+def test_monitoring_is_read_strictly(value: Any, message: str) -> None:
+    (refusal,) = monitoring.read_monitoring("watch", value)[1]
+    assert refusal.startswith("host watch, spark_monitoring") and message in refusal
 
 
 def test_a_receiver_by_each_way_is_taken() -> None:
-    given = [
+    value = [
         {"name": "hook", "type": "webhook", "url_file": "secrets/hook"},
         {"name": "phone", "type": "ntfy", "topic": "sparks", "token_file": "secrets/ntfy"},
         {"name": "chat", "type": "telegram", "token_file": "secrets/bot", "chat_id": -100, "severities": ["critical"]},
         {"name": "mail", "type": "email", "to": "a@b", "from": "c@d", "smarthost": "m:587"},
     ]
-    settings, messages = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": given})
-    assert messages == [] and [each["name"] for each in settings["receivers"]] == ["hook", "phone", "chat", "mail"]
-    twice = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": [given[0], given[0]]})[1]
+    settings, messages = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": value})
+    assert messages == [] and [row["name"] for row in settings["receivers"]] == ["hook", "phone", "chat", "mail"]
+    twice = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": [value[0], value[0]]})[1]
     assert "'receivers[1].name' is 'hook'; another entry has that name" in twice[0]
 
 
@@ -208,27 +208,29 @@ def test_what_has_no_figures_is_not_asked() -> None:
 
 def test_an_engine_on_loopback_of_another_host_is_said() -> None:
     outcome, findings = watched(engine("127.0.0.1"))
-    (finding,) = [each for each in findings if each.rule == "monitoring.unreachable"]
+    (finding,) = [finding for finding in findings if finding.rule == "monitoring.unreachable"]
     assert finding.service == "heavy" and "api_key_file" in finding.fix and "spark-1" in finding.message
     assert job(outcome, "vllm") == []
     beside, findings = watched(engine("127.0.0.1"), host="spark-1")
     assert job(beside, "vllm")[0]["targets"] == ["127.0.0.1:8001"]
-    assert "monitoring.unreachable" not in [each.rule for each in findings]
+    assert "monitoring.unreachable" not in [finding.rule for finding in findings]
 
 
 def test_exporters_on_loopback_of_another_host_are_said() -> None:
     _outcome, findings = watched(engine(), tell={"spark-1": exporters(listen="127.0.0.1")})
-    (finding,) = [each for each in findings if each.severity == "error"]
+    (finding,) = [finding for finding in findings if finding.severity == "error"]
     assert finding.rule == "exporters.unreachable" and "spark-1" in finding.message and "watch" in finding.message
     _outcome, findings = watched(engine(), host="spark-1", tell={"spark-1": exporters(listen="127.0.0.1")})
-    assert "exporters.unreachable" not in [each.rule for each in findings]
+    assert "exporters.unreachable" not in [finding.rule for finding in findings]
 
 
 def test_hosts_that_nobody_watches_are_said() -> None:
     other = endpoints.make("spark-2", "192.168.1.12", "light", "vllm", 8001, "192.168.1.12")
     findings = watched(engine(), other)[1]
-    assert [each.message.split(":")[0] for each in findings if each.rule == "monitoring.no_exporters"] == ["spark-2"]
-    assert "monitoring.nothing" in [each.rule for each in watched(tell={})[1]]
+    assert [finding.message.split(":")[0] for finding in findings if finding.rule == "monitoring.no_exporters"] == [
+        "spark-2"
+    ]
+    assert "monitoring.nothing" in [finding.rule for finding in watched(tell={})[1]]
 
 
 def test_the_gateway_is_asked_where_it_listens() -> None:
@@ -237,9 +239,9 @@ def test_the_gateway_is_asked_where_it_listens() -> None:
     assert job(outcome, "gateway") == [
         {"targets": ["192.168.1.4:4000"], "labels": {"host": "gate", "service": "gateway"}}
     ]
-    assert next(each for each in outcome["jobs"] if each["name"] == "gateway")["token_file"] == "secrets/key"
+    assert next(row for row in outcome["jobs"] if row["name"] == "gateway")["token_file"] == "secrets/key"
     outcome, findings = watched(engine(), gateway={**gateway, "listen": "127.0.0.1"})
-    assert job(outcome, "gateway") == [] and "monitoring.gateway_unreachable" in [each.rule for each in findings]
+    assert job(outcome, "gateway") == [] and "monitoring.gateway_unreachable" in [finding.rule for finding in findings]
 
 
 def test_targets_of_ones_own() -> None:
@@ -248,13 +250,13 @@ def test_targets_of_ones_own() -> None:
     added = outcome["jobs"][-1]
     assert added["name"] == "router" and added["path"] == "/m"
     assert added["targets"] == [{"targets": ["192.168.1.1:9436"], "labels": {"site": "lab"}}]
-    assert "monitoring.two_paths" in [each.rule for each in watched(targets=[mine, {**mine, "path": "/n"}])[1]]
+    assert "monitoring.two_paths" in [finding.rule for finding in watched(targets=[mine, {**mine, "path": "/n"}])[1]]
 
 
 def test_nobody_told_and_nobody_who_tells() -> None:
-    assert "monitoring.nobody_told" in [each.rule for each in watched(engine())[1]]
-    given: dict[str, Any] = {"receivers": [{"name": "a", "type": "ntfy", "topic": "x"}], "alertmanager": False}
-    assert "monitoring.receivers_unused" in [each.rule for each in watched(engine(), **given)[1]]
+    assert "monitoring.nobody_told" in [finding.rule for finding in watched(engine())[1]]
+    value: dict[str, Any] = {"receivers": [{"name": "a", "type": "ntfy", "topic": "x"}], "alertmanager": False}
+    assert "monitoring.receivers_unused" in [finding.rule for finding in watched(engine(), **value)[1]]
 
 
 def test_addresses_of_ipv6_are_bracketed() -> None:

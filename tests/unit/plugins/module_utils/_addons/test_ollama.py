@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ollama as a fallback: what is refused, how its own settings bound it, and what will not work."""
+"""Ollama as a fallback: refused settings, the limits of its environment, and findings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endp
 DOCS = Path(__file__).resolve().parents[5] / "docs/speech.md"
 
 
-def settings(**given: Any) -> dict[str, Any]:
-    found, messages = ollama.read("spark-1", given)
+def settings(**values: Any) -> dict[str, Any]:
+    result, messages = ollama.read("spark-1", values)
     assert messages == []
-    return found
+    return result
 
 
-def planned(given: dict[str, Any] | None = None, **more: Any) -> tuple[Any, Any, Any]:
-    others = more.pop("others", ())
+def planned(values: dict[str, Any] | None = None, **more: Any) -> tuple[Any, Any, Any]:
+    endpoints = more.pop("endpoints", ())
     host = ServerHost("spark-1", "192.168.1.11", **more)
-    outcome, added, findings = ollama.plan(host, settings(**(given or {})), others)
+    outcome, added, findings = ollama.plan(host, settings(**(values or {})), endpoints)
     return outcome, added, {finding.rule: finding for finding in findings}
 
 
@@ -36,14 +36,14 @@ def pairs(argv: list[str]) -> list[tuple[str, str]]:
 
 
 def test_an_empty_mapping_is_the_fallback_of_the_report() -> None:
-    found = settings()
-    assert found["models"] == ["qwen3:8b"] and found["port"] == 11434
-    assert set(found) == set(ollama.KEYS)
-    assert re.search(r":\d+\.\d+\.\d+$", found["image"])
+    values = settings()
+    assert values["models"] == ["qwen3:8b"] and values["port"] == 11434
+    assert set(values) == set(ollama.KEYS)
+    assert re.search(r":\d+\.\d+\.\d+$", values["image"])
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [
         ([], "must be a mapping, not a list"),
         ({"model": "x"}, "unknown key 'model'; did you mean 'models'?"),
@@ -71,21 +71,21 @@ def test_an_empty_mapping_is_the_fallback_of_the_report() -> None:
         ({"pull_timeout": 1}, "'pull_timeout' is 1"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(given: Any, said: str) -> None:
-    _found, messages = ollama.read("spark-1", given)
-    assert said in "\n".join(messages)
+def test_what_cannot_be_read_is_named_with_its_place(values: Any, message: str) -> None:
+    _settings, messages = ollama.read("spark-1", values)
+    assert message in "\n".join(messages)
     assert all(message.startswith("host spark-1, spark_ollama: ") for message in messages)
 
 
 def test_its_own_settings_bound_it() -> None:
-    given = {
+    values = {
         "num_parallel": 2,
         "max_loaded_models": 3,
         "context_length": 4096,
         "keep_alive": 300,
         "gpu_overhead_gib": 2.5,
     }
-    env = planned(given)[0]["env"]
+    env = planned(values)[0]["env"]
     assert env["OLLAMA_NUM_PARALLEL"] == "2"
     assert env["OLLAMA_MAX_LOADED_MODELS"] == "3"
     assert env["OLLAMA_CONTEXT_LENGTH"] == "4096"
@@ -125,7 +125,7 @@ def test_container_endpoint_and_memory_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "gateway", "listen", "rule"),
+    ("values", "gateway", "listen", "rule"),
     [
         ({}, "", "127.0.0.1", None),
         ({}, "forge", "192.168.1.11", "ollama.open"),
@@ -133,9 +133,9 @@ def test_container_endpoint_and_memory_follow() -> None:
     ],
 )
 def test_it_has_no_key_so_it_listens_on_loopback_unless_the_gateway_is_elsewhere(
-    given: dict[str, Any], gateway: str, listen: str, rule: str | None
+    values: dict[str, Any], gateway: str, listen: str, rule: str | None
 ) -> None:
-    outcome, (endpoint,), findings = planned(given, gateway=gateway)
+    outcome, (endpoint,), findings = planned(values, gateway=gateway)
     assert endpoint["listen"] == listen and outcome["url"] == f"http://{listen}:11434"
     assert set(findings) - {"ollama.download"} == ({rule} if rule else set())
     if rule == "ollama.open":
@@ -173,7 +173,7 @@ def test_a_model_that_is_never_let_go_and_pulls_are_named() -> None:
 
 def test_ports_that_are_taken() -> None:
     engine = endpoints.make("spark-1", "", "heavy", "vllm", 11434, "127.0.0.1")
-    assert planned(others=(engine,))[2]["ollama.port"].severity == "error"
+    assert planned(endpoints=(engine,))[2]["ollama.port"].severity == "error"
     system = {"port": 11434, "address": "127.0.0.1", "process": "ollama", "unit": "ollama.service"}
     assert "taken by ollama.service" in planned(listening=[system])[2]["ollama.port_taken"].message
 

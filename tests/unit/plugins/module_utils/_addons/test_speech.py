@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speech servers: what is refused, what is filled in, what follows for container, unit and fleet, and what will not work."""
+"""Speech servers: refused settings, defaults, the container, unit and endpoint of each server, and findings."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ def test_how_a_server_gives_its_model_back() -> None:
         }
     ]
     for wrong in ("unload", "PATCH /a", "DELETE a", "GET http://h/"):
-        _found, messages = speech.read("h", [{"name": "a", "kind": "asr", "unload": wrong}])
+        _servers, messages = speech.read("h", [{"name": "a", "kind": "asr", "unload": wrong}])
         assert len(messages) == 1 and "'unload'" in messages[0]
 
 
 def settings(*entries: dict[str, Any]) -> list[dict[str, Any]]:
-    found, messages = speech.read("spark-1", list(entries))
+    result, messages = speech.read("spark-1", list(entries))
     assert messages == []
-    return found
+    return result
 
 
-def planned(*entries: dict[str, Any], others: tuple[Endpoint, ...] = (), **more: Any) -> tuple[Any, Any, Any]:
-    outcome, added, findings = speech.plan(ServerHost("spark-1", "192.168.1.11", **more), settings(*entries), others)
+def planned(*entries: dict[str, Any], endpoints: tuple[Endpoint, ...] = (), **more: Any) -> tuple[Any, Any, Any]:
+    outcome, added, findings = speech.plan(ServerHost("spark-1", "192.168.1.11", **more), settings(*entries), endpoints)
     return outcome["services"], added, {finding.rule: finding for finding in findings}
 
 
-def message_of(*entries: Any, taken: tuple[str, ...] = ()) -> str:
-    _found, messages = speech.read("spark-1", list(entries), taken)
+def message_of(*entries: Any, names: tuple[str, ...] = ()) -> str:
+    _servers, messages = speech.read("spark-1", list(entries), names)
     return "\n".join(messages)
 
 
@@ -74,24 +74,26 @@ def pairs(argv: list[str]) -> list[tuple[str, str]]:
 
 
 def test_a_server_on_demand_is_behind_its_port() -> None:
-    said = {"idle_minutes": 5, "exclusive": "big", "hold_minutes": 2}
-    entry = {**ASR, "on_demand": said, "listen": "192.168.1.11", "unload": "DELETE /model"}
-    (server,), (endpoint,), _findings = planned(entry, others=(ENGINE,), sets={"big": [["heavy", "parakeet"]]})
+    on_demand = {"idle_minutes": 5, "exclusive": "big", "hold_minutes": 2}
+    entry = {**ASR, "on_demand": on_demand, "listen": "192.168.1.11", "unload": "DELETE /model"}
+    (server,), (endpoint,), _findings = planned(entry, endpoints=(ENGINE,), sets={"big": [["heavy", "parakeet"]]})
     assert ("--publish", "127.0.0.1:18765:5092") in pairs(server["argv"]) and "8765" not in str(server["argv"]).replace(
         "18765", ""
     )
     assert (server["url"], server["before"]) == ("http://192.168.1.11:8765", [])
     # What waits for it and what unloads it starts nothing; the proof does.
-    own = server["settings"]
-    assert (own["url"], own["asked_url"]) == ("http://127.0.0.1:18765", "http://192.168.1.11:8765")
+    helper = server["settings"]
+    assert (helper["url"], helper["asked_url"]) == ("http://127.0.0.1:18765", "http://192.168.1.11:8765")
     assert speech.unloading(settings(entry), [server])[0]["url"] == "http://127.0.0.1:18765/model"
     assert server["on_demand"]["combinations"] == [["heavy", "parakeet"]] and server["on_demand"]["idle_seconds"] == 300
     assert (endpoint["port"], endpoint["on_demand"], endpoint["hold_seconds"]) == (8765, True, 120)
     (other,), (endpoint,), _findings = planned({**entry, "on_demand": {"while_loading": "reject", "engine_port": 9001}})
     assert ("--publish", "127.0.0.1:9001:5092") in pairs(other["argv"]) and endpoint["hold_seconds"] == 0
-    # It is proved anew when what runs is another one, and only then.
-    assert other["settings"]["fingerprint"] != own["fingerprint"]
-    assert planned({**entry, "on_demand": {"idle_minutes": 9}})[0][0]["settings"]["fingerprint"] == own["fingerprint"]
+    # A new proof is due if and only if the launch has changed.
+    assert other["settings"]["fingerprint"] != helper["fingerprint"]
+    assert (
+        planned({**entry, "on_demand": {"idle_minutes": 9}})[0][0]["settings"]["fingerprint"] == helper["fingerprint"]
+    )
 
 
 def test_a_name_and_a_kind_are_enough() -> None:
@@ -111,7 +113,7 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ("parakeet", "must be a mapping with at least name and kind, not a text"),
         ({"name": "a"}, "'kind' is None; it must be asr"),
@@ -148,14 +150,14 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
         ({**OWN, "key_env": "SERVER_KEY"}, "'key_env' is set without 'api_key_file'"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(entry: Any, said: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_place(entry: Any, message: str) -> None:
     text = message_of(entry)
-    assert said in text
+    assert message in text
     assert text.startswith("host spark-1, spark_speech[0]")
 
 
 def test_the_names_of_our_own_units_are_refused() -> None:
-    """Each unit with a name of its own: by its template, or by the variable of its role."""
+    """Each unit with a fixed name: by its template, or by the variable of its role."""
     units = {path.name.partition(".")[0] for path in ROLES.glob("*/templates/spark-*.j2")}
     for path in ROLES.glob("*/vars/main.yml"):
         units |= {
@@ -172,7 +174,7 @@ def test_two_of_one_name_or_port_and_names_of_services_are_refused() -> None:
         ASR, {**TTS, "name": "parakeet"}
     )
     assert "port 8765 is used twice" in message_of(ASR, {**ASR, "name": "other"})
-    assert "the name 'parakeet' is that of a service" in message_of(ASR, taken=("heavy", "parakeet"))
+    assert "the name 'parakeet' is that of a service" in message_of(ASR, names=("heavy", "parakeet"))
     assert "spark_speech: must be a list" in speech.read("spark-1", {"name": "x"})[1][0]
 
 
@@ -198,17 +200,19 @@ def test_cpu_servers_are_bound_and_published_on_loopback() -> None:
 
 
 def test_an_image_of_your_own_brings_nothing_of_the_kind_along() -> None:
-    (own,), (endpoint,), _findings = planned({**OWN, "args": ["--model", "large"], "env": {"A": True}})
-    assert own["env"] == {"A": "1"}
-    assert own["argv"][-3:] == ["example/whisper:1", "--model", "large"]
-    assert "127.0.0.1:9000:9000" in own["argv"]
-    assert own["folders"] == [] and endpoint["port"] == 9000
+    (server,), (endpoint,), _findings = planned({**OWN, "args": ["--model", "large"], "env": {"A": True}})
+    assert server["env"] == {"A": "1"}
+    assert server["argv"][-3:] == ["example/whisper:1", "--model", "large"]
+    assert "127.0.0.1:9000:9000" in server["argv"]
+    assert server["folders"] == [] and endpoint["port"] == 9000
 
 
 def test_gpu_servers_get_the_gpu_and_no_bound_that_would_not_hold() -> None:
-    (own,), _added, findings = planned({**OWN, "device": "gpu"}, others=(ENGINE,), gpu_args=["--runtime", "nvidia"])
-    assert ("--runtime", "nvidia") in pairs(own["argv"])
-    assert "--memory" not in own["argv"]
+    (server,), _added, findings = planned(
+        {**OWN, "device": "gpu"}, endpoints=(ENGINE,), gpu_args=["--runtime", "nvidia"]
+    )
+    assert ("--runtime", "nvidia") in pairs(server["argv"])
+    assert "--memory" not in server["argv"]
     assert findings["speech.gpu"].severity == "warning"
     assert "beside heavy: 6 GiB are kept" in findings["speech.gpu"].message
     assert "speech.gpu" not in planned({**OWN, "device": "gpu"})[2]
@@ -224,12 +228,12 @@ def test_a_key_is_a_file_and_stands_in_no_argument_and_no_variable() -> None:
     image = asr["argv"].index(asr["image"])
     assert asr["argv"][image - 2 : image + 2] == ["--entrypoint", servers.WITH_SECRETS, asr["image"], "/app/parakeet"]
     assert endpoint["api_key_file"] == "keys/asr"
-    # With a key it may be reached, where somebody has to.
+    # A server with a key may listen on the management address if another host needs it.
     assert asr["listen"] == "127.0.0.1" and "speech.open" not in findings
-    outcome, _added, told = speech.plan(
+    outcome, _added, findings = speech.plan(
         ServerHost("spark-1", "192.168.1.11", admitted=True), settings({**ASR, "api_key_file": "keys/asr"}), []
     )
-    assert outcome["services"][0]["listen"] == "192.168.1.11" and told == []
+    assert outcome["services"][0]["listen"] == "192.168.1.11" and findings == []
 
 
 def test_who_has_to_reach_it_decides_where_it_listens() -> None:
@@ -249,7 +253,7 @@ def test_a_server_that_only_the_gateway_reaches_is_not_open() -> None:
     _outcome, _added, findings = speech.plan(
         ServerHost("spark-1", "192.168.1.11", "forge", exposed_to=""), settings(ASR), []
     )
-    assert [each.rule for each in findings] == []
+    assert [finding.rule for finding in findings] == []
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_an_open_server_without_a_known_address_listens_everywhere_and_ipv6_is_b
 def test_engines_of_the_host_come_after_it_and_its_memory_is_kept() -> None:
     span = endpoints.make("spark-2", "", "large", "vllm", 8000, "0.0.0.0", hosts=["spark-2", "spark-1"])
     other = endpoints.make("spark-2", "", "fast", "vllm", 8001, "0.0.0.0")
-    (asr,), (endpoint,), _findings = planned(ASR, others=(ENGINE, span, other))
+    (asr,), (endpoint,), _findings = planned(ASR, endpoints=(ENGINE, span, other))
     assert asr["before"] == ["spark-heavy.service", "spark-large.service"]
     assert [(row["name"], row["memory_gib"], row["on_demand"]) for row in map(speech.sidecar, settings(ASR, TTS))] == [
         ("parakeet", 4.0, None),
@@ -297,9 +301,11 @@ def test_ports_and_names_that_are_taken() -> None:
     same_port = endpoints.make("spark-1", "", "heavy", "vllm", 8765, "127.0.0.1")
     same_name = endpoints.make("spark-1", "", "parakeet", "vllm", 8001, "127.0.0.1")
     elsewhere = endpoints.make("spark-2", "", "parakeet", "vllm", 8765, "127.0.0.1")
-    assert "port 8765 of spark-1 is that of heavy (vllm)" in planned(ASR, others=(same_port,))[2]["speech.port"].message
-    assert planned(ASR, others=(same_name,))[2]["speech.name"].severity == "error"
-    assert planned(ASR, others=(elsewhere,))[2] == {}
+    assert (
+        "port 8765 of spark-1 is that of heavy (vllm)" in planned(ASR, endpoints=(same_port,))[2]["speech.port"].message
+    )
+    assert planned(ASR, endpoints=(same_name,))[2]["speech.name"].severity == "error"
+    assert planned(ASR, endpoints=(elsewhere,))[2] == {}
 
 
 @pytest.mark.parametrize(

@@ -16,24 +16,24 @@ MEASURED = [(199_838, 102.9), (399_720, 245.2), (699_290, 519.6), (949_221, 815.
 @pytest.mark.parametrize(("tokens", "seconds"), MEASURED)
 def test_what_is_assumed_covers_what_was_measured(tokens: int, seconds: float) -> None:
     assert tokens / seconds > timeouts.ASSUMED_RATE
-    found = timeouts.limits(tokens)
+    limits = timeouts.limits(tokens)
     assert (
-        found.assumed
-        and found.silent > timeouts.MARGIN * seconds
-        and found.answer >= found.silent + timeouts.ANSWER_SECONDS
+        limits.assumed
+        and limits.silent > timeouts.MARGIN * seconds
+        and limits.answer >= limits.silent + timeouts.ANSWER_SECONDS
     )
 
 
 @pytest.mark.parametrize(("tokens", "seconds"), MEASURED)
 def test_a_measured_rate_leaves_room_for_others(tokens: int, seconds: float) -> None:
-    found = timeouts.limits(tokens, tokens / seconds)
-    assert not found.assumed and timeouts.limits(tokens).silent >= found.silent >= timeouts.MARGIN * seconds
+    limits = timeouts.limits(tokens, tokens / seconds)
+    assert not limits.assumed and timeouts.limits(tokens).silent >= limits.silent >= timeouts.MARGIN * seconds
 
 
 def test_short_and_unknown_contexts_have_what_they_always_had() -> None:
     for length in (None, 0, 4096, 131072):
-        found = timeouts.limits(length)
-        assert (found.silent, found.answer) == (timeouts.SILENT_SECONDS, timeouts.WHOLE_SECONDS)
+        limits = timeouts.limits(length)
+        assert (limits.silent, limits.answer) == (timeouts.SILENT_SECONDS, timeouts.WHOLE_SECONDS)
 
 
 def test_a_rate_that_is_measured_again_changes_little() -> None:
