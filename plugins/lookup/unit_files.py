@@ -46,7 +46,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show the unit of the watchdog
+- name: Show the settings of the watchdog
   ansible.builtin.debug:
     msg: "{{ lookup('dgxspark.vllm.unit_files', 'watchdog', planned={}).files[-1].content }}"
 """

@@ -318,17 +318,17 @@ EXAMPLES = r"""
   dgxspark.vllm.deploy:
     part: watchdog
     folders:
-      - path: /etc/dgxspark/watchdog
+      - path: /etc/dgxspark/agent
     files:
-      - path: /etc/dgxspark/watchdog/settings.json
+      - path: /etc/dgxspark/agent/watchdog.json
         content: "{{ settings | to_nice_json }}\n"
-      - path: /usr/local/libexec/dgxspark/spark_watchdog.py
-        source: spark_watchdog.py
-      - path: /etc/systemd/system/spark-watchdog.service
-        content: "{{ lookup('ansible.builtin.template', 'spark-watchdog.service.j2') }}"
+      - path: /usr/local/libexec/dgxspark/spark_agent.py
+        source: spark_agent.py
+      - path: /etc/systemd/system/spark-agent.service
+        content: "{{ lookup('ansible.builtin.template', 'spark-agent.service.j2') }}"
         validate: systemd-analyze verify %s
     units:
-      - name: spark-watchdog.service
+      - name: spark-agent.service
         enabled: true
   become: true
 
@@ -362,7 +362,7 @@ written:
   returned: success
   type: list
   elements: str
-  sample: [/etc/dgxspark/watchdog/settings.json]
+  sample: [/etc/dgxspark/agent/watchdog.json]
 removed:
   description: What was removed, or would be.
   returned: success
@@ -385,7 +385,7 @@ started:
   returned: success
   type: list
   elements: str
-  sample: [spark-watchdog.service]
+  sample: [spark-agent.service]
 restarted:
   description: Units that were restarted, or would be.
   returned: success

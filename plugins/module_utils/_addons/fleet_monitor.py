@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet monitor: what C(spark_fleet_monitor) says, and what the monitor on the host is given to check.
-
-What it remembers and tells is in fleet_state.py.
-"""
+"""Reads C(spark_fleet_monitor), and plans the role fleet_monitor. C(_runtime/fleet_state.py) has its state and messages."""
 
 from __future__ import annotations
 
@@ -166,15 +163,15 @@ KEYS: dict[str, Key] = {
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_fleet_monitor) as a person wrote it; return the settings with every default, and what is wrong."""
+    """Read C(spark_fleet_monitor) as a person wrote it; return the settings with all defaults, and the problems."""
     problems = validation.Problems(f"host {host}, spark_fleet_monitor")
-    given = value
-    if not isinstance(given, Mapping):
+    written = value
+    if not isinstance(written, Mapping):
         problems.add(f"must be a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(KEYS)}.")
-        given = {}
-    if isinstance(given.get("notify"), Mapping):
-        given = {**given, "notify": [given["notify"]]}
-    settings = schema.filled(problems, given, KEYS)
+        written = {}
+    if isinstance(written.get("notify"), Mapping):
+        written = {**written, "notify": [written["notify"]]}
+    settings = schema.filled(problems, written, KEYS)
     if settings["completion_every"] is None:
         settings["completion_every"] = max(round(60 / settings["every_minutes"]), 1)
     _read_times(problems, settings)
@@ -204,10 +201,10 @@ def _read_times(problems: validation.Problems, settings: dict[str, Any]) -> None
             problems.add(f"quiet: {span!r} is no span of time like '22:00-07:00'.")
 
 
-def _read_notifiers(problems: validation.Problems, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _read_notifiers(problems: validation.Problems, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the notifiers, each C({name, kind, ...}); names tell their outboxes apart, so they stay when a key changes."""
-    found: list[dict[str, Any]] = []
-    for index, entry in enumerate(given):
+    notifiers: list[dict[str, Any]] = []
+    for index, entry in enumerate(entries):
         kinds = [kind for kind in NOTIFIERS if entry[kind] is not None]
         if problems.named(f"notify[{index}]"):
             continue
@@ -216,12 +213,12 @@ def _read_notifiers(problems: validation.Problems, given: list[dict[str, Any]]) 
             continue
         kind = kinds[0]
         _check_notifier(problems, f"notify[{index}].{kind}", kind, entry[kind])
-        number = sum(other["kind"] == kind for other in found) + 1
+        number = sum(other["kind"] == kind for other in notifiers) + 1
         name = entry["name"] or (kind if number == 1 else f"{kind}-{number}")
-        if any(other["name"] == name for other in found):
+        if any(other["name"] == name for other in notifiers):
             problems.add(f"notify[{index}]: the name '{name}' is used twice.")
-        found.append({"name": name, "kind": kind, **entry[kind]})
-    return found
+        notifiers.append({"name": name, "kind": kind, **entry[kind]})
+    return notifiers
 
 
 def _check_notifier(problems: validation.Problems, where: str, kind: str, notifier: Mapping[str, Any]) -> None:
@@ -242,13 +239,13 @@ def _check_notifier(problems: validation.Problems, where: str, kind: str, notifi
 
 
 def mail_server(text: str) -> tuple[str, int | None]:
-    """Return host and port of C(smtp); port None where it is none."""
+    """Return host and port of C(smtp); the port is None if it is invalid."""
     host, _colon, port = text.rpartition(":") if ":" in text and not text.endswith("]") else (text, "", "")
     host = host.strip("[]")
     if not port:
         return host, 25 if endpoints.is_loopback(host) else 587
-    whole = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
-    return host, int(port) if whole and plain_data.is_address(host) else None
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
+    return host, int(port) if is_port and plain_data.is_address(host) else None
 
 
 def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
@@ -267,18 +264,18 @@ def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
 
 
 class _Secrets:
-    """Keys and tokens that are copied to the monitor's host, each below a name of its own."""
+    """Keys and tokens that are copied to the monitor's host, each below a unique name."""
 
     def __init__(self) -> None:
         self.files: list[dict[str, str]] = []
 
     def add(self, name: str, source: str | None) -> str | None:
-        """Take up a file of the controller; returns its path on the host, None where there is no file."""
+        """Add a file of the controller; returns its path on the host, None without a file."""
         if not source:
             return None
         plain = re.sub(r"[^A-Za-z0-9_-]+", ".", name).strip(".")
-        taken = {entry["name"] for entry in self.files}
-        unique = next(each for each in [plain, *(f"{plain}.{n}" for n in range(2, 1000))] if each not in taken)
+        used = {entry["name"] for entry in self.files}
+        unique = next(path for path in [plain, *(f"{plain}.{n}" for n in range(2, 1000))] if path not in used)
         self.files.append({"name": unique, "source": source})
         return f"{SECRETS}/{unique}"
 
@@ -307,7 +304,7 @@ def plan(
     checks: list[dict[str, Any]] = []
     left_out = set(settings["leave_out"])
     gateway_keys = {gateway["key"] for gateway in gateways}
-    of_fleet = {each["key"] for each in fleet}
+    of_fleet = {endpoint["key"] for endpoint in fleet}
     for endpoint in [*fleet, *(gateway for gateway in gateways if gateway["key"] not in of_fleet)]:
         if {endpoint["key"], endpoint["service"], endpoint["host"]} & left_out:
             continue
@@ -338,15 +335,15 @@ def plan(
 
 def _exporter_urls(host: str, exporters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return where the monitor on C(host) reads the figures of each Spark; those that it cannot reach are left out."""
-    found = {}
+    urls = {}
     for spark, made in sorted(exporters.items()):
         listen = str(made["listen"])
         if made["node_exporter"] == "none" or (spark != host and endpoints.is_loopback(listen)):
             continue
         if endpoints.is_any(listen):
             listen = "127.0.0.1" if spark == host else str(made["address"])
-        found[spark] = f"http://{endpoints.bracketed(listen)}:{made['node_port']}"
-    return found
+        urls[spark] = f"http://{endpoints.bracketed(listen)}:{made['node_port']}"
+    return urls
 
 
 def _endpoint_check(
@@ -382,7 +379,7 @@ def _unreachable(host: str, endpoint: Endpoint) -> Finding:
 
 
 def _plan_notifier(notifier: Mapping[str, Any], secrets: _Secrets) -> dict[str, Any]:
-    """Return a notifier as the monitor takes it: files are those of its host, a mail server is host, port and TLS."""
+    """Return a notifier as the monitor reads it: with files of its host, and a mail server as host, port and TLS."""
     entry = {key: value for key, value in notifier.items() if value is not None}
     for key in [key for key in entry if key.endswith("_file")]:
         entry[key] = secrets.add(f"{notifier['name']}.{key.removesuffix('_file')}", entry[key])
@@ -420,18 +417,18 @@ def _findings(
     checks: Sequence[Mapping[str, Any]],
     notifiers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    known = sorted({name for each in fleet for name in (each["key"], each["service"], each["host"])})
-    known += [extra["name"] for extra in settings["extra"]]
+    names = sorted({name for item in fleet for name in (item["key"], item["service"], item["host"])})
+    names += [extra["name"] for extra in settings["extra"]]
     findings = [
         Finding(
             "fleet_monitor.unknown",
             "warning",
             f"spark_fleet_monitor.leave_out of {host} names '{name}', which nothing in the fleet is called"
-            f"{validation.nearest(str(name), known)}",
+            f"{validation.nearest(str(name), names)}",
             fix="Take it out, or correct it.",
         )
         for name in settings["leave_out"]
-        if name not in known
+        if name not in names
     ]
     if not checks:
         findings.append(

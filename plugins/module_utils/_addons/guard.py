@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a host that serves in reach: what C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks) say.
+"""Reads C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks), and plans the role guard.
 
-What the guard decides on the host is in C(_runtime/guard.py).
+C(_runtime/guard.py) decides on the host.
 """
 
 from __future__ import annotations
@@ -132,41 +132,35 @@ CLOCK_KEYS: dict[str, Key] = {
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_guard) as a person wrote it; return the settings with every default, and what is wrong.
+    """Read C(spark_guard) as a person wrote it; return the settings with all defaults, and the problems.
 
-    A boolean switches the guard; C(None) is the default, which is on. Floors that nobody has set are C(None), C(plan) works them out.
+    Floors that nobody has set are C(None); C(plan) works them out.
     """
-    settings, problems = _switched(host, "spark_guard", value, KEYS)
-    floor, start = settings["floor_gib"], settings["start_floor_gib"]
+    settings, problems = read_switched(host, "spark_guard", value, KEYS)
     if not problems.messages:
-        if settings["last_gib"] > (DEFAULTS.floor_gib if floor is None else floor):
+        floor, start = settings["floor_gib"] or DEFAULTS.floor_gib, settings["start_floor_gib"]
+        if settings["last_gib"] > floor:
             problems.add(
-                f"last_gib: is {settings['last_gib']:g}, above floor_gib ({DEFAULTS.floor_gib if floor is None else floor:g}); memory is short "
-                "before it is critical. Make it smaller."
+                f"last_gib: is {settings['last_gib']:g}, above floor_gib ({floor:g}); memory is short before it is critical. Make it smaller."
             )
-        if start is not None and start < (DEFAULTS.floor_gib if floor is None else floor):
+        if start is not None and start < floor:
             problems.add(
-                f"start_floor_gib: is {start:g}, below floor_gib ({DEFAULTS.floor_gib if floor is None else floor:g}); a start needs more room, "
-                "not less. Make it larger."
+                f"start_floor_gib: is {start:g}, below floor_gib ({floor:g}); a start needs more room, not less. Make it larger."
             )
         problems.messages.extend(
             f"host {host}, spark_guard: order: {name!r} is not the name of a service."
             for name in settings["order"]
             if not isinstance(name, str)
         )
-    numbers = {
-        key: None if settings[key] is None else float(settings[key])
-        for key, default in asdict(DEFAULTS).items()
-        if isinstance(default, float)
-    }
-    return {**settings, **numbers}, problems.messages
+    numbers = [key for key, default in asdict(DEFAULTS).items() if isinstance(default, float)]
+    return {**settings, **{key: settings[key] and float(settings[key]) for key in numbers}}, problems.messages
 
 
 def floors(settings: Mapping[str, Any], left_gib: float | None) -> dict[str, float]:
-    """Return C(floor_gib) and C(start_floor_gib), worked out where nobody has set them.
+    """Return C(floor_gib) and C(start_floor_gib), derived unless somebody has set them.
 
     :param settings: of C(read)
-    :param left_gib: what the plan leaves free with all that may run at once, None where that is not known
+    :param left_gib: free memory by the plan, with all services that may run at once; None if unknown
     """
     most = DEFAULTS.start_floor_gib if left_gib is None else SHARE_OF_LEFT * left_gib
     floor, start = settings["floor_gib"], settings["start_floor_gib"]
@@ -178,8 +172,8 @@ def floors(settings: Mapping[str, Any], left_gib: float | None) -> dict[str, flo
 
 
 def read_protection(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_host_protection), in the same way."""
-    settings, problems = _switched(host, "spark_host_protection", value, PROTECTION_KEYS)
+    """Read C(spark_host_protection); see C(read)."""
+    settings, problems = read_switched(host, "spark_host_protection", value, PROTECTION_KEYS)
     return settings, problems.messages
 
 
@@ -200,8 +194,17 @@ def read_clocks(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     return settings, problems.messages
 
 
-def _switched(host: str, name: str, value: Any, keys: Mapping[str, Key]) -> tuple[dict[str, Any], validation.Problems]:
-    """Read a variable that a boolean switches and a mapping changes."""
+def read_switched(
+    host: str, name: str, value: Any, keys: Mapping[str, Key]
+) -> tuple[dict[str, Any], validation.Problems]:
+    """Read a variable that is a boolean, a mapping of settings, or left out, which switches it on.
+
+    :param host: for messages
+    :param name: of the variable
+    :param value: of the variable
+    :param keys: of a mapping
+    :returns: the settings with all defaults, and the problems
+    """
     settings = schema.defaults(dict(keys))
     problems = validation.Problems(f"host {host}, {name}")
     if value is None or isinstance(value, bool):
@@ -209,8 +212,8 @@ def _switched(host: str, name: str, value: Any, keys: Mapping[str, Key]) -> tupl
     if not isinstance(value, Mapping):
         problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(keys)}.")
         return settings, problems
-    given = {str(key).replace("-", "_"): item for key, item in value.items()}
-    return schema.filled(problems, given, dict(keys)), problems
+    written = {str(key).replace("-", "_"): item for key, item in value.items()}
+    return schema.filled(problems, written, dict(keys)), problems
 
 
 def plan(
@@ -232,61 +235,68 @@ def plan(
     :param settings: of C(read)
     :param protection: of C(read_protection)
     :param clocks: of C(read_clocks)
-    :param services: of the host's plan, in its order, to what each is planned to hold in GiB, None where that is not known
-    :param backends: services to their keys at the gateway, where that is on this host
+    :param services: of the host's plan, in its order, with the planned memory of each in GiB, None if unknown
+    :param backends: services with their keys at a gateway on this host
     :param beside: containers of add-on services, whose memory is planned
-    :param reserve_gib: what is in use beside the services
-    :param sysroot: where C(/proc) is read
+    :param reserve_gib: memory of everything but the services
+    :param sysroot: folder of C(/proc)
     :param helpers: of C(speech.unloading)
-    :param left_gib: what the plan leaves free with all that may run at once, None where that is not known
+    :param left_gib: free memory by the plan, with all services that may run at once; None if unknown
     :returns: the variables, and findings
     """
+    is_on = settings["enabled"] and bool(services)
     names = list(services)
-    limits = floors(settings, left_gib)
+    chosen = {**settings, **floors(settings, left_gib)}
+    variables = {
+        "state": "present" if is_on else "absent",
+        "settings": {
+            **{key: value for key, value in chosen.items() if key not in ("enabled", "order")},
+            "order": _order(settings["order"], names),
+            "services": {name: _service(planned, backends.get(name)) for name, planned in services.items()},
+            "beside": sorted(beside),
+            "helpers": [dict(helper) for helper in helpers],
+            "reserve_gib": reserve_gib,
+            "sysroot": sysroot,
+        },
+        "protection": {key: value for key, value in protection.items() if key != "enabled" and protection["enabled"]},
+        "clocks": dict(clocks) if clocks["max_mhz"] else {},
+    }
+    return variables, _findings(host, settings, names, left_gib if is_on else None)
+
+
+def _order(written: Sequence[Any], services: list[str]) -> list[str]:
+    """Return the services in the written order, then the others."""
+    order = [name for name in written if name in services]
+    return [*order, *(name for name in services if name not in order)]
+
+
+def _findings(host: str, settings: Mapping[str, Any], services: list[str], left_gib: float | None) -> list[Finding]:
+    """Return findings for unknown services, and for a floor above the free memory of the plan."""
     findings = [
         Finding(
             "guard.unknown_service",
             "warning",
-            f"spark_guard.order of {host} names '{name}', which is no service of {host}{validation.nearest(str(name), names)}",
-            fix=f"Take it out, or correct it. Services of {host}: {', '.join(names) or 'none'}.",
+            f"spark_guard.order of {host} names '{name}', which is no service of {host}{validation.nearest(str(name), services)}",
+            fix=f"Take it out, or correct it. Services of {host}: {', '.join(services) or 'none'}.",
         )
         for name in settings["order"]
-        if name not in names
+        if name not in services
     ]
-    order = [name for name in settings["order"] if name in names]
-    chosen = {key: value for key, value in {**settings, **limits}.items() if key not in ("enabled", "order")}
-    on = settings["enabled"] and bool(services)
-    if on and left_gib is not None and settings["floor_gib"] is not None and settings["floor_gib"] > left_gib:
+    floor = settings["floor_gib"]
+    if left_gib is not None and floor is not None and floor > left_gib:
         findings.append(
             Finding(
                 "guard.floor",
                 "warning",
-                f"spark_guard.floor_gib of {host} is {settings['floor_gib']:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
+                f"spark_guard.floor_gib of {host} is {floor:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
                 "short all the time, and the guard would take its steps for nothing.",
                 fix="Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib).",
             )
         )
-    return {
-        "state": "present" if on else "absent",
-        "settings": {
-            **chosen,
-            "order": [*order, *(name for name in names if name not in order)],
-            "services": {name: _known(held, backends.get(name)) for name, held in services.items()},
-            "beside": sorted(beside),
-            "helpers": [dict(each) for each in helpers],
-            "reserve_gib": reserve_gib,
-            "sysroot": sysroot,
-        },
-        "protection": {key: value for key, value in protection.items() if key != "enabled"}
-        if protection["enabled"]
-        else {},
-        "clocks": dict(clocks) if clocks["max_mhz"] else {},
-    }, findings
+    return findings
 
 
-def _known(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
-    """Return what the guard is told of a service; what is not known is left out."""
-    return {
-        **({"planned_gib": planned_gib} if planned_gib is not None else {}),
-        **({"backend": backend} if backend else {}),
-    }
+def _service(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
+    """Return the settings of one service; unknown values are left out."""
+    values = {"planned_gib": planned_gib, "backend": backend or None}
+    return {key: value for key, value in values.items() if value is not None}

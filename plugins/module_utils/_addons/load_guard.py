@@ -1,17 +1,16 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load guard of a host: what C(spark_load_guard) says. What it decides on the host is in C(_runtime/load_guard.py)."""
+"""Reads C(spark_load_guard), the settings of the load guard. C(_runtime/load_guard.py) decides on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .._common import plain_data, schema, validation
 from .._common.schema import NUMBER, Key
 from .._runtime.load_guard import Settings
+from . import guard
 
 DEFAULTS = Settings()
 
@@ -33,16 +32,6 @@ KEYS: dict[str, Key] = {
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_load_guard) as a person wrote it; return the settings with every default, and what is wrong.
-
-    A boolean switches the guard; C(None) is the default, which is on.
-    """
-    settings = schema.defaults(KEYS)
-    problems = validation.Problems(f"host {host}, spark_load_guard")
-    if value is None or isinstance(value, bool):
-        return {**settings, "enabled": value is not False}, []
-    if not isinstance(value, Mapping):
-        problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(KEYS)}.")
-        return settings, problems.messages
-    settings = schema.filled(problems, {str(key).replace("-", "_"): item for key, item in value.items()}, KEYS)
+    """Read C(spark_load_guard) as a person wrote it; return the settings with all defaults, and the problems."""
+    settings, problems = guard.read_switched(host, "spark_load_guard", value, KEYS)
     return {**settings, **{key: float(settings[key]) for key in asdict(DEFAULTS)}}, problems.messages

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The watchdog of a host's model servers: what C(spark_watchdog) says. What it decides on the host is in wedge.py."""
+"""Reads C(spark_watchdog), and plans the role watchdog. C(_runtime/wedge.py) decides on the host."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._runtime import wedge
+from . import guard
 
 DEFAULTS = wedge.Settings()
 
@@ -82,34 +83,24 @@ OF_SERVICE = tuple(key for key in asdict(DEFAULTS) if key != "interval_seconds")
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_watchdog) as a person wrote it; return the settings with every default, and what is wrong.
-
-    A boolean switches the watchdog; C(None) is the default, which is on.
-    """
-    settings = schema.defaults(KEYS)
-    problems = validation.Problems(f"host {host}, spark_watchdog")
-    if value is None or isinstance(value, bool):
-        return {**settings, "enabled": value is not False}, []
-    if not isinstance(value, Mapping):
-        problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(KEYS)}.")
-        return settings, problems.messages
-    settings.update(schema.read(problems, value, KEYS))
+    """Read C(spark_watchdog) as a person wrote it; return the settings with all defaults, and the problems."""
+    settings, problems = guard.read_switched(host, "spark_watchdog", value, KEYS)
     for name in settings["leave_out"]:
         if not isinstance(name, str):
             problems.add(f"leave_out: {name!r} is not the name of a service.")
-    services = {}
-    for name, own in settings["services"].items():
-        if not isinstance(own, Mapping):
-            problems.add(f"services.{name}: must be a mapping, not {plain_data.kind(own)}.")
+    overrides = {}
+    for name, override in settings["services"].items():
+        if not isinstance(override, Mapping):
+            problems.add(f"services.{name}: must be a mapping, not {plain_data.kind(override)}.")
             continue
-        services[str(name)] = schema.read(problems, own, KEYS, f"services.{name}.", OF_SERVICE)
-    settings["services"] = services
-    for where, own in [("", {}), *[(f"services.{name}.", own) for name, own in services.items()]]:
-        whole = {**settings, **own}
-        if whole["window_seconds"] < 2 * whole["interval_seconds"]:
+        overrides[str(name)] = schema.read(problems, override, KEYS, f"services.{name}.", OF_SERVICE)
+    settings["services"] = overrides
+    for where, override in [("", {}), *((f"services.{name}.", item) for name, item in overrides.items())]:
+        window, interval = ({**settings, **override}[key] for key in ("window_seconds", "interval_seconds"))
+        if window < 2 * interval:
             problems.add(
-                f"{where}window_seconds: is {whole['window_seconds']:g} with looks every {whole['interval_seconds']:g} s; a "
-                "window has to hold two looks. Make it longer, or interval_seconds shorter."
+                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window has to hold two looks. "
+                "Make it longer, or interval_seconds shorter."
             )
     return settings, problems.messages
 
@@ -119,22 +110,22 @@ def plan(host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint]) 
 
     :param host: name of the host
     :param settings: of C(read)
-    :param endpoints: those of the fleet; the host watches the engines that it answers for. Ranks behind the head
-        of a cluster are its head's to watch: a restart there takes all of them down and up together
+    :param endpoints: of the fleet; the host watches the engines that it answers for. The head of a cluster watches
+        for all of its ranks, since its restart restarts all of them
     :returns: the variables, and findings
     """
-    own = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
+    servers = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
     findings = [
         Finding(
             "watchdog.unknown_service",
             "warning",
             f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
-            f"{validation.nearest(str(name), own)}",
-            fix=f"Take it out, or correct it. Model servers of {host}: {', '.join(own) or 'none'}.",
+            f"{validation.nearest(str(name), servers)}",
+            fix=f"Take it out, or correct it. Model servers of {host}: {', '.join(servers) or 'none'}.",
         )
         for key in ("leave_out", "services")
         for name in settings[key]
-        if name not in own
+        if name not in servers
     ]
     if settings["enabled"] and settings["max_restarts"] == 0:
         findings.append(
@@ -145,6 +136,6 @@ def plan(host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint]) 
             )
         )
     return {
-        "state": "present" if settings["enabled"] and own else "absent",
+        "state": "present" if settings["enabled"] and servers else "absent",
         "settings": {key: value for key, value in settings.items() if key != "enabled"},
     }, findings

@@ -115,7 +115,7 @@ def memory_services(etc: Path) -> dict[str, Service]:
 def is_idle(service: Service, run_dir: Path) -> bool:
     """Return whether a service starts on demand and has no request; False if that is unknown.
 
-    An engine counts its own requests; those of a speech server are counted by the on-demand proxy at its port.
+    An engine counts its own requests; the on-demand proxy counts the requests of a speech server.
     """
     if not service.on_demand or not service.url:
         return False
@@ -176,12 +176,12 @@ class Accounts:
             "systemctl": states is None,
         }
         self.silent = ", ".join(program for program, is_silent in silent.items() if is_silent)
-        sizes, others = _sizes_by_container(processes, ids)
+        sizes, outside = _sizes_by_container(processes, ids)
         engines = self._engines(servers, active, None if self.silent else sizes)
         available, other_bytes = self._other_memory(engines, sizes)
         helpers = self._helpers(set(ids.values()))
         return guard.Account(
-            time.monotonic(), available, engines, helpers, other_bytes, describe_largest(others), not self.silent
+            time.monotonic(), available, engines, helpers, other_bytes, describe_largest(outside), not self.silent
         )
 
     def speech_helpers(self) -> list[dict[str, Any]]:
@@ -198,13 +198,13 @@ class Accounts:
         Docker is asked only if a known container has no process any more.
         """
         cgroups = {process.cgroup for process in processes.values()}
-        known = {key: name for key, name in self.names.items() if any(key in cgroup for cgroup in cgroups)}
-        unknown = set(names) - set(known.values())
+        running = {key: name for key, name in self.names.items() if any(key in cgroup for cgroup in cgroups)}
+        unknown = set(names) - set(running.values())
         if not unknown:
-            return known, set()
+            return running, set()
         answer = services.container_ids(names, CALL_SECONDS)
         if answer is None:
-            return known, unknown
+            return running, unknown
         self.names = answer
         return answer, set()
 
@@ -215,9 +215,10 @@ class Accounts:
         loading = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
         order = [str(name) for name in self.settings.get("order") or []]
         ranking = [*order, *sorted(name for name in servers if name not in order)]
+        planned_services = self.settings.get("services") or {}
         engines = []
         for name, service in servers.items():
-            planned = (self.settings.get("services") or {}).get(name) or {}
+            planned = planned_services.get(name) or {}
             size = None if sizes is None else sum(sizes.get(container, 0) for container in service.containers)
             started = self._start_gib(service)
             state = active.get(service.unit, "")
@@ -274,11 +275,11 @@ def _sizes_by_container(
 ) -> tuple[dict[str, int], list[Process]]:
     """Return the bytes of each container, and the processes outside of them. ids: names of containers by id."""
     sizes: dict[str, int] = {}
-    others = []
+    outside = []
     for process in processes.values():
         container = next((name for key, name in ids.items() if key in process.cgroup), None)
         if container is None:
-            others.append(process)
+            outside.append(process)
         else:
             sizes[container] = sizes.get(container, 0) + process.size
-    return sizes, others
+    return sizes, outside

@@ -38,14 +38,14 @@ COMPILERS = {
 def run(argv: list[str], seconds: float = COMMAND_SECONDS) -> tuple[int, str]:
     """Run a program; returns its exit code and the end of its output.
 
-    The code is 127 for a missing program and 124 for one that did not end in time; then the text ends with the reason.
+    The code is 127 for a missing program and 124 after a timeout; then the text ends with the reason.
     """
     answer = command.run(argv, seconds, limit=MAX_FILE, tail=True, merge=True)
     return answer.rc, answer.out if answer.state == command.FINISHED else f"{answer.out}\n({answer.why})\n"
 
 
 def ask_metrics(service: Service) -> tuple[str | None, str]:
-    """Return the text of C(/metrics), and why there is none."""
+    """Return the text of C(/metrics), or None and the reason."""
     try:
         status, text = service.client().metrics(METRICS_SECONDS)
     except engine_client.Problem as problem:
@@ -91,7 +91,7 @@ def read_secrets(service: Service, etc: Path) -> list[str]:
 
 
 def describe_processes(processes: Mapping[int, str]) -> str:
-    """Return what each thread does in the kernel: enough to tell a spin from a wait. processes: with their containers."""
+    """Return state, call and stack of each thread in the kernel: enough to tell a spin from a wait. processes: with their containers."""
     lines = [f"{len(processes)} processes"]
     threads_left = MAX_THREADS
     for pid, container in list(processes.items())[:MAX_PROCESSES]:
@@ -161,7 +161,7 @@ def collect(
     keep: int,
     beat: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write the evidence about a service. What cannot be read is left out, with the reason.
+    """Write the evidence about a service. A source that fails leaves its reason.
 
     :param service: of this host
     :param etc: folder of settings

@@ -294,20 +294,23 @@ class Collector:
         if rc != 0:
             raise SourceError(f"nvidia-smi ended with {rc}: {(err or out).strip() or 'no message'}")
         containers = {container["id"]: container for container in self.containers()}
-        sizes: dict[tuple[str, str], int] = {
-            (container["service"], container["name"]): 0
-            for container in containers.values()
-            if container["service"] in self.services
-        }
-        for app in nvidia_smi.parse_compute_apps(out):
+        for (service, owner), size in sorted(self._gpu_sizes(nvidia_smi.parse_compute_apps(out), containers).items()):
+            page.add("dgxspark_gpu_memory_bytes", size, service=service, owner=owner)
+
+    def _gpu_sizes(
+        self, apps: list[dict[str, Any]], containers: Mapping[str, Mapping[str, Any]]
+    ) -> dict[tuple[str, str], int]:
+        """Return bytes by service and owner. apps: of nvidia-smi; containers: by id."""
+        running = [container for container in containers.values() if container["service"] in self.services]
+        sizes: dict[tuple[str, str], int] = {(container["service"], container["name"]): 0 for container in running}
+        for app in apps:
             if app["used_mib"] is None:
                 continue
             place = machine.read_cgroup(app["pid"], self.root, containers)
             container = containers.get(place["container"] or "") or {}
             holder = (container.get("service") or "", container.get("name") or place["unit"] or app["name"])
             sizes[holder] = sizes.get(holder, 0) + app["used_mib"] * 1024**2
-        for (service, owner), size in sorted(sizes.items()):
-            page.add("dgxspark_gpu_memory_bytes", size, service=service, owner=owner)
+        return sizes
 
     def add_gpu_figures(self, page: Page) -> None:
         """Add power, temperature, clock and utilisation of the GPU."""
@@ -346,11 +349,11 @@ class Collector:
 
     def add_units(self, page: Page) -> None:
         """Add states and restarts of the units of the collection."""
-        found = HostView(self.call, self.root, unit_dir=self.unit_dir).units()
-        if not found:
+        listed_units = HostView(self.call, self.root, unit_dir=self.unit_dir).units()
+        if not listed_units:
             raise SourceError("systemctl lists no unit spark-*.service, not even the one of this agent")
         names = {service.get("unit"): name for name, service in self.services.items()}
-        for unit in found:
+        for unit in listed_units:
             state = unit["active_state"]
             labels = {"unit": unit["name"], "service": names.get(unit["name"], "")}
             values = {
@@ -402,7 +405,7 @@ class Collector:
         return int(text) if text and text.isdigit() else None
 
     def add_receipts(self, page: Page) -> None:
-        """Add what was measured when the services were proved last, and first."""
+        """Add the measurements of the last and of the first proof of each service."""
         for path in sorted((self.state_dir / "receipts").glob("*.json")):
             self.attempt(str(path), partial(self.add_receipt, page, path))
 

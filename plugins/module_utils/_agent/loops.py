@@ -4,7 +4,7 @@
 """Processes and threads of the agent.
 
 Watchdog and metrics collector each run in a thread of one process; with the memory guard, that is a child of the process of the memory loop.
-So they share neither Python's interpreter lock nor memory with it: whatever hangs, fails or computes in them delays no look at the memory.
+So they share neither Python's interpreter lock nor memory with it: nothing that hangs, fails or computes there delays a look at the memory.
 A thread of the memory process starts the child again when it ends, and kills it when it gives no sign of life.
 """
 
@@ -77,9 +77,9 @@ class Loop(threading.Thread):
                 self.look()
             # A slow look is followed by a pause too.
             due = max(began + self.interval, time.monotonic() + self.interval / 20)
-            while (left := due - time.monotonic()) > 0:
+            while (seconds := due - time.monotonic()) > 0:
                 self.beat()
-                time.sleep(min(left, BEAT_SECONDS))
+                time.sleep(min(seconds, BEAT_SECONDS))
 
 
 def run_slow(loops: Sequence[Loop], send: Callable[[str], None]) -> None:

@@ -60,7 +60,7 @@ MESSAGES = {
     guard.RESTART: "restarts {whom}",
     guard.STOP: "stops {whom}; it stays down until it is started: {start}",
     guard.ADMIT: "lets the gateway give {whom} requests again",
-    guard.NAME: "{others}",
+    guard.NAME: "{policy}",
 }
 """Steps as lines of the journal."""
 
@@ -304,7 +304,7 @@ class MemoryGuard:
     # --- steps
 
     def _begin(self, key: str, job: Callable[..., None], *arguments: Any) -> None:
-        """Call a function in a thread. key: by which C(is_done) knows it."""
+        """Call a function in a thread. key: its name for C(is_done)."""
         self.threads[key] = threading.Thread(target=job, args=arguments, name=key, daemon=True)
         self.threads[key].start()
 
@@ -341,7 +341,7 @@ class MemoryGuard:
             start=f"start.yml -e services={step.whom}"
             if service and service.on_demand
             else f"systemctl start spark-{step.whom}.service",
-            others="engines give way to it"
+            policy="engines give way to it"
             if self.settings.stop_for_others
             else "no engine inside its plan is stopped for it",
         )
@@ -511,7 +511,7 @@ class MemoryGuard:
         self.say(
             f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, looks every {interval:g} s{suffix}"
         )
-        is_ready, told, due = False, -ALIVE_SECONDS, time.monotonic()
+        is_ready, beaten, due = False, -ALIVE_SECONDS, time.monotonic()
         while True:
             began = time.monotonic()
             self.record.longest_delay = max(self.record.longest_delay, began - due)
@@ -524,9 +524,9 @@ class MemoryGuard:
             if not is_ready:
                 notify("READY=1")
                 is_ready = True
-            if began - told >= ALIVE_SECONDS:
+            if began - beaten >= ALIVE_SECONDS:
                 notify(f"WATCHDOG=1\nSTATUS={self.status()}", wait=False)
-                told = began
+                beaten = began
             due = max(began + interval, time.monotonic() + 0.05)
             time.sleep(max(due - time.monotonic(), 0.0))
 

@@ -33,7 +33,7 @@ def settings_path(etc: Path, loop: str) -> Path:
 
 
 class SettingsError(Exception):
-    """The settings of a loop cannot be read; the text says what to do."""
+    """The settings of a loop cannot be read; the text has the fix."""
 
 
 def load_settings(etc: Path, loop: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def read_services(folder: Path, speech: bool = False) -> dict[str, Service]:
 
 def _service(name: str, settings: Mapping[str, Any], speech: bool) -> Service:
     rank = settings.get("rank") or {}
-    # With Ray, the workers of the engine run in the container of Ray, beside the engine's own.
+    # With Ray, the workers of the engine run in the container of Ray.
     containers = tuple(str(part["container"]) for part in rank.get("parts") or [])
     return Service(
         name,

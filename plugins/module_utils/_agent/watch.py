@@ -35,8 +35,8 @@ say = journal("watchdog")
 
 def watched_services(etc: Path) -> dict[str, Service]:
     """Return the services of this host that answer requests; the first rank of a cluster answers for the ranks behind it."""
-    found = services.read_services(etc / "services")
-    return {name: service for name, service in found.items() if not service.rank and service.url and service.model}
+    servers = services.read_services(etc / "services")
+    return {name: service for name, service in servers.items() if not service.rank and service.url and service.model}
 
 
 def gpu_power() -> float | None:
@@ -67,6 +67,11 @@ def probe(service: Service, seconds: float) -> tuple[str, str]:
         lacks_key = problem.final and problem.kind == "answer"
         return wedge.REFUSED if is_refused or lacks_key else wedge.FAILED, problem.message
     return wedge.OK, f"one token in {answer['seconds']:.1f} s"
+
+
+def may_be_busy(figures: Mapping[str, float | None] | None) -> bool:
+    """Return whether a server runs requests; true without figures."""
+    return figures is None or (figures["requests_running"] or 0) > 0
 
 
 def boot_id() -> str:
@@ -114,7 +119,7 @@ class Watchdog:
         self.interval = self.settings("").interval_seconds
 
     def settings(self, name: str) -> wedge.Settings:
-        """Return the settings of a service; those of the host for an empty name."""
+        """Return the settings of a service, or of the host for an empty name."""
         merged = {**self.content, **((self.content.get("services") or {}).get(name) or {})}
         return wedge.Settings(**{key: value for key, value in merged.items() if key in SETTINGS})
 
@@ -165,42 +170,38 @@ class Watchdog:
             say(f"{service.unit} is wedged: {tracker.text}", 3)
 
     def observe(self) -> dict[str, wedge.Observation]:
-        """Return what there is to see of all services."""
+        """Return an observation of each service."""
         owner = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
-        units = [*(service.unit for service in self.services.values()), *([owner] if owner else [])]
-        states = services.unit_states(units, COMMAND_SECONDS) or {}
-        active = {
-            name: service
-            for name, service in self.services.items()
-            if states.get(service.unit, {}).get("ActiveState") == "active"
-        }
-        answers = services.run_jobs(
-            {name: partial(ask_metrics, service) for name, service in active.items()},
-            METRICS_SECONDS + 5,
-            lambda error: (None, error),
-            self.beat,
-        )
-        answers = {name: answers.get(name, (None, "its /metrics did not end in time")) for name in active}
+        units = {service.unit for service in self.services.values()} | {owner} - {""}
+        states = services.unit_states(sorted(units), COMMAND_SECONDS) or {}
+        answers = self._ask_active(states)
         figures = {name: None if text is None else metrics.progress(text) for name, (text, _error) in answers.items()}
-        is_busy = any(values is None or (values["requests_running"] or 0) > 0 for values in figures.values())
-        power = gpu_power() if is_busy else None
+        power = gpu_power() if any(map(may_be_busy, figures.values())) else None
         moved = {name for name, values in figures.items() if self.has_moved(name, values)}
-        host_starts = bool(owner) and states.get(owner, {}).get("ActiveState") == "activating"
+        host_starts = states.get(owner, {}).get("ActiveState") == "activating"
         observations = {}
         for name, service in self.services.items():
             with services.logged(say, f"{name} cannot be watched"):
+                is_suspect = name in answers and self.tracker(name).suspects()
                 observations[name] = wedge.Observation(
                     **self._unit_facts(service, states.get(service.unit, {}), owner),
                     host_starting=host_starts,
                     figures=figures.get(name),
-                    error=answers[name][1] if name in active else "",
+                    error=answers.get(name, (None, ""))[1],
                     power=power,
                     others_moved=bool(moved - {name}),
-                    compiling=name in active
-                    and self.tracker(name).suspects()
-                    and evidence.has_compiler(service.containers),
+                    compiling=is_suspect and evidence.has_compiler(service.containers),
                 )
         return observations
+
+    def _ask_active(self, states: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str | None, str]]:
+        """Return the answers of C(ask_metrics) for each active service. states: properties of units."""
+        active = [
+            service for service in self.services.values() if states.get(service.unit, {}).get("ActiveState") == "active"
+        ]
+        jobs = {service.name: partial(ask_metrics, service) for service in active}
+        answers = services.run_jobs(jobs, METRICS_SECONDS + 5, lambda error: (None, error), self.beat)
+        return {name: answers.get(name, (None, "its /metrics did not end in time")) for name in jobs}
 
     def _unit_facts(self, service: Service, properties: Mapping[str, str], owner: str) -> dict[str, Any]:
         """Return the fields of an observation about the unit of a service. owner: unit with the start lock."""
@@ -270,7 +271,7 @@ class Watchdog:
             return "none, see the line before"
 
     def _is_still_wedged(self, service: Service, observation: wedge.Observation, folder: str) -> bool:
-        """Return whether the unit still is the one that was observed, and makes no tokens."""
+        """Return whether the unit was not restarted since its observation, and makes no tokens."""
         now = (services.unit_states([service.unit], COMMAND_SECONDS) or {}).get(service.unit, {})
         if now.get("ActiveState") != "active" or now.get("InvocationID") != observation.invocation:
             say(f"{service.unit} is left alone: meanwhile it is {now.get('ActiveState') or 'unknown'}")

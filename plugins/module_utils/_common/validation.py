@@ -16,6 +16,7 @@ from . import plain_data
 SERVICE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """A DNS label of at most 40 characters: it becomes a unit, a container, a folder and a model name."""
 RESERVED_NAMES = (
+    "agent",
     "alertmanager",
     "all",
     "clients",

@@ -91,8 +91,8 @@ def send(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
     :param key: API key or token
     :param body: of a POST; None for a GET
     :returns: the JSON of the answer; None for other content
-    :raises OSError: also for an HTTP status that a later answer may not have
-    :raises Refused: for one that does not change
+    :raises OSError: also for an HTTP status that may change
+    :raises Refused: for a status that does not change
     """
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     data = None if body is None else json.dumps(body).encode()

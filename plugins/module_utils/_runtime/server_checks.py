@@ -173,7 +173,7 @@ def post(settings: Settings, path: str, body: bytes, content_type: str, seconds:
     :param path: of its API
     :param body: of the request
     :param content_type: of the body
-    :param seconds: that the answer may take, beside a start
+    :param seconds: timeout of the answer, in addition to a start
     :returns: the answer
     :raises Stop: with the words of the server
     """

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Serves the status page that the fleet monitor makes: one file, read-only. What spark-status-page.service runs.
+"""Serves the status page of the fleet monitor, one file, read-only: the program of spark-status-page.service.
 
-Everything but the page is 404, everything but GET and HEAD 501. A page in a browser asks for itself anew, by a script that is the only one
-its policy lets run. A page that the monitor has not made anew for too long
-says so at its top: a monitor that is gone must not look like a fleet that is well. Python's standard library is all it needs.
+Everything but the page is 404, everything but GET and HEAD 501. The page reloads itself in a browser, by the only script that its
+policy allows. A page that is too old says so at its top: a stopped monitor must not look like a healthy fleet. The program
+needs Python's standard library alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 PATHS = ("/", "/index.html")
-MOST_BYTES = 16 * 1024 * 1024  # of the page; that of a hundred hosts has less than 1 MiB
-AT_ONCE = 24  # readers; one more closes the connection of the oldest
+MOST_BYTES = 16 * 1024 * 1024  # of the page; a hundred hosts take less than 1 MiB
+AT_ONCE = 24  # readers; a further one ends the oldest connection
 MOST_HEAD = 16 * 1024  # bytes of the head of a request
 SECONDS = 10.0  # for the whole head of a request, and for the whole answer
-# Replaces the page by its newest, as long as somebody sees it and wants that: what is open stays open, and the focus where it is.
+# Replaces the page by its newest version while its tab is visible; open sections and the focus stay.
 SCRIPT = """
 const wanted = document.getElementById('keep-up'), said = document.getElementById('kept-up');
 const names = (each) => (each.querySelector('.name') || each.querySelector('summary')).textContent;
@@ -60,7 +60,7 @@ SWITCH = (
 )
 ALLOWED = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{ALLOWED}'; connect-src 'self'; frame-ancestors 'none'"
-# That of the file, by which nothing runs; the one above holds for a page that is served.
+# The policy in the file allows no script; a served page has POLICY instead.
 OF_FILE = re.compile(rb'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -73,7 +73,7 @@ START, END = b"<main>", b"</body>"
 
 
 def page(path: Path, stale_seconds: float, now: float) -> tuple[HTTPStatus, bytes]:
-    """Return status and body of the page as it is.
+    """Return HTTP status and body of the page.
 
     :param path: of the file
     :param stale_seconds: age from which the page says that it is old
@@ -91,18 +91,18 @@ def page(path: Path, stale_seconds: float, now: float) -> tuple[HTTPStatus, byte
         return HTTPStatus.INTERNAL_SERVER_ERROR, message(f"{path} has more than {MOST_BYTES} bytes.")
     age = now - written
     if age > stale_seconds:
-        said = (
+        notice = (
             f'<p role="alert"><strong class="word fails">This page is {age / 60:.0f} minutes old.</strong> The fleet monitor has not '
             "run since, or could not write: journalctl -eu spark-fleet-monitor.</p>"
         )
-        body = body.replace(START, START + said.encode(), 1)
+        body = body.replace(START, START + notice.encode(), 1)
     body = OF_FILE.sub(b"", body, count=1).replace(START, SWITCH.encode() + START, 1)
     before, end, after = body.rpartition(END)
     return HTTPStatus.OK, before + f"<script>{SCRIPT}</script>".encode() + end + after if end else body
 
 
 def message(text: str) -> bytes:
-    """Return a page with one sentence, which has nothing of a stranger in it."""
+    """Return a page with one sentence. text: without text of others."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Status of DGX Sparks</title></head>'
         f"<body><main><h1>Status of DGX Sparks</h1><p>{text}</p></main></body></html>\n"
@@ -110,9 +110,9 @@ def message(text: str) -> bytes:
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """Return what a reader sends up to the end of a head.
+    """Return the head of a request.
 
-    :raises OSError: where that takes longer than SECONDS or more than MOST_HEAD bytes, or the reader goes
+    :raises OSError: after SECONDS or MOST_HEAD bytes, or if the reader disconnects
     """
     until, head = time.monotonic() + SECONDS, b""
     while b"\r\n\r\n" not in head and b"\n\n" not in head:
@@ -147,11 +147,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(False)
 
     def version_string(self) -> str:
-        """Return what stands in C(Server:); of which Python this is nobody has to know."""
+        """Return the header C(Server:), without the version of Python."""
         return "dgxspark"
 
     def answer(self, with_body: bool) -> None:
-        """Answer; a path other than those of the page is not there."""
+        """Answer with the page, or 404 for other paths. with_body: false for HEAD."""
         if self.path.partition("?")[0] in PATHS:
             status, body = page(self.server.page, self.server.stale_seconds, time.time())
         else:
@@ -165,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet: who reads is nobody's business, and what is asked for is a stranger's text."""
+        """Log nothing: readers stay private, and paths are text of others."""
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -175,14 +175,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
 
     def __init__(self, listen: str, port: int, path: Path, stale_seconds: float) -> None:
-        found = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family = found[0][0]
+        addresses = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = addresses[0][0]
         self.page, self.stale_seconds = path, stale_seconds
         self.readers: dict[socket.socket, None] = {}  # the oldest first
         super().__init__((listen, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; where too many are under way, end the oldest one."""
+        """Answer in a new thread; if too many run, end the oldest one."""
         for oldest in list(self.readers)[: len(self.readers) + 1 - AT_ONCE]:
             self.readers.pop(oldest, None)
             with contextlib.suppress(OSError):
@@ -191,14 +191,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for the next one."""
+        """Answer, and forget the connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.readers.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about readers that go away or send nonsense."""
+        """Log nothing about readers that disconnect or send garbage."""
 
 
 def main() -> int:
@@ -209,9 +209,9 @@ def main() -> int:
     parser.add_argument("settings", type=Path, help="JSON with listen, port, page and stale_seconds")
     path = parser.parse_args().settings
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-        listen, port, stale = str(given["listen"]), int(given["port"]), float(given["stale_seconds"])
-        file = Path(given["page"])
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        listen, port, stale = str(settings["listen"]), int(settings["port"]), float(settings["stale_seconds"])
+        file = Path(settings["page"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         print(f"{path} cannot be used ({error}); run site.yml again", file=sys.stderr)
         return 2

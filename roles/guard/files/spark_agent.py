@@ -7,7 +7,7 @@ spark-agent                     run the loops that have a settings file, /etc/dg
 spark-agent --once LOOP         one look: guard and watchdog as JSON, exporters as the page of metrics; nothing is changed or written
 spark-agent --collect NAME      save the evidence about a model server, and leave it alone
 
-The code is in the package dgxspark_vllm._agent beside it. Python's standard library is all it needs.
+The code is in the package dgxspark_vllm._agent; it needs Python's standard library alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import runpy
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from hostile_texts import HOSTILE, is_harmless
 
+from dgxspark_vllm._agent import accounts, evidence, figures, services, watch
 from dgxspark_vllm._fleet import status_page, watched_status
 from dgxspark_vllm._runtime import command, engine_client, http_client, metrics, systemd, wedge
 
@@ -114,7 +114,6 @@ def test_one_service_on_demand_that_fails_leaves_the_others(
 def test_the_guard_takes_the_account_of_the_others(
     tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    program = load("guard/files/spark_guard.py")
     (tmp_path / "services").mkdir()
     for name, said in (("a", page), ("b", GOOD)):
         settings = {"unit": f"spark-{name}.service", "url": f"http://{name}", "on_demand": {"idle": 1}}
@@ -123,48 +122,44 @@ def test_the_guard_takes_the_account_of_the_others(
     starts = tmp_path / "run" / "starts"
     starts.mkdir(parents=True)
     (starts / "spark-a.service.json").write_text('{"gate": {"available_gib": 1e999}, "ready": {"available_gib": "x"}}')
-    globals_of_take = program["Ledger"].take.__globals__
-    states = {f"spark-{name}.service": "active" for name in "ab"}
-    monkeypatch.setitem(globals_of_take, "unit_states", lambda _units: states)
-    monkeypatch.setitem(globals_of_take, "processes", dict)
-    monkeypatch.setitem(globals_of_take, "add_gpu", lambda _found: True)
-    monkeypatch.setitem(globals_of_take, "container_ids", lambda _names: {})
-    account = program["Ledger"](tmp_path, tmp_path / "run", {"services": {}}).take()
+    states = {f"spark-{name}.service": {"ActiveState": "active"} for name in "ab"}
+    monkeypatch.setattr(services, "unit_states", lambda _units, _seconds: states)
+    monkeypatch.setattr(services, "container_ids", lambda _names, _seconds: {})
+    monkeypatch.setattr(accounts, "list_processes", dict)
+    monkeypatch.setattr(accounts, "add_gpu_memory", lambda _processes: True)
+    account = accounts.Accounts(tmp_path, tmp_path / "run", {"services": {}}).take()
     assert {engine.name: engine.idle for engine in account.engines} == {"a": False, "b": True}
 
 
 def test_processes_have_names_that_steer_nothing(tmp_path: Path) -> None:
-    read = load("guard/files/spark_guard.py")["read"]
     for text in HOSTILE:
         (tmp_path / "status").write_bytes(f"Name:\t{text}\n".encode("utf-8", "surrogatepass"))
-        assert is_harmless(read(tmp_path / "status"))
+        assert is_harmless(services.read_text(tmp_path / "status"))
 
 
 # --- watchdog
 
 
-def watchdog(tmp_path: Path, program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+def watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> watch.Watchdog:
     """A watchdog of two services whose units are active."""
     (tmp_path / "services").mkdir()
-    (tmp_path / "watchdog").mkdir()
-    (tmp_path / "watchdog/settings.json").write_text("{}")
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/watchdog.json").write_text("{}")
     for name in "ab":
         settings = {"unit": f"spark-{name}.service", "url": f"http://{name}", "model": name}
         (tmp_path / "services" / f"{name}.json").write_text(json.dumps(settings))
-    scope = program["Watchdog"].round.__globals__
     active = {"ActiveState": "active", "InvocationID": "1", "ActiveEnterTimestampMonotonic": "1"}
-    monkeypatch.setitem(scope, "unit_states", lambda units: dict.fromkeys(units, active))
-    monkeypatch.setitem(scope, "gpu_power", lambda: 10.0)
-    monkeypatch.setitem(scope, "compiles", lambda _containers: False)
-    args = argparse.Namespace(etc=tmp_path, run=tmp_path / "run", state=tmp_path / "state", dry_run=False)
-    return program["Watchdog"](args)
+    monkeypatch.setattr(services, "unit_states", lambda units, _seconds: dict.fromkeys(units, active))
+    monkeypatch.setattr(watch, "gpu_power", lambda: 10.0)
+    monkeypatch.setattr(evidence, "has_compiler", lambda _containers: False)
+    return watch.Watchdog(tmp_path, tmp_path / "run", tmp_path / "state")
 
 
 @pytest.mark.parametrize("page", [*map(bad_metrics, BAD), "raises"])
 def test_the_watchdog_watches_the_others(
     tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    it = watchdog(tmp_path, load("watchdog/files/spark_watchdog.py"), monkeypatch)
+    it = watchdog(tmp_path, monkeypatch)
     pages["http://a"], pages["http://b"] = page, GOOD.replace("running 0", "running 2")
     it.round()
     it.round()
@@ -175,7 +170,7 @@ def test_the_watchdog_watches_the_others(
 def test_a_service_that_cannot_be_judged_leaves_the_others(
     tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    it = watchdog(tmp_path, load("watchdog/files/spark_watchdog.py"), monkeypatch)
+    it = watchdog(tmp_path, monkeypatch)
     pages["http://a"] = pages["http://b"] = GOOD
     looked = []
 
@@ -197,11 +192,10 @@ def test_a_service_that_cannot_be_judged_leaves_the_others(
 def test_the_collector_leaves_out_what_cannot_be_read_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = load("exporters/files/spark_collector.py")
     etc, state, run = (tmp_path / name for name in ("etc", "state", "run"))
-    for folder in (etc / "services", etc / "exporters", state / "watchdog", state / "receipts", run / "starts"):
+    for folder in (etc / "services", etc / "agent", state / "watchdog", state / "receipts", run / "starts"):
         folder.mkdir(parents=True)
-    (etc / "exporters/collector.json").write_text('{"planned_gib": {"a": "x", "b": 2}}')
+    (etc / "agent/exporters.json").write_text('{"planned_gib": {"a": "x", "b": 2}}')
     for name in "abc":
         (etc / "services" / f"{name}.json").write_text(json.dumps({"unit": f"spark-{name}.service", "memory_gib": 1}))
     (run / "starts/spark-a.service.json").write_text('{"load_guard": [1], "start_seconds": "x"}')
@@ -213,7 +207,7 @@ def test_the_collector_leaves_out_what_cannot_be_read_and_goes_on(
     def call(argv: list[str], *_more: Any, **_named: Any) -> tuple[int, str, str]:
         raise command.NoAnswer(argv[0], f"{argv[0]} did not answer")
 
-    text = program["Collector"](etc, state, run, str(tmp_path / "units"), call).collect(0)
+    text = figures.Collector(etc, state, run, str(tmp_path / "units"), call).collect(0)
     for line in (
         'dgxspark_service_info{service="a"', 'dgxspark_service_start_seconds{service="b"} 2',
         'dgxspark_load_guard_drops{service="b"} 3', 'dgxspark_watchdog_state{service="b",state="working"} 1',

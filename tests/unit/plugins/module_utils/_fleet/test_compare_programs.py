@@ -95,7 +95,7 @@ def test_ufw_lets_the_fabric_in(tmp_path: Path, said: tuple[int, str, str], why:
 
 def test_a_server_gives_a_real_answer_soon_and_is_not_asked_in_check_mode(tmp_path: Path) -> None:
     why, (argv,) = asked(tmp_path, lambda _argv: (0, "{}", ""), servers=[SERVER])
-    assert why == [] and argv[1:] == [compare_programs.HEALTH, "prove", SERVER["settings"], "--seconds", "30"]
+    assert why == [] and argv[1:] == [compare_programs.HELPER, "server", "prove", SERVER["settings"], "--seconds", "30"]
     said = (1, "", "spark-unit: spark-hear.service: /v1/audio answers 500: boom\nIts log:\n  secret words\n")
     why, _ran = asked(tmp_path, lambda _argv: said, servers=[SERVER, SERVER])
     assert why == ["hear: spark-unit: spark-hear.service: /v1/audio answers 500: boom"]

@@ -335,7 +335,7 @@ def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
     ):
         assert line in unit
     always = files["/etc/systemd/system/spark-talk.service"]
-    assert "Restart=always\n" in always and "spark_unit.py" not in always and "Before=spark-plain.service" in always
+    assert "Restart=always\n" in always and "spark_unit.py gate" not in always and "Before=spark-plain.service" in always
     states = {
         unit["name"]: (unit.get("state", "started"), unit["enabled"])
         for name in ("services", "speech")

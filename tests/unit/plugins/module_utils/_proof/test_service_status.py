@@ -124,7 +124,7 @@ def test_the_host_is_looked_at_in_the_same_go(
     assert result["spark"]["memory"]["available_gib"] == pytest.approx(22.064, abs=0.001)
     assert result["spark"]["units"] == [] and result["spark"]["resident"] == []
     assert result["services"][0]["ready"] is True
-    (tmp_path / "guard").mkdir()
+    (tmp_path / "agent").mkdir()
     (tmp_path / "agent/guard.json").write_text('{"floor_gib": 4, "act": false}')
     guard = ask()["spark"]["guard"]
     assert (guard["floor_gib"], guard["act"]) == (4.0, False)
