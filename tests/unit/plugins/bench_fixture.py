@@ -26,7 +26,14 @@ from vllm_sim import api
 @contextmanager
 def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
     """Serve; gives (URL, what the server knows and counts). pace: seconds a token."""
-    values = {"names": ["heavy"], "root": "m", "version": "0.32.0", "keys": [], "max_model_len": 2048, "kv_tokens": 65536}
+    values = {
+        "names": ["heavy"],
+        "root": "m",
+        "version": "0.32.0",
+        "keys": [],
+        "max_model_len": 2048,
+        "kv_tokens": 65536,
+    }
     values.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
     state = api.State(**values)
     before, api.SECONDS_PER_TOKEN = api.SECONDS_PER_TOKEN, pace

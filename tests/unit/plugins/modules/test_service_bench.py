@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from bench_fixture import stand_in_vllm, standin
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import service_bench
@@ -63,9 +64,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 def call(capsys: Any, step: str, url: str, **task: Any) -> dict[str, Any]:
     defaults = {"name": "heavy", "url": url, "model": "heavy", "container": "spark-heavy", "beside": [], "api": "chat"}
     defaults.update(seconds=60, receipts="/nowhere", sysroot="/")
-    with patch_module_args({"step": step, "task": {**defaults, **task}}), pytest.raises(SystemExit):
-        service_bench.main()
-    return json.loads(capsys.readouterr().out)
+    return call_module(service_bench, {"step": step, "task": {**defaults, **task}}, capsys)
 
 
 def measure(capsys: Any, url: str, workload: benchmark.Workload, **task: Any) -> dict[str, Any]:
