@@ -323,8 +323,8 @@ def main() -> None:
         module.fail_json(msg="one of the following is required: url, unit")
     answer, why = readiness.wait(command.reader(together=math.inf), readiness.Question.read(params), module.check_mode)
     if why:
-        module.fail_json(msg=why, **answer.plain())
-    module.exit_json(changed=False, **answer.plain())
+        module.fail_json(msg=why, **answer.to_dict())
+    module.exit_json(changed=False, **answer.to_dict())
 
 
 if __name__ == "__main__":
