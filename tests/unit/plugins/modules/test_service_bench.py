@@ -227,10 +227,10 @@ def test_an_image_without_the_program_says_so(host: Host, capsys: Any) -> None:
 
 def test_a_host_without_memory_for_a_second_vllm(host: Host, capsys: Any) -> None:
     (host.folder / "proc").mkdir()
-    (host.folder / "proc" / "meminfo").write_text("MemTotal: 127535224 kB\nMemAvailable: 2097152 kB\n")
+    (host.folder / "proc" / "meminfo").write_text("MemTotal: 127535224 kB\nMemAvailable: 1048576 kB\n")
     with standin(0.0005) as (url, state):
         answer = measure(capsys, url, SINGLE, sysroot=str(host.folder))
-    assert "2.0 GiB are free" in answer["problem"] and state.generated == 0
+    assert "1.0 GiB are free" in answer["problem"] and state.generated == 0
 
 
 def test_a_run_that_takes_too_long_ends(host: Host, capsys: Any) -> None:
