@@ -37,7 +37,7 @@ WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 BODY_KEYS = ("schema", "services", "not_measured")
 """Of the file of figures."""
 IDLE_POLL = 5
-LEAST_SECONDS = 10
+LEAST_SECONDS = 5
 """Least time that is left for a run of the program."""
 
 

@@ -324,8 +324,8 @@ def main() -> None:
     reader, question = command.reader(together=math.inf), readiness.Question.read(params)
     answer, why = readiness.wait(reader, question, module.check_mode, explain.explain)
     if why:
-        module.fail_json(msg=why, **answer.plain())
-    module.exit_json(changed=False, **answer.plain())
+        module.fail_json(msg=why, **answer.to_dict())
+    module.exit_json(changed=False, **answer.to_dict())
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ class Bench:
         """Return the receipt of the service, None if it is missing or cannot be read."""
         path = Path(self.task["receipts"]) / f"{self.task['name']}.json"
         try:
-            return receipts.load(path.read_text(encoding="utf-8")).plain()
+            return receipts.load(path.read_text(encoding="utf-8")).to_dict()
         except (OSError, ValueError):
             return None
 

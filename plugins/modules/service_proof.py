@@ -182,7 +182,7 @@ def main() -> None:
     try:
         proof = host_proof.look(module, task, explain.explain)
     except host_proof.Silent as silent:
-        module.fail_json(msg=str(silent), answers=host_proof.plain(silent.answers))
+        module.fail_json(msg=str(silent), answers={name: answer.to_dict() for name, answer in silent.answers.items()})
         raise
     module.exit_json(**host_proof.keep(module, task, proof))
 

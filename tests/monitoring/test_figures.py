@@ -13,6 +13,7 @@ import monitoring_lab
 import panels
 import promql
 import pytest
+from common import ROOT
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 RULES = [rule for group in generate_monitoring_doc.rules()["groups"] for rule in group["rules"]]
@@ -97,13 +98,12 @@ def test_the_ban_works(name: str) -> None:
 
 
 def test_the_page_is_what_its_generator_writes() -> None:
-    root = generate_monitoring_doc.ROOT
     done = subprocess.run(
-        [sys.executable, str(root / "scripts/generate_monitoring_doc.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts/generate_monitoring_doc.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(root / "collections"), "PATH": str(Path(sys.executable).parent)},
+        env={"PYTHONPATH": str(ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

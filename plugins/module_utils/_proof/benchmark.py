@@ -91,8 +91,8 @@ PREFIX_OUTPUT_TOKENS = 64
 """Length of the answers to requests with a shared prefix, of which only the first token is measured."""
 FOREIGN_SHARE = 0.1
 """Tolerated tokens of other requests, as a share of the measured ones: probes of a watchdog ask for one token."""
-CLIENT_GIB = 3.0
-"""Memory that has to be free for C(vllm bench), which loads vLLM's libraries a second time: 0.6 GiB on CPU builds."""
+CLIENT_GIB = 1.5
+"""Memory that has to be free for C(vllm bench): its own is 0.6 GiB on CPU builds, and the engine's libraries are in the page cache."""
 LINES = 256
 
 # A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly. C(sonnet) tries random

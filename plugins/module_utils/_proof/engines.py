@@ -65,7 +65,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Looked:
-    """Memory and kernels of an engine, compared with its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
+    """Memory and kernels of an engine, compared with its plan; C(to_dict) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
 
     record: what a receipt keeps of the fast path. start: the measured start for a receipt, None if it is unknown.
     """
@@ -80,17 +80,17 @@ class Looked:
     record: Mapping[str, Any]
     findings: Sequence[Finding]
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as the module does."""
         return {
             "terms": {name: asdict(term) for name, term in self.terms.items()},
             "override": residency.merged_override(self.terms),
             "measured": self.measured,
             "start": self.start,
-            "log": self.log.to_dict(),
+            "log": asdict(self.log),
             "checks": {name: asdict(check) for name, check in self.checks.items()},
-            "runs": self.runs.to_dict(),
-            "counted": self.counted.to_dict(),
+            "runs": asdict(self.runs),
+            "counted": asdict(self.counted),
             "fast_path": self.record,
             "findings": [finding.to_dict() for finding in self.findings],
         }
@@ -105,7 +105,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     )
     request.warnings += [f"{finding.message} {finding.fix}" for finding in findings if finding.severity != "info"]
     return {
-        "services": {name: engine.plain() for name, engine in looked.items()},
+        "services": {name: engine.to_dict() for name, engine in looked.items()},
         "system": asdict(system),
         "findings": [finding.to_dict() for finding in findings],
     }

@@ -146,10 +146,6 @@ class Running:
     weight_only: dict[str, str] = field(default_factory=dict)
     slow: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as a plain dict."""
-        return asdict(self)
-
 
 def parse_log(lines: Sequence[str]) -> Running:
     """Read the start-up lines of one engine; lines of other kinds and of other hosts are skipped."""
@@ -310,10 +306,6 @@ class Counted:
     prefix_hits: int | None = None
     prefix_caching: bool | None = None
     kv_cache_tokens: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as a plain dict."""
-        return asdict(self)
 
 
 def parse_metrics(text: str) -> Counted:

@@ -221,8 +221,8 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
             module.warn(f"{finding.message} {finding.fix}")
     result: dict[str, Any] = {
         "changed": any(entry["changed"] for entry in receipts_kept.values()),
-        "answers": plain(proof.answers),
-        "services": plain(proof.engines),
+        "answers": {name: answer.to_dict() for name, answer in proof.answers.items()},
+        "services": {name: engine.to_dict() for name, engine in proof.engines.items()},
         "system": asdict(proof.system),
         "findings": [finding.to_dict() for finding in proof.findings],
         "receipts": receipts_kept,
@@ -230,11 +230,6 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     if module._diff:
         result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
     return result
-
-
-def plain(results: Mapping[str, readiness.Answer | engines.Looked]) -> dict[str, dict[str, Any]]:
-    """Return the results of services in the form of module results, by name."""
-    return {name: result.plain() for name, result in results.items()}
 
 
 class _Failed(Exception):

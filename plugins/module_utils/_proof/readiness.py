@@ -79,7 +79,7 @@ class HowFar:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question; C(plain) is the result of M(dgxspark.vllm.endpoint_ready).
+    """The answer to a question; C(to_dict) is the result of M(dgxspark.vllm.endpoint_ready).
 
     ready: None if not contacted. figures: properties and speed of a server, empty for a unit. log: last lines if it is not ready, with
     C(log_stage) and C(log_error), None if unread. starting: progress of a start that continues.
@@ -103,7 +103,7 @@ class Answer:
         values = {key: result.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
         return cls(**values, figures=result)
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result of the module, without unexamined parts."""
         if self.ready is None:
             return {"ready": None, "stage": self.stage, "msg": self.error}

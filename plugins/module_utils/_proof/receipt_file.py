@@ -40,8 +40,8 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
             module.warn(f"{finding.message}; {finding.fix}")
     result = {
         "changed": changed,
-        "receipt": receipt.plain(),
-        "previous": previous.plain() if previous else None,
+        "receipt": receipt.to_dict(),
+        "previous": previous.to_dict() if previous else None,
         "findings": [finding.to_dict() for finding in findings],
     }
     if module._diff:

@@ -74,7 +74,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt; C(plain) is the content of its file. rank: None in receipts of versions without ranks and clusters."""
+    """A receipt; C(to_dict) is the content of its file. rank: None in receipts of versions without ranks and clusters."""
 
     service: str
     cluster: Mapping[str, Any] | None
@@ -92,7 +92,7 @@ class Receipt:
         part = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
         return {**self.deployed, **part}
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of its file, which is also the form of module results."""
         receipt = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
         receipt.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
@@ -152,7 +152,7 @@ def with_benchmark(previous: Receipt, benchmark: Mapping[str, Any]) -> Receipt:
 
 def dump(receipt: Receipt) -> str:
     """Return the text of a receipt file."""
-    return text_of(receipt.plain())
+    return text_of(receipt.to_dict())
 
 
 def text_of(value: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._common.findings import Finding
@@ -108,10 +108,6 @@ class StartLog:
     tokens_count: str | None = None
     max_concurrency: float | None = None
     max_model_len: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a plain dict."""
-        return asdict(self)
 
     def complete(self, rank: int) -> bool:
         """Whether the lines of the start of a rank are complete; only the first rank counts tokens."""

@@ -49,12 +49,12 @@ def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
 
 
 def stand_in_vllm(folder: Path) -> None:
-    """Write a program vllm with the C(bench serve) of the stand-in engine."""
+    """Write a program vllm with the C(bench) of the stand-in engine."""
     program = folder / "vllm"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(SIM / 'engine')!r})\nimport vllm_sim\n"
         f"vllm_sim.__path__.append({str(SIM / 'common')!r})\nfrom vllm_sim import bench\n"
-        "assert sys.argv[1:3] == ['bench', 'serve']\nsys.exit(bench.serve(sys.argv[3:]))\n"
+        "assert sys.argv[1] == 'bench'\nsys.exit(getattr(bench, sys.argv[2])(sys.argv[3:]))\n"
     )
     program.chmod(0o755)
 

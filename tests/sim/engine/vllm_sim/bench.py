@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""C(vllm bench serve) of the stand-in: the options that benchmarks need, real requests, and the result file of vLLM 0.32."""
+"""C(vllm bench) of the stand-in: the options that benchmarks need, real requests of C(serve), and the result files of vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .api import words_of
+from .api import SECONDS_PER_TOKEN, words_of
+from .model import ModelError, locate
 
+BATCH = 64
 SONNET_PROMPT = "Pick as many lines as you can from these poem lines:\n"
 
 
@@ -211,4 +213,27 @@ def serve(argv: list[str]) -> int:
     result = figures(args, outputs, time.perf_counter() - begin)
     print("============ Serving Benchmark Result ============", flush=True)
     Path(args.result_dir, args.result_filename).write_text(json.dumps(result))
+    return 0
+
+
+def throughput(argv: list[str]) -> int:
+    """Pretend that the engine answers prompts in batches, at the pace of the server; engine options are accepted unread."""
+    parser = argparse.ArgumentParser("vllm bench throughput")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--revision")
+    parser.add_argument("--output-json", type=Path, required=True)
+    for name, default in (("--input-len", 1024), ("--output-len", 128), ("--num-prompts", 1000)):
+        parser.add_argument(name, type=int, default=default)
+    args, _engine_options = parser.parse_known_args(argv)
+    try:
+        locate(args.model, args.revision)
+    except ModelError as error:
+        print(error, flush=True)
+        return 1
+    begin = time.perf_counter()
+    time.sleep(-(-args.num_prompts // BATCH) * args.output_len * SECONDS_PER_TOKEN)
+    elapsed, tokens = time.perf_counter() - begin, args.num_prompts * (args.input_len + args.output_len)
+    result = {"elapsed_time": elapsed, "num_requests": args.num_prompts, "total_num_tokens": tokens}
+    result.update(requests_per_second=args.num_prompts / elapsed, tokens_per_second=tokens / elapsed)
+    args.output_json.write_text(json.dumps(result))
     return 0

@@ -241,8 +241,8 @@ def main(argv: list[str]) -> int:
         return 0
     if argv[:1] == ["serve"]:
         return serve(argv[1:], image)
-    if argv[:2] == ["bench", "serve"]:
-        return bench.serve(argv[2:])
+    if argv[:1] == ["bench"] and argv[1:2] in (["serve"], ["throughput"]):
+        return {"serve": bench.serve, "throughput": bench.throughput}[argv[1]](argv[2:])
     names = "chat, complete, serve, bench, collect-env, run-batch"
     command = repr(argv[0]) if argv else "''"
     sys.stderr.write(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bench_fixture import around, stand_in_vllm, standin
 from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
 
 pytestmark = pytest.mark.slow
 
@@ -227,6 +228,54 @@ def test_a_service_that_is_down_does_not_stop_the_others(fleet: Fleet, closed_po
     assert code != 0
     assert "spark-1/heavy was not measured: connection refused" in text and "spark-2/fast: 1/1" in text
     assert state.generated == 64
+
+
+def runs(*answers: Any) -> tuple[service_bench.ActionModule, list[str]]:
+    """An action whose steps give these answers, or raise them; and the APIs that were asked."""
+    action = service_bench.ActionModule.__new__(service_bench.ActionModule)
+    action.settings, action.until = {"disturb": False, "seconds": 600}, time.monotonic() + 600
+    action.service = {"api": "chat"}
+    apis: list[str] = []
+    following = iter(answers)
+
+    def step(_name: str, **_task: Any) -> dict[str, Any]:
+        apis.append(action.service["api"])
+        answer = next(following)
+        if isinstance(answer, Exception):
+            raise answer
+        return {"row": {"disturbed": answer}, "gpu": []}
+
+    action.step = step
+    return action, apis
+
+
+WORKLOAD = benchmark.Workload("single", "prompt 512", 512, 256, 3, 1)
+TEMPLATELESS = service_bench.Refused(
+    "ValueError: Cannot use chat template functions: tokenizer.chat_template is not set"
+)
+
+
+def test_a_model_without_a_chat_template_is_asked_by_plain_completions() -> None:
+    action, apis = runs(TEMPLATELESS, 0, 0)
+    action._run(WORKLOAD, False)
+    action._run(WORKLOAD, False)
+    assert apis == ["chat", "completions", "completions"]
+    action, _apis = runs(service_bench.Refused("OSError: no tokenizer"))
+    with pytest.raises(service_bench.Refused, match="no tokenizer"):
+        action._run(WORKLOAD, False)
+
+
+def test_a_disturbed_run_is_repeated_once() -> None:
+    action, apis = runs(1, 0)
+    assert action._run(WORKLOAD, False)["row"]["disturbed"] == 0 and len(apis) == 2
+    action, apis = runs(1, 1)
+    assert action._run(WORKLOAD, False)["row"]["disturbed"] == 1 and len(apis) == 2
+    action, apis = runs(1)
+    action.settings["disturb"] = True
+    assert action._run(WORKLOAD, False)["row"]["disturbed"] == 1 and len(apis) == 1
+    action.until = time.monotonic() + 1
+    with pytest.raises(service_bench.Refused, match="600 seconds were used up"):
+        action._run(WORKLOAD, False)
 
 
 def test_what_shares_the_gpus_of_a_pair() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from generation_fixture import COMMITS, ENV, KEY, NEW, OLD, TABLE, Call, Spark, spark
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
@@ -36,10 +36,7 @@ UNIT_PATH = "/etc/systemd/system/spark-heavy.service"
 
 
 def run(module: Any, capsys: Any, args: dict[str, Any]) -> dict[str, Any]:
-    with patch_module_args(args), pytest.raises(SystemExit):
-        module.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return call_module(module, args, capsys)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint
@@ -27,10 +27,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
 
     def call(**args: Any) -> dict[str, Any]:
         settings = {"model": "heavy", "timeout": 1.0, "interval": 0.05, "request_timeout": 0.5, **args}
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            endpoint_ready.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(endpoint_ready, settings, capsys)
 
     return call
 

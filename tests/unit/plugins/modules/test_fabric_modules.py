@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.testing import patch_module_args
 from cluster_fixture import PING
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.action import fabric_plan
@@ -27,10 +26,7 @@ TEST = {
 
 
 def run_module(module: Any, capsys: Any, **args: Any) -> dict[str, Any]:
-    with patch_module_args(args), pytest.raises(SystemExit):
-        module.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return call_module(module, args, capsys)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from generation_fixture import COMMITS, ENV, KEY, NEW, OLD, OWNER, UNIT, Call, Spark, spark
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
@@ -35,10 +35,7 @@ FOLDER = engine.FOLDER.lstrip("/")
 def call(spark: Spark, capsys: Any) -> Call:
     def call(action: str, **args: Any) -> dict[str, Any]:
         spark.calls.clear()
-        with patch_module_args({"action": action, "root": str(spark.root), **args}), pytest.raises(SystemExit):
-            generation.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(generation, {"action": action, "root": str(spark.root), **args}, capsys)
 
     return call
 

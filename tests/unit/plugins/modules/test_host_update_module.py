@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_update as rules
@@ -74,10 +74,7 @@ def apt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Apt:
 @pytest.fixture
 def call(apt: Apt, tmp_path: Path, capsys: Any) -> Any:
     def call(**args: Any) -> dict[str, Any]:
-        with patch_module_args({**args, "_ansible_tmpdir": str(tmp_path)}), pytest.raises(SystemExit):
-            host_update.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(host_update, {**args, "_ansible_tmpdir": str(tmp_path)}, capsys)
 
     return call
 

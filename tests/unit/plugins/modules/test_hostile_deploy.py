@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployment, host_lock, made, staging
 from ansible_collections.dgxspark.vllm.plugins.modules import deploy
@@ -57,10 +57,7 @@ def call(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: (0, "", ""))
 
     def call(**args: Any) -> dict[str, Any]:
-        with patch_module_args({"part": "thing", **args}), pytest.raises(SystemExit):
-            deploy.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(deploy, {"part": "thing", **args}, capsys)
 
     return call
 

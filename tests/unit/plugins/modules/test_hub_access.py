@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access as rules
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
@@ -73,10 +73,7 @@ def call(hub: Hub, tmp_path: Path, capsys: Any) -> Any:
     def call(*repos: str, **args: Any) -> dict[str, Any]:
         models = [dict(zip(("repo", "revision"), (*repo.split("@"), "main"))) for repo in repos]
         settings = {"models": models, "hf_home": str(tmp_path), "endpoint": hub.url, **args}
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            hub_access.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(hub_access, settings, capsys)
 
     return call
 

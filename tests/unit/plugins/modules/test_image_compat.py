@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import PARAMETERS
 from ansible_collections.dgxspark.vllm.plugins.modules import image_compat
@@ -16,10 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.modules import image_compat
 @pytest.fixture
 def run(capsys: Any) -> Any:
     def run(**params: Any) -> dict[str, Any]:
-        with patch_module_args(params), pytest.raises(SystemExit):
-            image_compat.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(image_compat, params, capsys)
 
     return run
 

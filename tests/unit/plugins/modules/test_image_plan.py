@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
@@ -59,10 +59,7 @@ def call(host: Host, capsys: Any, tmp_path: Path) -> Any:
             "available": [SIZE],
             "cache_dir": str(tmp_path / "plans"),
         }
-        with patch_module_args({**arguments, **options}), pytest.raises(SystemExit):
-            image_plan.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(image_plan, {**arguments, **options}, capsys)
 
     return call
 

@@ -3,23 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from memory_fixture import fast, heavy
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 from ansible_collections.dgxspark.vllm.plugins.modules import memory_budget
 
 
 def run(capsys: pytest.CaptureFixture[str], **args: Any) -> dict[str, Any]:
-    with patch_module_args(args), pytest.raises(SystemExit):
-        memory_budget.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return call_module(memory_budget, args, capsys)
 
 
 def test_plans_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
@@ -65,10 +65,7 @@ def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
 def call(tmp_path: Path, capsys: Any) -> Any:
     def call(**args: Any) -> dict[str, Any]:
         settings = {"repo": "Org/Model", "image": "img", "hf_home": str(tmp_path), **args}
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            model_snapshot.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(model_snapshot, settings, capsys)
 
     return call
 

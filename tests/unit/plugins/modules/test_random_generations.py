@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from generation_fixture import Spark, spark
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generation_records, generation_restore
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
@@ -64,9 +64,7 @@ def random_document(spark: Spark, choice: random.Random) -> HostState:
 
 
 def run(module: Any, capsys: Any, spark: Spark, **args: Any) -> dict[str, Any]:
-    with patch_module_args({"root": str(spark.root), **args}), pytest.raises(SystemExit):
-        module.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    result = call_module(module, {"root": str(spark.root), **args}, capsys)
     assert "failed" not in result, result
     return result
 

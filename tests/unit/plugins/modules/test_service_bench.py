@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from bench_fixture import stand_in_vllm, standin
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import service_bench
@@ -63,9 +64,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 def call(capsys: Any, step: str, url: str, **task: Any) -> dict[str, Any]:
     defaults = {"name": "heavy", "url": url, "model": "heavy", "container": "spark-heavy", "beside": [], "api": "chat"}
     defaults.update(seconds=60, receipts="/nowhere", sysroot="/")
-    with patch_module_args({"step": step, "task": {**defaults, **task}}), pytest.raises(SystemExit):
-        service_bench.main()
-    return json.loads(capsys.readouterr().out)
+    return call_module(service_bench, {"step": step, "task": {**defaults, **task}}, capsys)
 
 
 def measure(capsys: Any, url: str, workload: benchmark.Workload, **task: Any) -> dict[str, Any]:
@@ -228,10 +227,10 @@ def test_an_image_without_the_program_says_so(host: Host, capsys: Any) -> None:
 
 def test_a_host_without_memory_for_a_second_vllm(host: Host, capsys: Any) -> None:
     (host.folder / "proc").mkdir()
-    (host.folder / "proc" / "meminfo").write_text("MemTotal: 127535224 kB\nMemAvailable: 2097152 kB\n")
+    (host.folder / "proc" / "meminfo").write_text("MemTotal: 127535224 kB\nMemAvailable: 1048576 kB\n")
     with standin(0.0005) as (url, state):
         answer = measure(capsys, url, SINGLE, sysroot=str(host.folder))
-    assert "2.0 GiB are free" in answer["problem"] and state.generated == 0
+    assert "1.0 GiB are free" in answer["problem"] and state.generated == 0
 
 
 def test_a_run_that_takes_too_long_ends(host: Host, capsys: Any) -> None:

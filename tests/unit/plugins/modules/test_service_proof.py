@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
@@ -49,10 +49,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any,
             "run_dir": str(tmp_path / "run"),
             **args,
         }
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            service_proof.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(service_proof, settings, capsys)
 
     return call
 

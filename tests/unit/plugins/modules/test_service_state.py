@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import nvidia_smi
@@ -107,10 +107,7 @@ def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
 def call(spark: Spark, capsys: Any) -> Any:
     def call(state: str, *services: str, **args: Any) -> dict[str, Any]:
         settings = {"services": list(services), "state": state, "root": str(spark.root), "etc": str(spark.etc)}
-        with patch_module_args({**settings, "timeout": 0, **args}), pytest.raises(SystemExit):
-            service_state.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(service_state, {**settings, "timeout": 0, **args}, capsys)
 
     return call
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cable_probe
@@ -38,10 +38,7 @@ INSPECT = [
 
 def run_module(monkeypatch: pytest.MonkeyPatch, capsys: Any, run: Callable[..., Any], **args: Any) -> dict[str, Any]:
     play(monkeypatch, run)
-    with patch_module_args(args), pytest.raises(SystemExit):
-        spark_info.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return call_module(spark_info, args, capsys)
 
 
 def test_a_spark_in_service(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 from spread_fixture import HASH, saved
 
@@ -68,10 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def call(capsys: Any) -> Any:
     def call(module: Any, **args: Any) -> dict[str, Any]:
-        with patch_module_args(args), pytest.raises(SystemExit):
-            module.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(module, args, capsys)
 
     return call
 

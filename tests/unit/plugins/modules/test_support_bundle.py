@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
@@ -107,9 +107,7 @@ def host(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def collect(capsys: Any, tree: Any, **args: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    with patch_module_args({"dest": "/unused", "root": str(tree), **args}), pytest.raises(SystemExit):
-        support_bundle.main()
-    result = json.loads(capsys.readouterr().out)
+    result = call_module(support_bundle, {"dest": "/unused", "root": str(tree), **args}, capsys)
     content = base64.b64decode(result["content"])
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         return result, {name: archive.extractfile(name).read().decode() for name in archive.getnames()}  # type: ignore[union-attr]

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cable_probe
@@ -32,10 +31,7 @@ def gather(capsys: Any, tree: Any, **options: Any) -> dict[str, Any]:
         "root": str(tree),
         "fail_on_unknown": True,
     }
-    with patch_module_args(args), pytest.raises(SystemExit):
-        spark_info.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return call_module(spark_info, args, capsys)
 
 
 def test_probe_listens_and_says_who_it_is() -> None:

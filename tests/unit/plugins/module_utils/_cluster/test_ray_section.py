@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
@@ -30,9 +30,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
     def call(address: str = "192.168.100.10:6379") -> dict[str, Any]:
         ray = {"container": "spark-x-ray", "address": address}
         arguments = {"gather": ["ray"], "ray": ray, "_ansible_check_mode": True}
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            spark_info.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        result = call_module(spark_info, arguments, capsys)
         return {**result, **result.pop("ray", {})}
 
     return call

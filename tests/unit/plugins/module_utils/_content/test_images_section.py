@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe_program
@@ -46,10 +46,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any, tmp_path: 
 
     def call(*refs: str, **options: Any) -> dict[str, Any]:
         arguments = {"gather": ["images"], "images": list(refs), "state_dir": str(tmp_path), "fail_on_unknown": True}
-        with patch_module_args({**arguments, **options}), pytest.raises(SystemExit):
-            spark_info.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(spark_info, {**arguments, **options}, capsys)
 
     return call
 

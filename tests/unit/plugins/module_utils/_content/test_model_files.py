@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
@@ -24,10 +23,7 @@ def call(tmp_path: Path, capsys: Any) -> Any:
     def call(*models: dict[str, Any], **args: Any) -> dict[str, Any]:
         settings = {"gather": ["model_files"], "models": list(models), "hf_home": str(tmp_path), **args}
         settings["state_dir"] = str(tmp_path / "state")
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            spark_info.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(spark_info, settings, capsys)
 
     return call
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upstream
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
@@ -50,9 +49,7 @@ def address() -> Iterator[str]:
 
 
 def call(capsys: Any, **args: Any) -> dict[str, Any]:
-    with patch_module_args({"gather": ["upstream"], "upstream": args}), pytest.raises(SystemExit):
-        spark_info.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    result = call_module(spark_info, {"gather": ["upstream"], "upstream": args}, capsys)
     return result if result.get("failed") else {"changed": result["changed"], **result["upstream"]}
 
 

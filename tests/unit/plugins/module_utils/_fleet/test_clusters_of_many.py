@@ -173,8 +173,8 @@ def test_a_benchmark_of_the_head_asks_who_else_runs_on_any_of_the_hosts_and_take
         host: {"services": [{**each, "url": each["probe"]["url"]}, {"name": f"own-{host}", "url": f"http://{host}:1", "rank": 0, "cluster": None}]}
         for host, each in ranks(size).items()
     }  # fmt: skip
-    beside = service_bench.beside(planned, "s1", planned["s1"]["services"][0])
-    assert [each["name"] for each in beside] == ["own-s1"] + [f"{host}/own-{host}" for host in names(size)[1:]]
+    neighbours = service_bench.neighbours(planned, "s1", planned["s1"]["services"][0])
+    assert [each["name"] for each in neighbours] == ["own-s1"] + [f"{host}/own-{host}" for host in names(size)[1:]]
     base: dict[str, Any] = {"images": [], "args": {}}
     expect = [{"what": f"on {n}", "tokens_per_second": 50, "streams": 1, "sparks": n} for n in (1, 2, size)]
     section = {"levels": [{"streams": 1, "decode_tokens_per_second": 49.0, "tokens_per_second": 49.0}]}

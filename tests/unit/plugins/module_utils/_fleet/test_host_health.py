@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_health
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
@@ -65,9 +65,7 @@ def programs(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def run(capsys: Any, **args: Any) -> dict[str, Any]:
-    with patch_module_args({"gather": ["health"], **args}), pytest.raises(SystemExit):
-        spark_info.main()
-    result = json.loads(capsys.readouterr().out)
+    result = call_module(spark_info, {"gather": ["health"], **args}, capsys)
     assert result["changed"] is False
     health: dict[str, Any] = result["health"]
     return health

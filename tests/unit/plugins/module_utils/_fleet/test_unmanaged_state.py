@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches, unmanaged
@@ -95,10 +96,7 @@ def call(tmp_path: Path, capsys: Any) -> Any:
     def call(state: str, **args: Any) -> dict[str, Any]:
         check = {"_ansible_check_mode": args.pop("_ansible_check_mode", False)}
         settings = {"unmanaged": {"container": "mine", **args}, "state": state, "root": str(tmp_path), "timeout": 0}
-        with patch_module_args({**settings, "etc": str(tmp_path / "etc"), **check}), pytest.raises(SystemExit):
-            service_state.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(service_state, {**settings, "etc": str(tmp_path / "etc"), **check}, capsys)
 
     return call
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
@@ -89,10 +88,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 @pytest.fixture
 def call(capsys: Any) -> Any:
     def call(module: Any, **args: Any) -> dict[str, Any]:
-        with patch_module_args(args), pytest.raises(SystemExit):
-            module.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(module, args, capsys)
 
     return call
 

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made, reset
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, Unit
@@ -45,9 +44,7 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, units: Ho
 
     def call(**args: Any) -> dict[str, Any]:
         calls.clear()
-        with patch_module_args({"state": "absent", **args}), pytest.raises(SystemExit):
-            deploy.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        result = call_module(deploy, {"state": "absent", **args}, capsys)
         assert not result.get("failed"), result
         return {**result, "calls": [argv for argv in calls if "show" not in argv]}
 

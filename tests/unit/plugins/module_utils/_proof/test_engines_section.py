@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
@@ -95,9 +95,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
             "run_dir": str(spark.root / "run"),
             **args,
         }
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            spark_info.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        result = call_module(spark_info, settings, capsys)
         assert result["changed"] is False or result["failed"]
         return result.get("engines") or result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_fixture import stand_in_vllm
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, offline
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
@@ -85,6 +86,30 @@ def test_the_script_returns_the_result_and_not_the_log(tmp_path: Path) -> None:
         "requests": 64, "prompt_tokens": 1024, "output_tokens": 256, "seconds": 10.0, "requests_per_second": 6.4,
         "tokens_per_second": 8192.0, "output_tokens_per_second": 1638.0,
     }  # fmt: skip
+
+
+def test_the_stand_in_engine_writes_such_a_result(tmp_path: Path) -> None:
+    stand_in_vllm(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    words = [
+        "--model",
+        str(tmp_path),
+        "--max-model-len",
+        "4096",
+        "--input-len",
+        "64",
+        "--output-len",
+        "16",
+        "--num-prompts",
+        "8",
+    ]
+    done = subprocess.run(
+        ["/bin/sh", "-c", benchmark.THROUGHPUT_SCRIPT, "bench", "60", *words],
+        capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    result = benchmark.parse_output(done.returncode, done.stdout, done.stderr, "vllm bench throughput")
+    row = offline.row(result, SETTINGS)
+    assert row["requests"] == 8 and row["tokens_per_second"] > row["output_tokens_per_second"] / 16 > 0
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def compare(previous: receipts.Receipt | None, deployed: dict[str, Any], measure
 
 def test_receipt_survives_the_file() -> None:
     receipt = first()
-    assert receipt.plain()["schema"] == 1 and receipt.service == "heavy"
+    assert receipt.to_dict()["schema"] == 1 and receipt.service == "heavy"
     assert receipts.load(receipts.dump(receipt)) == receipt
     assert receipts.dump(receipt) == receipts.dump(receipts.load(receipts.dump(receipt)))
 
@@ -137,9 +137,9 @@ def test_another_cluster_or_rank_is_another_deployment() -> None:
 
 
 def test_a_receipt_from_before_there_were_ranks_is_of_the_whole_service() -> None:
-    old = {key: value for key, value in first().plain().items() if key not in ("cluster", "rank")}
+    old = {key: value for key, value in first().to_dict().items() if key not in ("cluster", "rank")}
     read = receipts.load(json.dumps(old))
-    assert compare(read, DEPLOYED, FAST) == [] and read.plain() == old
+    assert compare(read, DEPLOYED, FAST) == [] and read.to_dict() == old
 
 
 BENCH = {"decode_tokens_per_second": 41.0, "baseline_decode_tokens_per_second": 43.0, "ratio": 0.9535, "baseline": {}}
@@ -164,12 +164,12 @@ def test_a_changed_deployment_keeps_the_figures_and_not_the_ratio() -> None:
 
 def test_a_receipt_whose_benchmark_is_no_object_is_damaged() -> None:
     with pytest.raises(ValueError, match="benchmark is a list, not a mapping"):
-        receipts.load(json.dumps({**first().plain(), "benchmark": [1]}))
+        receipts.load(json.dumps({**first().to_dict(), "benchmark": [1]}))
 
 
 def test_the_kernels_that_ran_are_kept_and_are_no_change() -> None:
     first = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"summary": "ok"})
     assert first.fast_path == {"summary": "ok"}
-    assert "fast_path" not in receipts.build("heavy", {"image": "a"}, {}, first).plain()
+    assert "fast_path" not in receipts.build("heavy", {"image": "a"}, {}, first).to_dict()
     second = receipts.build("heavy", {"image": "a"}, {}, first, fast_path={"summary": "1 off"})
     assert first.subject == second.subject and receipts.compare(first, second) == []

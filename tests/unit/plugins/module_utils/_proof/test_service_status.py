@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from module_calls import call_module
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts, service_status
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
@@ -114,10 +115,7 @@ def test_the_host_is_looked_at_in_the_same_go(
     params = {"gather": HOST, "services": probed(services), "root": str(tree), "settings_dir": str(tmp_path)}
 
     def ask() -> dict[str, Any]:
-        with patch_module_args(params), pytest.raises(SystemExit):
-            spark_info.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return call_module(spark_info, params, capsys)
 
     result = ask()
     assert result["spark"]["guard"] is None

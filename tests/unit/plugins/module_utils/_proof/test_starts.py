@@ -83,7 +83,7 @@ def test_a_receipt_keeps_what_the_start_took() -> None:
     assert first.start == took and receipts.load(receipts.dump(first)) == first
     # The log of an old start is gone; a new deployment has no log yet.
     assert receipts.build("a", {"image": "1"}, {}, first).start == took
-    assert "start" not in receipts.build("a", {"image": "2"}, {}, first).plain()
+    assert "start" not in receipts.build("a", {"image": "2"}, {}, first).to_dict()
     assert (
         receipts.drift(first, receipts.build("a", {"image": "1"}, {}, first, start={**(took or {}), "inside_gib": 9}))
         == []
