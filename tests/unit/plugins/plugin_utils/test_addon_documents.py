@@ -99,11 +99,11 @@ def test_a_host_that_is_no_spark_has_all_its_parts(planned: dict[str, Any]) -> N
 
 
 def test_variables_come_from_the_plan_then_from_the_host_then_from_the_role() -> None:
-    found = addon_documents.variables_of(
+    variables = addon_documents.variables_of(
         "gateway", {"port": 1}, {"gateway_port": 2, "gateway_start_timeout": 3, "clients_prove": False}
     )
     usual = role_variables.defaults("gateway")
-    assert found == {**usual, "gateway_port": 1, "gateway_start_timeout": 3}
+    assert variables == {**usual, "gateway_port": 1, "gateway_start_timeout": 3}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -183,11 +183,11 @@ def test_another_list_of_packages_is_another_environment(planned: dict[str, Any]
     usual = addon_documents.hermes_packages(agent, addon_documents.read_file)
     assert Path(usual["source"]).name == f"hermes-{agent['version']}.txt"
     (tmp_path / "list.txt").write_text("hermes-agent==1\n")
-    own = {**agent, "requirements_file": str(tmp_path / "list.txt")}
-    other = addon_documents.hermes_packages(own, addon_documents.read_file)
-    assert other["source"] == own["requirements_file"] and other["path"] != usual["path"]
+    agent_with_list = {**agent, "requirements_file": str(tmp_path / "list.txt")}
+    other = addon_documents.hermes_packages(agent_with_list, addon_documents.read_file)
+    assert other["source"] == agent_with_list["requirements_file"] and other["path"] != usual["path"]
     assert Path(other["path"]).parents[1] == Path(agent["install_dir"])
-    document = addon_document("clients", {"hermes": own, "open_webui": {}}, {})
+    document = addon_document("clients", {"hermes": agent_with_list, "open_webui": {}}, {})
     unit = file_of(document, f"{SYSTEM}/spark-hermes.service")
     assert f"{Path(other['path']).parent}/bin/hermes gateway run" in str(unit.content)
 
@@ -213,7 +213,7 @@ def test_exporters_that_are_not_planned_have_no_rows(node: str, gpu: bool, plann
 )
 def test_grafana_runs_as_it_is_installed(grafana: str, unit: str | None, planned: dict[str, Any]) -> None:
     document = addon_document("monitoring", {**planned["monitoring"], "grafana": grafana}, {})
-    assert [each.name for each in document.units[2:]] == ([unit] if unit else [])
+    assert [row.name for row in document.units[2:]] == ([unit] if unit else [])
     assert (f"{SYSTEM}/grafana-server.service.d/dgxspark.conf" in paths(document)) == (grafana == "package")
     assert any(file.path.endswith("/grafana-admin") for file in document.files) == (grafana != "none")
 
@@ -236,9 +236,9 @@ def test_prometheus_and_alertmanager_read_every_text_as_it_is() -> None:
         assert scrape["metrics_path"] == f"/{text}"
         # A target without a cluster is given one while its own metrics are read, so that a label of theirs is renamed.
         for label in ("host", "cluster"):
-            given = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
-            assert given in scrape["relabel_configs"]
-            assert {**given, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
+            rule = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
+            assert rule in scrape["relabel_configs"]
+            assert {**rule, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
         assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
         assert json.loads(files["/etc/dgxspark/monitoring/targets/node.json"]) == job["targets"]
         told = yaml.safe_load(files["/etc/dgxspark/monitoring/alertmanager.yml"])

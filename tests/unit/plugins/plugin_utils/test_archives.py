@@ -27,13 +27,13 @@ MOST = 2**20
 
 def visited(place: Path, most: int = MOST) -> dict[str, bytes]:
     """Contents by name."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
 
     def visit(member: archives.Member) -> None:
-        found[member.name] = member.read() if member.kind == archives.FILE else member.kind.encode()
+        files[member.name] = member.read() if member.kind == archives.FILE else member.kind.encode()
 
     archives.read_archive(place, most, visit)
-    return found
+    return files
 
 
 def tar(*members: tuple[str, bytes], form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -109,13 +109,13 @@ def test_a_zip_file_that_lies_about_a_size_takes_no_memory(tmp_path: Path, claim
     place.write_bytes(lying_zip(b"\0" * (40 * 2**20 if claimed == 100 else 1000), claimed))
     tracemalloc.start()
     try:
-        found = visited(place)
+        files = visited(place)
     except archives.Unreadable as error:
-        found = {"": str(error).encode()}
+        files = {"": str(error).encode()}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 2**20
-    assert found == {"top/a.yml": b"\0" * 100} if claimed == 100 else b"500000 bytes" in found[""]
+    assert files == {"top/a.yml": b"\0" * 100} if claimed == 100 else b"500000 bytes" in files[""]
 
 
 def test_bounds_of_bytes_and_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,5 +161,5 @@ def test_names_steer_no_terminal(tmp_path: Path) -> None:
     names = [name for name in HOSTILE if "\0" not in name and "\ud800" not in name]
     for content in (tar(*((f"top/{name}", b"") for name in names)), zipped(*((f"top/{name}", b"") for name in names))):
         place.write_bytes(content)
-        found = visited(place)
-        assert len(found) >= len(names) and all(is_harmless(name) for name in found)
+        files = visited(place)
+        assert len(files) >= len(names) and all(is_harmless(name) for name in files)

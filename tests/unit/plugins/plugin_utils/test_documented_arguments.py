@@ -11,10 +11,10 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 
 
 def test_the_specification_is_that_of_the_documentation() -> None:
-    found = documented(rollout.DOCUMENTATION)
-    assert found["step"] == {"type": "str", "required": True, "choices": ["order", "gate", "judge", "summary"]}
-    assert found["results"] == {"type": "list", "elements": "dict", "default": []}
-    assert found["canary"] == {"type": "raw", "default": ""}
+    arguments = documented(rollout.DOCUMENTATION)
+    assert arguments["step"] == {"type": "str", "required": True, "choices": ["order", "gate", "judge", "summary"]}
+    assert arguments["results"] == {"type": "list", "elements": "dict", "default": []}
+    assert arguments["canary"] == {"type": "raw", "default": ""}
 
 
 def test_what_one_run_does_to_a_default_the_next_one_does_not_see() -> None:

@@ -27,7 +27,7 @@ class Hub(BaseHTTPRequestHandler):
     """A hub with one model; content is what each path gets: status, headers, body."""
 
     content: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {}
-    asked: ClassVar[list[tuple[str, str]]] = []
+    requests: ClassVar[list[tuple[str, str]]] = []
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers.get("Authorization") or ""))
@@ -73,9 +73,9 @@ def test_config_quantisation_commit_and_image_come_from_the_hub_and_are_kept(hub
     assert service["model"] == {"repo": "Org/Name", "revision": COMMIT}
     assert (service["config"], service["quant_config"]) == (CONFIG, QUANT)
     assert service["image"]["ref"].startswith("vllm/vllm-openai:v0.")
-    asked = len(Hub.asked)
-    again, _messages = complete({"name": "mine", "model": "Org/Name", "port": 1}, tmp_path, spark_hf_endpoint=hub)
-    assert again == service and len(Hub.asked) == asked
+    count = len(Hub.asked)
+    second, _messages = complete({"name": "mine", "model": "Org/Name", "port": 1}, tmp_path, spark_hf_endpoint=hub)
+    assert second == service and len(Hub.asked) == count
 
 
 def test_check_mode_writes_nothing(hub: str, tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
         files.write_report(tmp_path / "x.json", REPORT)
 
 
-@pytest.mark.parametrize("taken", ["notes.json", "notes.html"])
-def test_a_plan_is_not_written_over_notes(tmp_path: Path, taken: str) -> None:
-    (tmp_path / taken).write_text("my notes\n")
+@pytest.mark.parametrize("content", ["notes.json", "notes.html"])
+def test_a_plan_is_not_written_over_notes(tmp_path: Path, content: str) -> None:
+    (tmp_path / content).write_text("my notes\n")
     (message,) = check_dest(str(tmp_path / "notes.json"))
-    assert message.startswith("spark_plan_file: ") and taken in message
+    assert message.startswith("spark_plan_file: ") and content in message
     assert check_dest(str(tmp_path / "plan.json")) == []
 
 
@@ -73,13 +73,13 @@ def test_the_playbook_says_so_before_it_plans(tmp_path: Path, words: tuple[str, 
     (tmp_path / "hosts.yml").write_text(f"sparks: {{hosts: {{spark-1: {{spark_services: [{service}]}}}}}}\n")
     (tmp_path / ".notes").mkdir()
     (tmp_path / ".notes/notes.html").write_text("my notes\n")
-    given = ("-i", tmp_path / "hosts.yml", "dgxspark.vllm.plan", "-e", "spark_plan_file=.notes/notes.json", *words)
-    ran = ansible_playbook(*given, cwd=tmp_path)
+    arguments = ("-i", tmp_path / "hosts.yml", "dgxspark.vllm.plan", "-e", "spark_plan_file=.notes/notes.json", *words)
+    ran = ansible_playbook(*arguments, cwd=tmp_path)
     assert ran.returncode != 0 and "notes.html is no report of this collection" in " ".join(ran.stdout.split())
     assert (tmp_path / ".notes/notes.html").read_text() == "my notes\n" and not (
         tmp_path / ".notes/notes.json"
     ).exists()
     (tmp_path / ".notes/notes.html").unlink()
     for _time in range(2):
-        assert ansible_playbook(*given, cwd=tmp_path).returncode == 0
+        assert ansible_playbook(*arguments, cwd=tmp_path).returncode == 0
     assert (tmp_path / ".notes/notes.html").exists() is (words == ())

@@ -65,8 +65,8 @@ def test_what_speech_and_ollama_share(subject: str) -> None:
     server = endpoints.make("spark-1", "192.168.1.11", "one", "asr", 8000, "127.0.0.1")
     other = {**endpoints.make("spark-1", "", "one", "vllm", 8000, "127.0.0.1"), "key": "spark-1/other"}
     stranger = [{"port": 8000, "address": "127.0.0.1", "process": "nc"}]
-    found = speech.check_endpoint(subject, server, [other], stranger, "forge", True)
+    findings = speech.check_endpoint(subject, server, [other], stranger, "forge", True)
     server["listen"] = "192.168.1.11"
-    found += speech.check_endpoint(subject, server, [], [], "forge", True)
+    findings += speech.check_endpoint(subject, server, [], [], "forge", True)
     words = ("port", "name", "port_taken", "unreachable", "open")
-    assert [finding.rule for finding in found] == [f"{subject}.{word}" for word in words]
+    assert [finding.rule for finding in findings] == [f"{subject}.{word}" for word in words]

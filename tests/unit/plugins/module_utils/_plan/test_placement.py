@@ -80,9 +80,9 @@ def test_over_committed_hosts_name_what_could_move() -> None:
         }
     }
     assert placement.over_committed(plan) == {"a": {"over_gib": 7.0, "move": "fast", "to": "c"}}
-    found = [finding for finding in placement.findings(plan) if finding["rule"] == "placement.over_committed"]
-    assert [(finding["host"], finding["severity"]) for finding in found] == [("a", "warning")]
-    assert "Move fast to c" in found[0]["fix"]
+    findings = [finding for finding in placement.findings(plan) if finding["rule"] == "placement.over_committed"]
+    assert [(finding["host"], finding["severity"]) for finding in findings] == [("a", "warning")]
+    assert "Move fast to c" in findings[0]["fix"]
     assert "Over-committed: a by 7.0 GiB; fast would fit on c." in placement.text(plan)
 
 

@@ -29,11 +29,11 @@ service_view = plugin.FilterModule().filters()["service_view"]
 @pytest.fixture(scope="module")
 def service() -> dict[str, Any]:
     """A service as a plan has it."""
-    known = {RECIPE.stem: yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
+    known_recipes = {RECIPE.stem: yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
     variables = {"spark_services": [{"name": "heavy", "recipe": RECIPE.stem, "port": 8001}], "spark_total_gib": 119.67}
-    planned = engine.make_plan({"spark": {"vars": variables, "address": "192.0.2.1"}}, known)["hosts"]["spark"]
-    found: dict[str, Any] = planned["services"][0]
-    return found
+    planned = engine.make_plan({"spark": {"vars": variables, "address": "192.0.2.1"}}, known_recipes)["hosts"]["spark"]
+    planned_service: dict[str, Any] = planned["services"][0]
+    return planned_service
 
 
 @pytest.mark.parametrize(("view", "module"), MODULES.items())
@@ -48,14 +48,14 @@ def test_a_plan_has_the_keys_of_a_view(service: dict[str, Any], view: str) -> No
     # Which gateway a service stands behind is known once all hosts are planned, and only where there is one; few services are on demand.
     missing = set(service_views.VIEWS[view]) - set(service) - {"gateway", "on_demand"}
     assert missing == set()
-    [found] = service_view([service], view)
-    assert found == {key: service[key] for key in found} and "folders" not in found
+    [fields] = service_view([service], view)
+    assert fields == {key: service[key] for key in fields} and "folders" not in fields
 
 
 def test_what_a_generation_lacks_its_view_lacks_too() -> None:
-    kept = service_view([{"name": "heavy", "argv": ["docker"], "state": "started"}], "record")
-    assert kept == [{"name": "heavy", "state": "started"}]
-    assert service_view(kept, "proof") == [{"name": "heavy"}]
+    fields = service_view([{"name": "heavy", "argv": ["docker"], "state": "started"}], "record")
+    assert fields == [{"name": "heavy", "state": "started"}]
+    assert service_view(fields, "proof") == [{"name": "heavy"}]
 
 
 def test_views_are_documented() -> None:
