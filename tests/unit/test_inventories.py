@@ -214,7 +214,7 @@ def test_an_example_of_a_page_is_made_and_planned(tmp_path: Path, page: str, num
     folder = tmp_path / "fleet"
     folder.mkdir()
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    # What somebody else gives out is there before.
+    # Files that others provide exist before the run.
     for _host, variables in variables_of(folder).items():
         for where, path in controller_paths.named_paths(variables):
             if re.search(r"token|notify|receivers", where):
@@ -313,7 +313,7 @@ def test_each_host_goes_by_the_folder_that_names_it(tmp_path: Path) -> None:
     hosts = variables_of(first, two)
     assert hosts["spark-1"]["spark_lock_file"] == str(tmp_path / "lock.yml")
     assert hosts["forge"]["spark_gateway"] == {"master_key_file": str(two / ".secrets/master")}
-    # What is one for all hosts is relative to the folder of the first Spark.
+    # Files of the whole fleet are relative to the folder of the first Spark.
     assert hosts["forge"]["spark_bundle_dir"] == str(tmp_path / "stick")
     assert variables_of(two, first) == hosts
 

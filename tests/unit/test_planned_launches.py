@@ -26,7 +26,7 @@ KEYS = {
 
 
 def config_of(case: dict[str, Any]) -> dict[str, Any]:
-    """Return what a service has of a recipe's model, or of a model of the memory rows."""
+    """Return a service with the model of a recipe, or with a model of the memory rows."""
     source = case.get("config_of", "")
     made: dict[str, Any] = {"config": {}}
     if source.startswith("rows:"):
@@ -90,7 +90,7 @@ def test_the_table_has_enough_cases_and_known_keys() -> None:
     assert len({case["name"] for case in CASES}) == len(CASES)
 
 
-# What is said of an image whose version is not known, of memory that the recipe states, of pins; none of it is about an option.
+# Findings about unknown image versions, stated memory and pins, which concern no option.
 ABOUT_OTHERS = {"SPK307", "memory.version", "memory.stated", "lock.moving", "memory.concurrency"}
 
 

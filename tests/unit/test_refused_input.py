@@ -128,7 +128,7 @@ def test_a_playbook_needs_sparks_or_is_an_exception_by_name() -> None:
 
 @pytest.mark.parametrize("name", PLAYBOOKS)
 def test_all_tags_of_a_playbook_are_known(name: str) -> None:
-    """Those of roles too: each is on the task that includes the role, or it could not be reached."""
+    """Tags of roles are tags of the tasks that include the roles, or a run could not select them."""
     tags = playbook_tags.playbook_tags(ROOT / f"playbooks/{name}.yml")
     assert playbook_tags.find_problems(sorted(tags), [f"dgxspark.vllm.{name}"]) == []
     assert all(isinstance(tag, str) and "{" not in tag for tag in tags)

@@ -358,7 +358,7 @@ def _small() -> dict[str, Any]:
 
 
 def _pair() -> dict[str, Any]:
-    """Two Sparks that serve one model, and a small one beside it."""
+    """Two Sparks that serve one model, and a small model."""
     cluster = {
         "name": "pair_a",
         "head": "spark-1",
@@ -934,7 +934,7 @@ def put(value_: Any, path: Path, new: Any) -> Any:
 def change(
     chance: random.Random, body: Any, keys_at: Callable[[Path], list[str]] = lambda _path: []
 ) -> tuple[Any, str]:
-    """Change one place of a value; returns the whole and what was done."""
+    """Return a value with one changed place, and a description of the change."""
     every = list(places(body))
     # Inner places are many; as many changes are made near the top.
     path = chance.choice(every) if chance.random() < 0.6 else chance.choice([p for p in every if len(p) <= 2])
@@ -990,7 +990,7 @@ def _is_huge(new: Any) -> bool:
 
 @dataclass
 class Case:
-    """One input. C(subject) says for which part of the engine; C(changes) what is not as in the valid example."""
+    """One input. C(subject): the part of the engine. C(changes): the differences from the valid example."""
 
     seed: int
     number: int

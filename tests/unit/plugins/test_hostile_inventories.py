@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever stands in an inventory, a recipe, a lock file or a launch: it is planned, or refused with its place; never a traceback.
+"""Hostile inventories, recipes, lock files and launches are planned, or refused with the place; never a traceback.
 
-What is planned can be put on a host: every file and unit is rendered, and each unit starts the very words that are planned.
+The planned files and units of a host are rendered, and each unit starts exactly the planned words.
 
 500 cases run with the other tests, 12,000 with `make test-all` (HOSTILE_CASES), which also has a sixth as many answers of hosts and as many
 inventories as files, read by Ansible. HOSTILE_SEED makes others, and HOSTILE_CASE=SEED:NUMBER repeats a single one; a failure says which.
@@ -167,7 +167,7 @@ def shown(plan: dict[str, Any]) -> None:
 
 
 def rendered(plan: dict[str, Any]) -> None:
-    """Render what lies on each host, and read the units back: they start what is planned."""
+    """Render the files of each host, and compare the commands of its units with the plan."""
     for host, body in plan["hosts"].items():
         beside = plan["addons"].get(host) or {}
         made = {name: located(part) for name, part in unit_files.render(body, beside).items()}

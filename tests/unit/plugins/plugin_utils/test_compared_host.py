@@ -87,7 +87,7 @@ def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
     for name in names:
         network, why = network_of(PLAN, now, name)
         assert why == [] and network_of(PLAN, listened, name) == (network, [])
-        # Two interfaces of each of two cables, with a relay what lies beyond them, and all others by the network over which engines meet.
+        # Two interfaces of each of two cables, with a relay the networks behind them, and all others by the network of the engines.
         by = {"cable": 0, "management": 0}
         for ping in network["pings"]:
             by["management" if ping["rail"] == "management" else "cable"] += 1
@@ -262,7 +262,7 @@ def test_images_whose_contents_nobody_knows_have_to_be_asked() -> None:
 
 
 def planned_host(**variables: Any) -> PlannedParts:
-    """Return what is planned for a host with one service."""
+    """Return the plan of a host with one service."""
     service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
     variables_of_host = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
     made = engine.make_plan(

@@ -190,7 +190,7 @@ def test_what_is_read_is_what_ansible_reads(tmp_path: Path, monkeypatch: pytest.
     assert {name for name in FILES if sources.reads(str(tmp_path / name))} == read
     assert {str(Path(path).relative_to(tmp_path)) for path in sources.files()} == read
     assert read == {"hosts.yml", "secrets/key", "deep/er/key", "key"}
-    # A file as the source: nothing beside it is read.
+    # With a file as the source, Ansible reads no other file in its folder.
     of_file = inventory_sources([str(tmp_path / "hosts.yml"), "a,b", str(tmp_path / "nowhere")])
     assert [name for name in FILES if of_file.reads(str(tmp_path / name))] == []
     monkeypatch.chdir(tmp_path.parent)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host is up to date by a checksum of its desired state: each kind of input changes it, what reaches no host does not."""
+"""The checksum of a host's desired state changes with each kind of input, and with nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         "addons": addons,
         "gateway": {**addons, "gateway": {"config": {}, "settings": {}}, "exporters": {"listen": "127.0.0.1"}},
     }
-    # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
+    # Kind of file, path in the collection, and the affected hosts: all, hosts with gateway and exporters, none.
     changes = [
         ("every", "roles/service/defaults/main.yml", "service_user: dgxspark", "service_user: other"),
         ("every", "roles/host/defaults/main.yml", "host_docker_users: []", "host_docker_users: [me]"),
@@ -154,7 +154,7 @@ def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: s
     assert variables == {name: value}
     assert host_documents.desired_checksum(plan, addons, variables) != usual
     role = name.partition("_")[0]
-    # Said as it is anyway, it changes nothing.
+    # The default value changes nothing.
     assert host_documents.desired_checksum(plan, addons, {name: role_variables.defaults(role)[name]}) == usual
 
 

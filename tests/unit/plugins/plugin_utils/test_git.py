@@ -228,7 +228,7 @@ def test_a_repository_with_longer_names_of_objects_is_read(tmp_path: Path) -> No
 
 
 def test_a_commit_stands_for_its_files_alone(tmp_path: Path, clone: Path) -> None:
-    """Neither a replacement of a commit nor an object whose content is another one passes for what was pinned."""
+    """A replaced commit, or an object with other content, does not pass for the pinned one."""
     commit = git(clone, "rev-parse", "HEAD")
     (clone / "recipes/one.yaml").write_text("evil\n")
     git(clone, "commit", "--quiet", "--all", "-m", "evil")

@@ -87,7 +87,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 def check(folder: Path) -> str:
-    """Return what is said of a folder, as Ansible reads it."""
+    """Return the message about a folder that Ansible reads as an inventory."""
     manager = InventoryManager(DataLoader(), [str(folder)])
     return " ".join(checked_hosts.find_problems(manager.get_groups_dict(), [str(folder)], "", True))
 

@@ -57,9 +57,9 @@ def test_what_the_lock_file_has_is_known_without_a_file(tmp_path: Path) -> None:
     answer = locked("name.json")
     assert answer is not None and isinstance(answer["answer"], Answer)
     assert answer["answer"].cuts == first("name.json")["answer"].cuts  # type: ignore[index]
-    assert locked.text("name.json") == text  # locked again as it is
+    assert locked.text("name.json") == text  # locked again without changes
     assert locked("broken.json") is None and locked.text("broken.json") is None
-    # That of another release is asked for again; one that is kept meanwhile counts.
+    # An answer of another release is asked for again; an answer in the file counts.
     path.write_text(json.dumps({"schema": 1, "answer": SAID, "reason": ""}))
     variables = {"groups": {"sparks": ["a"]}, "hostvars": {"a": {"inventory_dir": str(tmp_path)}}}
     renewed = image_plans.ImagePlans(variables, True, {"image_plans": {"name.json": "{}"}})
@@ -78,7 +78,7 @@ def test_an_answer_about_another_image_is_not_used(tmp_path: Path) -> None:
     image_plans.hear("a", heard(image_id=OTHER))
     answer = image_plans("name.json")
     assert answer is not None and answer["answer"] is None and OTHER in answer["reason"] and kept_files(tmp_path) == []
-    # That of another architecture has the digest of the same list.
+    # An image of another architecture has the digest of the same list.
     image_plans.hear("a", heard(image_id=OTHER, repo_digests=[DIGEST]))
     answer = image_plans("name.json")
     assert answer is not None and answer["answer"] is not None

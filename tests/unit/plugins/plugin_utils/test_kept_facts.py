@@ -37,7 +37,7 @@ def test_facts_come_back_to_the_host_that_said_them_and_to_no_other(tmp_path: Pa
     assert store.of_host("s1") == {} and store.keep("s1", MEASURED, IMAGES)
     assert store.of_host("s1") == FACTS and store.of_host("s2") == {}
     assert path_in(tmp_path).stat().st_mode & 0o777 == 0o600
-    # A host that was renamed is asked anew, also where somebody has renamed the file with it.
+    # A renamed host is asked again, even if its file was renamed too.
     path_in(tmp_path).rename(path_in(tmp_path, "s2"))
     assert store.of_host("s2") == {} == store.of_host("s1")
     # The name of a host is no path.

@@ -42,7 +42,7 @@ def variables(folder: Path, host: str = "a") -> dict[str, Any]:
 
 
 def start_row(**other: Any) -> dict[str, Any]:
-    """Return the answer of a proof of two services, of which one was measured; other: C(start), what it has in place of START."""
+    """Return the answer of a proof of two services with one measured start; other: changed values of START."""
     start = other.get("start", START)
     return {"changed": True, "receipts": {"x": {"receipt": {"service": "x", "start": start}}, "y": {"receipt": {}}}}
 

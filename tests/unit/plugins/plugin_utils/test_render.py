@@ -155,7 +155,7 @@ def setting_of(key: str, value: str) -> list[str]:
 
 
 def with_text(value: Any, text: str) -> Any:
-    """What was parsed with the token, with a text in its place."""
+    """Return the parsed value with a text in place of the token."""
     if isinstance(value, str):
         return value.replace(TOKEN, text)
     if isinstance(value, dict):

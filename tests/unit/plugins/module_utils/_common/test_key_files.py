@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of keys on the controller: what is in them can be a key, or the plan says why not."""
+"""Files with keys on the controller: the plan refuses unusable content with the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What on_demand says of an engine and of a speech server alike."""
+"""The keys of on_demand of an engine and of a speech server."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets go, whatever they are written as; what helps to find a fault stays."""
+"""Redaction removes secrets in any notation and keeps the text that explains a fault."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ SECRETS = [
     "password=x;abcdef123",
     "password=x,abcdef123",
     "password=/abcdef123+x=",
-    # what vLLM says of itself
+    # lines of vLLM's log
     "non-default args: {'api_key': ['x', 'abcdef123'], 'port': 8000}",
     "Namespace(port=1, api_key=['abcdef123'], hf_token='abcdef123')",
     "SecretStr('abcdef123')",
@@ -251,7 +251,7 @@ def test_names(name: str, secret: bool) -> None:
     ],
 )
 def test_lines_without_an_end_are_no_matter(text: str) -> None:
-    """Each takes minutes where an expression goes back over what it has read."""
+    """An expression that backtracks would take minutes for each of these texts."""
     assert redaction.Redactor([]).clean(text)
 
 

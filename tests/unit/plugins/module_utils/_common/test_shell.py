@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shell scripts as people paste them. The real sh says what the words are, where it can."""
+"""Shell scripts from documentation; the words are compared with the real sh if it is installed."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_agents_among_the_clients_of_the_gateway_are_known_by_name() -> None:
 
 
 def test_the_recipes_agree_with_the_table() -> None:
-    """A recipe may have a parser of its own where a checkpoint writes calls otherwise; every architecture with tools is in the table."""
+    """A recipe may name another parser for a checkpoint that writes calls differently; the table has every architecture with tools."""
     served: dict[str, set[str]] = {}
     for recipe in KNOWN.values():
         parser = recipe["args"].get("tool-call-parser")

@@ -1,4 +1,4 @@
-"""Exclusive sets: memory is planned for the largest, and one of a set is to run."""
+"""Exclusive sets: memory is planned for the largest service, and one service of a set runs."""
 
 from __future__ import annotations
 

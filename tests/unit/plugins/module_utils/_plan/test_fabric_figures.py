@@ -1,4 +1,4 @@
-"""What was measured of a network is kept with its time, replaced by newer figures, and gone with the cable that it was measured on."""
+"""Measured figures of a network have a time, newer figures replace them, and they are removed with their cable."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_of_ranks_that_fail_the_one_that_names_the_ends_is_told() -> None:
     }
     state = fabric_figures.with_test(state_of(), "quad", TEST, results, {}, "monday")
     assert figures(state, "kind", "error", "between") == [("all", "c: NCCL error", ["c", "d"])]
-    # Nobody said anything: what was known stays.
+    # Without new measurements the earlier figures stay.
     assert fabric_figures.with_test(state, "quad", TEST, {"a": {"unknown": "no"}}, {}, "tuesday") == state
 
 

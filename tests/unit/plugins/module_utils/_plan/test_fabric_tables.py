@@ -32,7 +32,7 @@ def shown(html: str) -> str:
 
 
 def cabled(size: int, change: Any) -> dict[str, Any]:
-    """A ring of which what hosts hear is changed."""
+    """Return a ring with changed neighbours of hosts."""
     entries = bare("ring", names(size))
     change(entries)
     return fabric.plan(entries)
@@ -113,7 +113,7 @@ RESULT = {"backend": "nccl", "nccl": "2.28.9", "gbps": 98.1, "cables": {"0-1": 2
 
 
 def measured(error: bool = False) -> dict[str, Any]:
-    """What is kept of a ring of four that was measured."""
+    """Return the kept figures of a ring of four Sparks."""
     state = fabric_figures.with_plan(fabric_figures.read(""), "quad", network("ring", names(4)), AT)
     probe = {"rail": f"rail0{HOSTILE}", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28}
     state["clusters"]["quad"]["fabric"]["rails"][0]["name"] = probe["rail"]

@@ -1,4 +1,4 @@
-"""What a fleet costs to plan: the same launch on many hosts is judged once, the weights of a model are counted once, and no host sees another's."""
+"""The cost of planning a fleet: a launch on many hosts is judged once, weights are counted once, and results are not shared between hosts."""
 
 from __future__ import annotations
 

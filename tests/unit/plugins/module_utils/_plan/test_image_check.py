@@ -1,4 +1,4 @@
-"""What an image that was asked means for a launch."""
+"""Findings of a launch from the contents of its image."""
 
 from __future__ import annotations
 

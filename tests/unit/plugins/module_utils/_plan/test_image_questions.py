@@ -1,4 +1,4 @@
-"""Which images are asked how they would plan a service, by whom, and what their answers do to a plan."""
+"""Questions to images about a service: who asks, and how the answers change a plan."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_image_that_is_not_there_yet_is_asked_later() -> None:
     image_questions.postpone(hosts)
     assert errors(hosts["a"]) == []
     assert "before anything starts" in hosts["a"]["findings"][0]["message"]
-    # Not so what is asked right now, and was not answered.
+    # A question that was asked in this run without an answer stays a refusal.
     hosts = planned({"a": spark()})
     image_questions.postpone(hosts)
     assert len(errors(hosts["a"])) == 1
@@ -268,7 +268,7 @@ def test_code_of_a_repository_is_read_where_it_lies_and_only_with_trust() -> Non
     assert question["snapshot"]["commit"] == COMMIT and question["args"][-1] == "--trust-remote-code"
     (question,) = planned({"a": with_snapshot(NEW)})["a"]["image_questions"]
     assert "snapshot" not in question and "config.json" in question["files"]
-    # The controller has no snapshot: what the inventory has is all that there is.
+    # The controller has no snapshot, only the files of the inventory.
     (question,) = planned({"a": with_snapshot(trusting, spark_probe="controller")})["a"]["image_questions"]
     assert "snapshot" not in question and "config.json" in question["files"]
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""LoRA adapters of a service: what may be written, what the engine is started with, and what they take."""
+"""LoRA adapters of a service: their keys, the options of the engine, and their memory."""
 
 from __future__ import annotations
 

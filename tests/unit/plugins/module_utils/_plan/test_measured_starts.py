@@ -74,7 +74,7 @@ def test_the_next_plan_goes_by_what_the_launch_took_and_starts_nothing_else() ->
 
 @pytest.mark.parametrize("facts", [{}, {"memory": {"available_gib": 100.0}}])
 def test_a_proof_changes_no_file_of_its_host(facts: dict[str, Any]) -> None:
-    """The exporters show what is planned beside what is held; a second run would install them anew."""
+    """The exporters show planned and used memory; otherwise a second run would install them again."""
     hosts = {"a": spark(spark_exporters={})}
     hosts["a"]["measured"] |= facts
     first = engine.make_plan(copy.deepcopy(hosts), RECIPES)

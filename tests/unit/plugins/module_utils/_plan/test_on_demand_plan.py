@@ -1,4 +1,4 @@
-"""Services that start with their first request, as they are read, planned and put on a host."""
+"""Services that start with their first request: reading, planning, and files of the host."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_always_there_takes_its_part() -> None:
 
 
 def test_what_ollama_may_hold_is_kept_beside_each_combination() -> None:
-    """It loads when it is asked, whichever engines run; idle_minutes says how long it holds a model then."""
+    """Ollama loads a model for a request while engines run; idle_minutes limits how long it keeps the model."""
     ollama = {"models": ["gpt-oss:20b"], "on_demand": {"idle_minutes": 5}}
 
     def combinations(memory_gib: int) -> list[list[str]]:
@@ -298,7 +298,7 @@ def ears(memory_gib: float, port: int = 8765, name: str = "ears", **changes: Any
 def with_speech(
     *services: dict[str, Any], speech: list[dict[str, Any]], **variables: Any
 ) -> tuple[Any, list[Any], Any]:
-    """The host's part of a plan, its speech servers, and what lies on the host for the services."""
+    """Return the planned host, its speech servers, and the files of the host for the services."""
     host_vars = {
         "vars": {"spark_services": list(services), "spark_speech": speech, **variables},
         "address": "192.168.1.11",
@@ -320,7 +320,7 @@ def test_a_speech_server_shares_the_memory_of_a_set() -> None:
         "set big: beside each other run at most a + b or a + c or a + ears or"
         in picture.label_notes(host["services"])[-1]
     )
-    # A small one fits beside each pair; without a set its memory is kept beside every combination.
+    # A small server fits with each pair; without a set its memory is reserved for every combination.
     host, (server,), _made = with_speech(*three(), speech=[ears(8, exclusive="big")])
     assert server["on_demand"]["combinations"] == [["a", "b", "ears"], ["a", "c", "ears"], ["b", "c", "ears"]]
     host, (server,), _made = with_speech(*three(), speech=[ears(30)])
@@ -337,7 +337,7 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
     assert host["sets"] == {"s": [["ears"], ["mouth"]]}
     assert [server["on_demand"]["combinations"] for server in servers] == [[["ears"], ["mouth"]]] * 2
     assert picture.label_notes([], host["sets"]) == ["set s: beside each other run at most ears or mouth"]
-    # The larger one of them is planned for, once; what is not there before the first engine is not in the reserve.
+    # Only the larger server is planned; the reserve counts the memory in use before the first engine.
     assert host["settings"]["reserve_gib"] == pytest.approx(5.2 + on_demand.PROXY_GIB)
     assert [entry["gib"] for entry in host["memory_map"] if entry["service"] in ("ears", "mouth")] == [30.0]
     assert made["guard"]["files"] and '"ears": {' in next(
@@ -468,7 +468,7 @@ def test_the_engine_of_a_cluster_is_behind_the_port_of_its_head(executor: str) -
     # It waits for the memory of the other hosts within the time that a stop may take.
     stops = 215 * (2 if executor == "ray" else 1) + unit_files.RELEASE_SECONDS
     assert f"TimeoutStopSec={stops}\n" in unit
-    # The unit has no limit for its start: waiting for another host is none. The program has one.
+    # The unit has no start limit, since it waits for another host. The program has a limit.
     settings = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]["pair"]
     assert "TimeoutStartSec=infinity\n" in unit and settings["start_seconds"] == 3000 + 45 + stops + 30
     states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
@@ -509,7 +509,7 @@ def test_a_cluster_that_is_always_there_keeps_its_units() -> None:
 
 
 def test_each_combination_fits_on_every_host_that_it_spans() -> None:
-    """The second host always has a service of its own, so what would fit on the first one does not fit there."""
+    """The second host has a permanent service, so a combination that fits on the first host does not fit there."""
     members = [service(name, port, 0.3, on_demand={"exclusive": "big"}) for name, port in (("x", 8001), ("y", 8002))]
     services_of_hosts = {"spark-1": [service("alone", 8003, 0.3, on_demand={"exclusive": "big"})]}
     free = pair_of(*members, services_of_hosts=services_of_hosts)
@@ -525,7 +525,7 @@ def test_each_combination_fits_on_every_host_that_it_spans() -> None:
 
 
 def test_sets_of_several_hosts_fit_beside_each_other_on_each_of_them() -> None:
-    """The services of the pair hold memory on the second host, which has a set of its own; the first host is roomy."""
+    """The services of the pair hold memory on the second host, which has another set; the first host has free memory."""
     pair = [service(f"a{number}", 8001 + number, 0.25, on_demand={"exclusive": "a"}) for number in range(2)]
     services_of_hosts = {
         "spark-2": [service(f"b{number}", 8101 + number, 0.25, on_demand={"exclusive": "b"}) for number in range(2)]

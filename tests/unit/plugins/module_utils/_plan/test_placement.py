@@ -94,7 +94,7 @@ def test_of_an_exclusive_set_only_the_largest_counts() -> None:
     over = host(of_set("heavy", 90), small)  # its map has the largest of the set
     other = of_set("coder", 60, state="stopped")
     plan = {"hosts": {"a": over, "b": host(service("x", gib=5))}}
-    # Without its set mate `heavy` would free 90 GiB; with it only what is between the two.
+    # Without its set mate `heavy` would free 90 GiB; with it only the difference between the two.
     assert placement.over_committed(plan) == {"a": {"over_gib": 10.0, "move": "small", "to": "b"}}
     over["services"] = [of_set("heavy", 90), other, service("fast", gib=40)]
     over["memory_map"] = [{"kind": "weights", "gib": 130.0}, {"kind": "free", "gib": 0.0}]

@@ -1,4 +1,4 @@
-"""The plan of whole hosts: what is put together from recipes, budget, rules and facts."""
+"""The plan of complete hosts, from recipes, budget, rules and facts."""
 
 from __future__ import annotations
 
@@ -530,7 +530,7 @@ SLOW = {
 @pytest.mark.parametrize("tool", SLOW)
 def test_a_tool_that_did_not_answer_is_a_warning_and_no_fault_of_the_host(tool: str) -> None:
     unknown = {tool: f"{tool} did not answer in 30 s"}
-    # What is free is little, since a service runs that nobody has named.
+    # Little memory is free, since an unlisted service runs.
     facts = measured(
         **SLOW[tool], unknown=unknown, memory={"total_gib": 119.67, "available_gib": 40.0 if tool != "ip" else 114.0}
     )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the plan makes of memory: numbers for what is open, shares, and what else runs on a host."""
+"""Memory in a plan: solved options, shares, and other programs on a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a plan, each by itself; what they come to together is in test_plan.py and test_clustering.py."""
+"""The single steps of a plan; test_plan.py and test_clustering.py test them together."""
 
 from __future__ import annotations
 

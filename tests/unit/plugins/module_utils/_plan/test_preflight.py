@@ -1,4 +1,4 @@
-"""A host against what is about to be put there; test_plan.py shows the same findings in the plan of a host."""
+"""The facts of a host compared with its plan; test_plan.py shows the same findings in the plan of a host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Views of a planned service: what modules are given is what they read, and a plan has it."""
+"""Views of a planned service have the fields that modules read, and a plan has these fields."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def service() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("view", "module"), MODULES.items())
 def test_a_module_is_given_what_it_reads(view: str, module: str) -> None:
-    """Ansible refuses keys that a module does not have, and one that is not handed over is never compared."""
+    """Ansible refuses keys that a module does not have; a missing key would never be compared."""
     documentation = importlib.import_module(f"ansible_collections.dgxspark.vllm.plugins.modules.{module}").DOCUMENTATION
     assert set(service_views.VIEWS[view]) == set(yaml.safe_load(documentation)["options"]["services"]["suboptions"])
 
 
 @pytest.mark.parametrize("view", service_views.VIEWS)
 def test_a_plan_has_the_keys_of_a_view(service: dict[str, Any], view: str) -> None:
-    # Which gateway a service stands behind is known once all hosts are planned, and only where there is one; few services are on demand.
+    # The gateway of a service is set after all hosts are planned, and not for every service; few services are on demand.
     missing = set(service_views.VIEWS[view]) - set(service) - {"gateway", "on_demand"}
     assert missing == set()
     [fields] = service_view([service], view)

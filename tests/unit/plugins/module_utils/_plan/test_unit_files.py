@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies on a host is what is planned, to the letter: units as systemd itself reads them, whatever the texts of a plan hold."""
+"""The files of a host are exactly the planned ones: units as systemd reads them, with any text in the plan."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() ->
 
 
 def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
-    """Units that hold none and run once, such as that of the GPU's clocks, are those without it."""
+    """Units without such memory that run once, such as the unit of the GPU's clocks."""
     planned, addons = hostile_plan(SEED)
     units = {
         file["path"]: file["content"]
@@ -268,7 +268,7 @@ def test_protection_has_the_drop_ins_that_are_planned() -> None:
     files = drop_ins(ssh_mib=512, sessions_mib=256, journal_mib=128, hardware_watchdog_seconds=60)
     assert len(files) == 5
     assert "[Manager]\nRuntimeWatchdogSec=60s\n" in files["/etc/systemd/system.conf.d/50-dgxspark.conf"]
-    # Promised to the slice: what its units are promised, sshd, journal and guard.
+    # MemoryMin of the slice is the sum of its units: sshd, journal and guard.
     assert "[Slice]\nMemoryMin=704M\n" in files["/etc/systemd/system/system.slice.d/50-dgxspark.conf"]
     # A score here would be inherited by what people start in their sessions.
     assert "OOMScoreAdjust" not in files["/etc/systemd/system/ssh.service.d/50-dgxspark.conf"]

@@ -1,4 +1,4 @@
-"""Which services a verb is about, what may run beside what, and when memory counts as back."""
+"""The services that a verb selects, exclusive sets, and the wait for freed memory."""
 
 from __future__ import annotations
 
