@@ -391,7 +391,7 @@ def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
 
 
 def read_kept(path: Path) -> dict[str, Any] | None:
-    """Return a kept answer, None without one that this release can read."""
+    """Return a kept answer, None without a readable one."""
     try:
         content = state_file.read(path)
         if content is None or content.get("schema") != plan_probe.SCHEMA:

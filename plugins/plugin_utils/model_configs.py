@@ -327,7 +327,7 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
 
 
 def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
-    """Return commit and content of a file of the hub; the content of a missing file is None.
+    """Return commit and content of a file of the hub, None for a missing file.
 
     :raises Unknown: any other answer
     """

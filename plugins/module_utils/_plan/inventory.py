@@ -87,7 +87,9 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
     host = _host(name, host_values, settings)
-    host = replace(host, images=lock_file.by_planned_names(host.said, sources.lock, host.machine, sources.pin))
+    host = replace(
+        host, images=lock_file.by_planned_names(host.reported_images, sources.lock, host.machine, sources.pin)
+    )
     services, problems = _services(host, sources)
     messages += problems
     names: set[Any] = {service_name for service_name, _port in claims(host)}
@@ -120,7 +122,7 @@ def _host(name: str, host_values: Mapping[str, Any], settings: Mapping[str, Any]
         variables=host_values["vars"],
         address=str(host_values.get("address") or ""),
         measured=host_values.get("measured"),
-        said=images,
+        reported_images=images,
         images=images,
         fabric=host_values.get("fabric"),
         settings=settings,

@@ -77,7 +77,7 @@ def attempt(case: hostile.Case) -> str:
     """Give a case to the engine; returns what became of it. Anything but a plan or a refusal in words is raised."""
     try:
         # A launch and a memory budget come from a module's arguments, all else by way of the plan.
-        content = case.given if case.subject in ("memory", "launch", "import") else plain(case.given)
+        content = case.content if case.subject in ("memory", "launch", "import") else plain(case.content)
     except (TypeError, ValueError):  # told as "cannot be read"; YAML has no such values
         return REFUSED
     part = case.subject.partition(":")[0]
@@ -234,7 +234,7 @@ def test_answers_of_hosts_are_planned_with_or_refused_in_words(first: int) -> No
 def test_files_of_an_inventory_are_planned_or_refused_in_words(tmp_path: Path, first: int) -> None:
     def tried(case: hostile.Case) -> str:
         folder = tmp_path / f"{case.seed}-{case.number}"
-        for name, text in case.given.items():
+        for name, text in case.content.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", errors="replace")
