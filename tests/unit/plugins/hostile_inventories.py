@@ -1026,11 +1026,11 @@ def make(seed: int, number: int) -> Case:
     case = Case(seed, number, subject, None)
     times = chance.choice([1, 1, 1, 2, 3])
     if subject.startswith("inventory:"):
-        case.given = BASES[subject.partition(":")[2]]()
+        case.content = BASES[subject.partition(":")[2]]()
         for _time in range(times):
-            part, host = chance.choice([(p, h) for p in ("hosts", "others") for h in case.given.get(p, {})])
+            part, host = chance.choice([(p, h) for p in ("hosts", "others") for h in case.content.get(p, {})])
             # A variable of a cluster stands in its group: it changes on all hosts alike.
-            case.given[part][host]["vars"], done = change(chance, case.given[part][host]["vars"], documented)
+            case.content[part][host]["vars"], done = change(chance, case.content[part][host]["vars"], documented)
             case.changes.append(f"{host} {done}")
         return case
     if subject == "import":
@@ -1038,13 +1038,13 @@ def make(seed: int, number: int) -> Case:
         for _time in range(times):
             text, done = change_text(chance, text)
             case.changes.append(done)
-        case.given = {"form": chance.choice([form, "auto"]), "text": text}
+        case.content = {"form": chance.choice([form, "auto"]), "text": text}
         return case
     body = copy.deepcopy({"recipe": RECIPE, "lock": LOCK, "facts": FACTS, "memory": MEMORY, "launch": LAUNCH}[subject])
     for _time in range(times):
         body, done = change(chance, body, RECIPE_KEYS.get(subject, lambda _path: []))
         case.changes.append(done)
-    case.given = body
+    case.content = body
     return case
 
 
@@ -1052,7 +1052,7 @@ def make_answers(seed: int, number: int) -> Case:
     """The case of that number with answers of hosts: some keys left out or null, a few places changed."""
     chance = random.Random(f"answers:{seed}:{number}")
     case = Case(seed, number, "answers", BASES[chance.choice(["single", "small", "pair", "duo"])]())
-    for name, host in case.given["hosts"].items():
+    for name, host in case.content["hosts"].items():
         share = chance.choice([0.0, 0.05, 0.3])
         body: Any = {
             key: thinned(chance, copy.deepcopy(answer), preflight.ANSWERS[key], share)

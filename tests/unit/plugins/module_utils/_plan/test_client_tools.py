@@ -18,7 +18,7 @@ OFF: dict[str, Any] = {"enable-auto-tool-choice": None, "tool-call-parser": None
 
 
 def made(
-    clients: dict[str, Any], args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **front: Any
+    spark_clients: dict[str, Any], args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **front: Any
 ) -> list[dict[str, Any]]:
     """Plan one engine behind a gateway with clients; return the findings on tools."""
     hosts = {
@@ -26,7 +26,7 @@ def made(
             "vars": {
                 "spark_services": [{"name": "m", "recipe": recipe, "port": 8001, "args": args}],
                 "spark_gateway": {"aliases": {"chat": "h/m"}, **front},
-                "spark_clients": clients,
+                "spark_clients": spark_clients,
             },
             "address": "192.0.2.11",
         }
