@@ -83,6 +83,7 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
     :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
     :param sources: recipes, lock file and other input of the plan
     :param messages: receives the problems
+    :returns: the host
     """
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
@@ -109,6 +110,7 @@ def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -
     :param name: of the host
     :param host_values: C({vars, address})
     :param messages: receives the problems
+    :returns: the host
     """
     settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
     messages += problems
@@ -188,6 +190,7 @@ def read_service(
     :param host: with C(spark_defaults); the head of a cluster
     :param sources: recipes, lock file and other input of the plan
     :param present: images on the host
+    :returns: the service, and messages
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]
