@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
             result.update(reached=not gone, why=why_unreachable(message) if gone else " ".join(message.split())[:300])
             return result
         try:
-            said = answers.SUPPORT(foreign_text.received(found), "its answer")
+            said = reader.read(answers.SUPPORT, foreign_text.received(found), "its answer")
             content = answers.archive(said["content"], MOST_TIMES * int(self._task.args.get("max_mib") or 16) * 2**20)
         except foreign_text.Untrusted as error:
             result.update(reached=True, why=f"its answer is invalid and was discarded: {error}")
