@@ -284,7 +284,7 @@ def test_every_key_that_is_read_of_an_answer_is_checked() -> None:
         inputs = plain(base())
         for host in inputs["hosts"].values():
             for key, answer in hostile.ANSWERS.items():
-                host[key] = Watched.of(copy.deepcopy(answer), preflight.ANSWERS[key], key, missing)
+                host[key] = Watched.wrap(copy.deepcopy(answer), preflight.ANSWERS[key], key, missing)
             host["fabric"] = None
         with contextlib.suppress(InventoryError):
             plan = engine.make_plan(
@@ -302,7 +302,7 @@ class Watched(dict[str, Any]):
         form = {key.rstrip("?") if isinstance(key, str) else key: inner for key, inner in (form or {}).items()}
         self.form = form
         inner = {key: form[str] if str in form else form.get(key) for key in content}
-        super().__init__({key: self.of(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
+        super().__init__({key: self.wrap(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
 
     @classmethod
     def wrap(cls, value: Any, form: Any, place: str, missing: set[str]) -> Any:
@@ -310,7 +310,9 @@ class Watched(dict[str, Any]):
         if isinstance(value, dict):
             return cls(value, form, place, missing)
         if isinstance(value, list):
-            return [cls.of(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value]
+            return [
+                cls.wrap(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value
+            ]
         return value
 
     def _note(self, key: str) -> None:
