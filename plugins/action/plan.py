@@ -170,8 +170,9 @@ class ActionModule(ActionBase):
             return {}
         messages: list[str] = []
         args["dest"] = dest_path(args["dest"], task_vars, messages)
-        if messages or check_dest(args["dest"]):
-            return {}  # the next plan reports it
+        messages += check_dest(args["dest"])
+        if messages:
+            return {}  # the next plan reports them
         about = parse_json(made["made"], "the plan of this run", exact=True)
         self._present(args, plan_of_result(made, about["schema"]), about["findings"])
         # Without a proof, as in check mode, nothing has to be proved.

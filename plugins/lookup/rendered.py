@@ -60,7 +60,7 @@ class LookupModule(LookupBase):
 
         :param terms: templates as ROLE/TEMPLATE.j2
         :param variables: of the task
-        :param kwargs: options of the lookup; there are none
+        :param kwargs: options of the lookup, empty
         :returns: the texts, in the order of the templates
         """
         self.set_options(var_options=variables, direct=kwargs)

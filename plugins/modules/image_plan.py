@@ -299,6 +299,7 @@ def find_answer(
     :param run: runs programs
     :param image_id: of the image
     :param question: of C(plan_probe.question); receives the sizes of earlier questions
+    :returns: C(image), C(cache) or C(none), the answer or None, and the reason
     """
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
     answer = read_cache(path, question["available"])
@@ -322,6 +323,7 @@ def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str])
     :param prefix: C(draft_) for the drafter
     :param trust: whether code of the model's repository is trusted
     :param wrong: receives the messages
+    :returns: texts by name
     """
     files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
     if not snapshot:
@@ -373,6 +375,7 @@ def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
     :param run: runs programs
     :param image_id: of the image
     :param question: of C(plan_probe.question)
+    :returns: the answer or None, and the reason
     """
     timeout, memory = module.params["timeout"], module.params["memory_gib"]
     container = f"dgxspark-image-plan-{os.getpid()}"
@@ -391,7 +394,7 @@ def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
 
 
 def read_kept(path: Path) -> dict[str, Any] | None:
-    """Return a kept answer, None without one that this release can read."""
+    """Return a kept answer, None without a readable one."""
     try:
         content = state_file.read(path)
         if content is None or content.get("schema") != plan_probe.SCHEMA:

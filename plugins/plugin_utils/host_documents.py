@@ -68,7 +68,7 @@ def host_document(
 def with_digests(document: HostState) -> HostState:
     """Return the document with checksums in place of contents, and of the names of files on the controller.
 
-    Contents that the host fills in stay: it compares the file with the text that its own values give. Those of keys do not (C(secret_contents)).
+    Contents that the host fills in stay: it compares the file with the text of its values. Contents of keys are left out (C(secret_contents)).
     """
     return replace(document, files=tuple(map(_with_digest, document.files)))
 
@@ -116,7 +116,7 @@ def _digest_of(file: HostFile) -> str | None:
 
 
 def digest(path: Path) -> str:
-    """Return the checksum of a file of the controller; empty for a folder, and for one that cannot be read."""
+    """Return the checksum of a file of the controller; empty for a folder or an unreadable file."""
     try:
         return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
     except OSError:

@@ -14,12 +14,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.hub_access import HUB, judge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
@@ -49,7 +49,7 @@ class ModelConfig:
     """The configuration of a model at a commit. quant_config: content of hf_quant_config.json, empty without that file."""
 
     repo: str
-    commit: str
+    commit: Annotated[str, reader.COMMIT]
     config: dict[str, Any]
     quant_config: dict[str, Any]
     source: str
@@ -106,13 +106,12 @@ class ModelConfigs:
             return None
         try:
             content = foreign_text.parse_json(path.read_bytes(), str(path), finite=False)
-            if content["schema"] == SCHEMA and content["repo"] == repo and COMMIT.fullmatch(content["commit"]):
-                return ModelConfig(
-                    repo, content["commit"], dict(content["config"]), dict(content["quant_config"]), str(path)
-                )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            model_config: ModelConfig = reader.read(ModelConfig, content, path.name)
+        except (OSError, ValueError) as error:
             raise Unknown(f"{path} cannot be read ({error}). Remove the file to ask the hub again.") from None
-        raise Unknown(f"{path} was written by another release. Remove the file to ask the hub again.")
+        if content.get("schema") != SCHEMA or model_config.repo != repo:
+            raise Unknown(f"{path} was written by another release. Remove the file to ask the hub again.")
+        return replace(model_config, source=str(path))
 
     def _keep(self, model_config: ModelConfig, revision: str) -> None:
         path = self._path(model_config.repo, revision)
@@ -327,7 +326,7 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
 
 
 def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
-    """Return commit and content of a file of the hub; the content of a missing file is None.
+    """Return commit and content of a file of the hub, None for a missing file.
 
     :raises Unknown: any other answer
     """

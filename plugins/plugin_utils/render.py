@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import contain
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ROLES = COLLECTION / "roles"
-# What Ansible itself reads in the first line of a template whose file has double braces of its own.
+# The first line of a template whose file contains double braces, as for Ansible.
 DELIMITERS = re.compile(r"#jinja2: *variable_start_string: *'([^']+)', *variable_end_string: *'([^']+)' *\n")
 VALUES = "values_of_this_file"
 
@@ -47,7 +47,7 @@ def render_template(name: str, values: Mapping[str, Any]) -> str:
 
 
 def names_in(name: str) -> set[str]:
-    """Return the names that a template expects values for. name: as of C(render_template). Raises ValueError where it cannot be read."""
+    """Return the variables of a template. name: as of C(render_template). Raises ValueError for an unreadable one."""
     try:
         text, delimiters = _read(_path(name))
         return meta.find_undeclared_variables(_environment(*delimiters).parse(text))
@@ -68,7 +68,7 @@ def _read(path: str) -> tuple[str, tuple[str, str]]:
 
 
 def _load(path: str) -> tuple[str, str, Callable[[], bool]]:
-    """Return a template as Jinja loads it: its text, its path, and what tells whether it has changed since."""
+    """Return a template as Jinja loads it: its text, its path, and a function that tells whether it is unchanged."""
     text = _read(path)[0]
     return text, path, lambda: _read(path)[0] == text
 

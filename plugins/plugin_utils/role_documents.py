@@ -56,7 +56,7 @@ def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
                 "restart_on": [TABLE_FILE],
                 "prints": TABLE_COMMAND,
                 "printed": LISTING,
-                # A stop of the unit deletes the table; one that was stopped or failed before may have left it.
+                # A stop of the unit deletes the table; a unit that stopped or failed earlier may have left it.
                 "clean_up": [NFT, "delete", "table", "inet", "dgxspark"],
             }
         ],
@@ -72,7 +72,7 @@ def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
 def relay_unit(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a host that passes on packets for others.
 
-    :param planned: C(ways), C(relay) of the host's part of the network, and C(outdated), whether somebody has changed what the unit has set
+    :param planned: C(ways), C(relay) of the host's part of the network, and C(outdated), whether the settings of the unit were changed
     :returns: its file and unit
     """
     return {

@@ -48,9 +48,9 @@ def variables_of(*sources: Path) -> dict[str, dict[str, Any]]:
     hostvars, groups = hostvars_of(*sources)
     fleet = controller_paths.fleet_folder({"hostvars": hostvars, "groups": groups})
     wrong: list[str] = []
-    found = {name: read_variables(name, hostvars[name], wrong, fleet) for name in sorted(groups["all"])}
+    hosts = {name: read_variables(name, hostvars[name], wrong, fleet) for name in sorted(groups["all"])}
     assert not wrong
-    return found
+    return hosts
 
 
 @pytest.mark.parametrize("form", ["folder", "file"])
@@ -98,14 +98,14 @@ def test_four_sparks_are_planned_from_a_copy_elsewhere(tmp_path: Path, name: str
     copied = tmp_path / "sub" / name
     shutil.copytree(ROOT / "inventories" / name, copied, ignore=shutil.ignore_patterns(".*"))
     (tmp_path / "elsewhere").mkdir()
-    code, said = playbook(
+    code, output = playbook(
         "-i", str(copied), "dgxspark.vllm.keys", "dgxspark.vllm.plan", cwd=tmp_path / "elsewhere", home=tmp_path
     )
-    assert code == 0 and "4 hosts: 4 fit; no errors, no warnings." in said, said
+    assert code == 0 and "4 hosts: 4 fit; no errors, no warnings." in output, output
     assert [path.name for path in (copied / ".secrets").iterdir()] == ["api_key"]
     hosts = json.loads((copied / ".spark/plan.json").read_text())["hosts"]
     ranks = {
-        host: [(each["name"], each["settings"]["rank"]["rank"]) for each in body["services"]]
+        host: [(rank_service["name"], rank_service["settings"]["rank"]["rank"]) for rank_service in body["services"]]
         for host, body in hosts.items()
     }
     assert ranks == {f"spark-{number + 1}": [(service, number)] for number in range(4)}
@@ -114,14 +114,14 @@ def test_four_sparks_are_planned_from_a_copy_elsewhere(tmp_path: Path, name: str
 
 def blocks() -> list[tuple[str, str]]:
     """Return each YAML block of the pages that names a file of the controller."""
-    found = []
+    texts = []
     keys = "|".join(sorted({place.rsplit(".", 1)[-1] for place in controller_paths.PLACES} - {"*", "source"}))
     for page in PAGES:
         for text in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             # Sources of recipes are fetched from their addresses; test_models_playbook.py plans from one.
             if re.search(rf"(?:{keys}|secrets): ", text) and "spark_recipe_sources:" not in text:
-                found.append((page.name, text))
-    return found
+                texts.append((page.name, text))
+    return texts
 
 
 BLOCKS = blocks()
@@ -146,12 +146,12 @@ def of_page(page: str, number: int) -> dict[str, Any]:
     """Return what one block writes; clients come with the gateway of their page."""
     texts = [text for name, text in BLOCKS if name == page]
     front = [text for text in texts if "spark_gateway:" in text]
-    taken = [*front, texts[number]] if page == "clients.md" else [texts[number]]
-    found: dict[str, Any] = {}
-    for text in taken:
-        found |= yaml.safe_load(text)
+    parts = [*front, texts[number]] if page == "clients.md" else [texts[number]]
+    files: dict[str, Any] = {}
+    for text in parts:
+        files |= yaml.safe_load(text)
     # A host before its variables.
-    return next(iter(found.values())) if all(not key.startswith("spark_") for key in found) else found
+    return next(iter(files.values())) if all(not key.startswith("spark_") for key in files) else files
 
 
 # Other places for what the pages keep in .secrets/, as people write them: at home, and by odd names.
@@ -162,9 +162,9 @@ ELSEWHERE = {(page, place) for page, _text in BLOCKS if page != "gateway.md" for
 def moved(value: Any, place: str) -> Any:
     """Return what a block writes, with its keys in another place."""
     if isinstance(value, dict):
-        return {key: moved(each, place) for key, each in value.items()}
+        return {key: moved(item, place) for key, item in value.items()}
     if isinstance(value, list):
-        return [moved(each, place) for each in value]
+        return [moved(item, place) for item in value]
     return (
         value.replace("{{ inventory_dir }}/.secrets/", place).replace(".secrets/", place)
         if isinstance(value, str)
@@ -214,7 +214,7 @@ def test_an_example_of_a_page_is_made_and_planned(tmp_path: Path, page: str, num
     folder = tmp_path / "fleet"
     folder.mkdir()
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    # What somebody else gives out is there before.
+    # Files that others provide exist before the run.
     for _host, variables in variables_of(folder).items():
         for where, path in controller_paths.named_paths(variables):
             if re.search(r"token|notify|receivers", where):
@@ -222,7 +222,7 @@ def test_an_example_of_a_page_is_made_and_planned(tmp_path: Path, page: str, num
                 real.parent.mkdir(parents=True, exist_ok=True)
                 real.write_text("given\n")
     (tmp_path / "elsewhere").mkdir()
-    code, said = playbook(
+    code, output = playbook(
         "-i",
         str(folder),
         "dgxspark.vllm.keys",
@@ -232,8 +232,8 @@ def test_an_example_of_a_page_is_made_and_planned(tmp_path: Path, page: str, num
     )
     plan = json.loads((folder / ".spark/plan.json").read_text())
     # The examples may be short of memory on these Sparks; their files are all there.
-    assert [finding for finding in plan["findings"] if finding["rule"] == "secret.missing"] == [], said
-    assert "cannot be planned" not in said and code in (0, 2), said
+    assert [finding for finding in plan["findings"] if finding["rule"] == "secret.missing"] == [], output
+    assert "cannot be planned" not in output and code in (0, 2), output
     named = [path for host in variables_of(folder).values() for _where, path in controller_paths.named_paths(host)]
     assert named
     assert all(path.startswith((f"{folder}/.", str(Path.home()))) for path in named)
@@ -262,11 +262,11 @@ def test_a_key_where_ansible_reads_is_refused_and_its_place_named(tmp_path: Path
     folder = write(
         tmp_path / "fleet", {"spark_defaults": {"api_key_file": "keys/api_key"}, "spark_plan_file": "plan.json"}
     )
-    code, said = playbook("-i", str(folder), f"dgxspark.vllm.{verb}", cwd=tmp_path)
-    said = " ".join(said.split())
+    code, output = playbook("-i", str(folder), f"dgxspark.vllm.{verb}", cwd=tmp_path)
+    output = " ".join(output.split())
     assert code != 0
-    assert f"Move it to '{folder}/.keys/api_key'" in said
-    assert f"Move it to '{folder}/.spark/plan.json'" in said
+    assert f"Move it to '{folder}/.keys/api_key'" in output
+    assert f"Move it to '{folder}/.spark/plan.json'" in output
     assert [path.name for path in folder.iterdir()] == ["hosts.yml"]
 
 
@@ -276,21 +276,21 @@ def test_a_key_among_the_hosts_stops_the_run_before_a_host_is_named(tmp_path: Pa
     folder = write(
         tmp_path / "fleet", {"spark_defaults": {"api_key_file": "secrets/api_key"}}, **{"a/api_key": f"{KEY}\n"}
     )
-    code, said = playbook("-i", str(folder), f"dgxspark.vllm.{verb}", "--limit", "spark-1", "-v", cwd=tmp_path)
+    code, output = playbook("-i", str(folder), f"dgxspark.vllm.{verb}", "--limit", "spark-1", "-v", cwd=tmp_path)
     assert code != 0
-    assert "are keys or passwords" in said or "is a key or password" in said
-    assert not any(word in said for word in ("PLAY", "TASK", "spark-1", KEY, KEY[3:15]))
+    assert "are keys or passwords" in output or "is a key or password" in output
+    assert not any(word in output for word in ("PLAY", "TASK", "spark-1", KEY, KEY[3:15]))
 
 
 @pytest.mark.slow
 def test_a_missing_key_is_none_of_the_plans_errors_and_one_of_site(tmp_path: Path) -> None:
     folder = write(tmp_path / "fleet", {"spark_defaults": {"api_key_file": ".secrets/api_key"}})
-    code, said = playbook("-i", str(folder), "dgxspark.vllm.plan", cwd=tmp_path)
-    assert code == 0, said
-    assert "Run dgxspark.vllm.keys" in said
-    code, said = playbook("-i", str(folder / "hosts.yml"), "dgxspark.vllm.site", cwd=tmp_path)
+    code, output = playbook("-i", str(folder), "dgxspark.vllm.plan", cwd=tmp_path)
+    assert code == 0, output
+    assert "Run dgxspark.vllm.keys" in output
+    code, output = playbook("-i", str(folder / "hosts.yml"), "dgxspark.vllm.site", cwd=tmp_path)
     assert code != 0
-    assert "secret.missing" in said and "UNREACHABLE" not in said
+    assert "secret.missing" in output and "UNREACHABLE" not in output
     # Somebody else's is an error of both.
     write(folder, {"spark_defaults": {"secrets": {"OTHER": ".secrets/other"}}})
     assert playbook("-i", str(folder), "dgxspark.vllm.plan", cwd=tmp_path)[0] != 0
@@ -299,23 +299,23 @@ def test_a_missing_key_is_none_of_the_plans_errors_and_one_of_site(tmp_path: Pat
 @pytest.mark.slow
 def test_an_old_lock_file_is_refused_where_it_was(tmp_path: Path) -> None:
     folder = write(tmp_path / "fleet", {}, **{"spark.lock.yml": "schema: 1\nimages: {}\nmodels: {}\n"})
-    code, said = playbook("-i", str(folder / "hosts.yml"), "dgxspark.vllm.plan", cwd=tmp_path)
+    code, output = playbook("-i", str(folder / "hosts.yml"), "dgxspark.vllm.plan", cwd=tmp_path)
     assert code != 0
-    assert f"mv {folder}/spark.lock.yml {folder}/.spark/spark.lock.yml" in " ".join(said.split())
+    assert f"mv {folder}/spark.lock.yml {folder}/.spark/spark.lock.yml" in " ".join(output.split())
 
 
 def test_each_host_goes_by_the_folder_that_names_it(tmp_path: Path) -> None:
-    one = write(tmp_path / "one", {"spark_lock_file": "../lock.yml"})
+    first = write(tmp_path / "one", {"spark_lock_file": "../lock.yml"})
     two = tmp_path / "two"
     two.mkdir()
     gateway = {"spark_gateway": {"master_key_file": ".secrets/master"}, "spark_bundle_dir": "../stick"}
     (two / "tools.yml").write_text(yaml.safe_dump({"tools": {"hosts": {"forge": gateway}}}))
-    found = variables_of(one, two)
-    assert found["spark-1"]["spark_lock_file"] == str(tmp_path / "lock.yml")
-    assert found["forge"]["spark_gateway"] == {"master_key_file": str(two / ".secrets/master")}
-    # What is one for all hosts is relative to the folder of the first Spark.
-    assert found["forge"]["spark_bundle_dir"] == str(tmp_path / "stick")
-    assert variables_of(two, one) == found
+    hosts = variables_of(first, two)
+    assert hosts["spark-1"]["spark_lock_file"] == str(tmp_path / "lock.yml")
+    assert hosts["forge"]["spark_gateway"] == {"master_key_file": str(two / ".secrets/master")}
+    # Files of the whole fleet are relative to the folder of the first Spark.
+    assert hosts["forge"]["spark_bundle_dir"] == str(tmp_path / "stick")
+    assert variables_of(two, first) == hosts
 
 
 def test_every_playbook_looks_at_the_names_of_hosts_and_its_arguments_first() -> None:
@@ -323,7 +323,7 @@ def test_every_playbook_looks_at_the_names_of_hosts_and_its_arguments_first() ->
         first = yaml.safe_load(path.read_text(encoding="utf-8"))[0]
         if "ansible.builtin.import_playbook" in first:  # which looks at them
             continue
-        own = f", '{path.stem}'" if path.stem in PLAYBOOKS else ""
-        wanted = f"| dgxspark.vllm.checked_hosts(groups, ansible_inventory_sources{own}"
-        assert wanted in first["hosts"], path.name
-        assert first["hosts"].partition(wanted)[2][0] in "),", path.name
+        argument = f", '{path.stem}'" if path.stem in PLAYBOOKS else ""
+        expected = f"| dgxspark.vllm.checked_hosts(groups, ansible_inventory_sources{argument}"
+        assert expected in first["hosts"], path.name
+        assert first["hosts"].partition(expected)[2][0] in "),", path.name

@@ -26,7 +26,7 @@ KEYS = {
 
 
 def config_of(case: dict[str, Any]) -> dict[str, Any]:
-    """Return what a service has of a recipe's model, or of a model of the memory rows."""
+    """Return a service with the model of a recipe, or with a model of the memory rows."""
     source = case.get("config_of", "")
     made: dict[str, Any] = {"config": {}}
     if source.startswith("rows:"):
@@ -64,11 +64,11 @@ def planned(case: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_launch_gets_the_answer_that_was_decided_first(case: dict[str, Any]) -> None:
     body = planned(case)
-    found = {(finding["severity"], finding["rule"]) for finding in body["findings"]}
-    rules = {rule for _severity, rule in found}
-    for said in case.get("says", ()):
-        severity, colon, rule = said.rpartition(":")
-        assert (severity, rule) in found if colon else rule in rules, (said, sorted(found))
+    findings = {(finding["severity"], finding["rule"]) for finding in body["findings"]}
+    rules = {rule for _severity, rule in findings}
+    for message_part in case.get("says", ()):
+        severity, colon, rule = message_part.rpartition(":")
+        assert (severity, rule) in findings if colon else rule in rules, (message_part, sorted(findings))
     assert not set(case.get("silent", ())) & rules
     errors = [finding["rule"] for finding in body["findings"] if finding["severity"] == "error"]
     if "verdict" in case:
@@ -90,7 +90,7 @@ def test_the_table_has_enough_cases_and_known_keys() -> None:
     assert len({case["name"] for case in CASES}) == len(CASES)
 
 
-# What is said of an image whose version is not known, of memory that the recipe states, of pins; none of it is about an option.
+# Findings about unknown image versions, stated memory and pins, which concern no option.
 ABOUT_OTHERS = {"SPK307", "memory.version", "memory.stated", "lock.moving", "memory.concurrency"}
 
 
@@ -99,10 +99,10 @@ def test_no_recipe_is_refused_or_warned_of_by_its_own_options(name: str, variant
     if (name, variant) in REFUSED:
         return  # test_recipes_plan says by what
     body = planned({"service": {}, "recipe": name, "sparks": sparks_of(name, variant), **_way(name, variant, image)})
-    found = {(finding["rule"], finding["message"]) for finding in body["findings"] if finding["severity"] != "info"}
-    assert {pair for pair in found if pair[0] not in ABOUT_OTHERS} == set()
+    findings = {(finding["rule"], finding["message"]) for finding in body["findings"] if finding["severity"] != "info"}
+    assert {pair for pair in findings if pair[0] not in ABOUT_OTHERS} == set()
 
 
 def _way(name: str, variant: str | None, image: str) -> dict[str, Any]:
-    own = service(name, variant, image)
-    return {"service": {key: own[key] for key in ("variant", "image") if key in own}}
+    entry = service(name, variant, image)
+    return {"service": {key: entry[key] for key in ("variant", "image") if key in entry}}

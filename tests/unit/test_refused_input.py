@@ -128,18 +128,18 @@ def test_a_playbook_needs_sparks_or_is_an_exception_by_name() -> None:
 
 @pytest.mark.parametrize("name", PLAYBOOKS)
 def test_all_tags_of_a_playbook_are_known(name: str) -> None:
-    """Those of roles too: each is on the task that includes the role, or it could not be reached."""
-    known = playbook_tags.playbook_tags(ROOT / f"playbooks/{name}.yml")
-    assert playbook_tags.find_problems(sorted(known), [f"dgxspark.vllm.{name}"]) == []
-    assert all(isinstance(tag, str) and "{" not in tag for tag in known)
+    """Tags of roles are tags of the tasks that include the roles, or a run could not select them."""
+    tags = playbook_tags.playbook_tags(ROOT / f"playbooks/{name}.yml")
+    assert playbook_tags.find_problems(sorted(tags), [f"dgxspark.vllm.{name}"]) == []
+    assert all(isinstance(tag, str) and "{" not in tag for tag in tags)
 
 
 def test_tags_of_roles_are_tags_of_site() -> None:
-    known = playbook_tags.playbook_tags(ROOT / "playbooks/site.yml")
+    site_tags = playbook_tags.playbook_tags(ROOT / "playbooks/site.yml")
     for path in (ROOT / "roles").glob("*/tasks/*.yml"):
         for task in playbook_tags.plays_and_tasks(yaml.safe_load(path.read_text())):
             tags = task.get("tags") or []
-            assert set([tags] if isinstance(tags, str) else tags) <= known | {"always"}, path
+            assert set([tags] if isinstance(tags, str) else tags) <= site_tags | {"always"}, path
 
 
 def test_tags_of_playbooks_of_others_are_not_judged(tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_a_large_inventory_is_checked_quickly(tmp_path: Path) -> None:
         ended = os.times()
         return ended.user + ended.system - began.user - began.system
 
-    own = seconds(lambda: inventory_check.find_problems({"sparks": ["x"]}, sources))
+    check_seconds = seconds(lambda: inventory_check.find_problems({"sparks": ["x"]}, sources))
     ansible = seconds(lambda: InventoryManager(DataLoader(), [str(tmp_path)]))
-    assert own < ansible
+    assert check_seconds < ansible
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------------

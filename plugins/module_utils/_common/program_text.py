@@ -26,5 +26,5 @@ def program(module: ModuleType, *imported: ModuleType) -> str:
     :param module: the program
     :param imported: modules of its package that it imports; their texts come first, each after its own imports
     """
-    first, *others = [source(part) for part in (*imported, module)]
-    return "".join((first, *(IMPORTS.sub("", text) for text in others), "main()\n"))
+    first, *more = [source(part) for part in (*imported, module)]
+    return "".join((first, *(IMPORTS.sub("", text) for text in more), "main()\n"))

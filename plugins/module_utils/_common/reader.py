@@ -98,14 +98,26 @@ def read(form: Any, value: Any, where: str) -> Any:
 
 
 def problems(form: Any, value: Any, where: str) -> list[str]:
-    """Return the problems of a value, each with its place; see C(read)."""
+    """Return the problems of a value, each with its place.
+
+    :param form: see C(read)
+    :param value: plain data from outside
+    :param where: its place
+    :returns: messages, empty for a right value
+    """
     wrong: list[str] = []
     _read(form, value, where, wrong)
     return wrong
 
 
 def refused(where: str, value: Any, description: str) -> str:
-    """Return the problem of a value without the described form."""
+    """Return the problem of a value without a form.
+
+    :param where: its place
+    :param value: anything
+    :param description: of the form
+    :returns: the message
+    """
     is_scalar = isinstance(value, (str, int, float))
     return f"{where} is {printable(shown(value)) if is_scalar else kind(value)}, not {description}"
 
@@ -371,7 +383,13 @@ def text(description: str, test: Callable[[str], Any]) -> Form:
 
 
 def matching(pattern: str, description: str, most: int = MOST_NAME) -> Form:
-    """Return the form of texts that match an expression as a whole. most: characters."""
+    """Return the form of texts that match an expression completely.
+
+    :param pattern: the expression
+    :param description: of the form
+    :param most: characters
+    :returns: the form
+    """
     expression = re.compile(pattern, re.ASCII)
     return text(description, lambda value: len(value) <= most and expression.fullmatch(value))
 

@@ -186,11 +186,11 @@ def _wrong_text(key: Key, value: str) -> str:
 
 
 def _wrong_entries(key: Key, value: list[Any]) -> str:
-    others = [entry for entry in value if entry not in key.choices] if key.choices else []
-    if not others:
+    unknown = [entry for entry in value if entry not in key.choices] if key.choices else []
+    if not unknown:
         return ""
-    suggestion = _suggested(others[0], key.choices, "its entries must")
-    return f"holds {plain_data.shown(others[0])}; {suggestion} be {one_of(key.choices)}."
+    suggestion = _suggested(unknown[0], key.choices, "its entries must")
+    return f"holds {plain_data.shown(unknown[0])}; {suggestion} be {one_of(key.choices)}."
 
 
 def _how_to_write(key: Key, value: Any) -> str:

@@ -98,7 +98,7 @@ class Command:
 class Shell:
     """The state of a shell while a script is read.
 
-    values: variables. arrays: those of bash. arguments: of the script or the function, C(None) if unknown.
+    values: variables. arrays: of bash. arguments: of the script or the function, C(None) if unknown.
     substitutions: commands in C($(...)) that launch something.
     """
 

@@ -33,6 +33,7 @@ def plan_add_ons(
     :param planned: the planned Sparks; receive findings, images, speech servers and gateways
     :param clusters: the planned clusters, by name
     :param sources: recipes, lock file and other input of the plan
+    :returns: the add-on services of each host
     """
     hosts = {**sparks, **other_hosts}
     places = _places(sparks, other_hosts, planned, clusters)

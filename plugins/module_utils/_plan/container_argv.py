@@ -83,7 +83,7 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
         return [Container(container, docker_argv(settings, service, planned))]
-    own, head, slot = span.address, span.addresses[span.head], span.position
+    address, head, slot = span.address, span.addresses[span.head], span.position
     ray = ray_names.container_name(container)
     argv = [
         *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
@@ -91,7 +91,7 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
         *(["--entrypoint", "ray"] if planned.entrypoint == "serve" else []),
         planned.image.run,
         *([] if planned.entrypoint == "serve" else ["ray"]),
-        *ray_cluster.start_argv(service.rank == 0, own, head, slot),
+        *ray_cluster.start_argv(service.rank == 0, address, head, slot),
     ]
     if service.rank:
         return [Container(ray, argv)]

@@ -26,6 +26,7 @@ def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaun
     :param service: as C(recipes.resolve_service) returns it
     :param args: the options of its engine
     :param launch: as the rules judge it
+    :returns: plain data
     """
     model = (service.model.get("repo"), service.config, service.quant_config)
     return copy.deepcopy(_once(Written((args, launch.env, launch.vllm_version, *model, service.expect))))

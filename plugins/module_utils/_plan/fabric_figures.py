@@ -55,6 +55,7 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
     :param name: of the cluster
     :param fabric: of C(fabric.plan)
     :param at: time of the plan
+    :returns: the state
     """
     network = {
         **{key: fabric[key] for key in FABRIC_KEYS if key in fabric},
@@ -94,6 +95,7 @@ def with_rails(
     :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
     :param at: time of the measurement
+    :returns: the state
     """
     figures = [
         {
@@ -127,6 +129,7 @@ def with_test(
     :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
     :param at: time of the measurement
+    :returns: the state
     """
     hosts = list(test["hosts"])
     required = float(least.get(collective.TOOL) or 0)

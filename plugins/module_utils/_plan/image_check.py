@@ -34,6 +34,7 @@ def catalogue_entry(ref: str, probe: Mapping[str, Any], extra: Sequence[Mapping[
     :param ref: reference of the image
     :param probe: probed contents of the image
     :param extra: entries of C(spark_image_catalogue)
+    :returns: the entry
     """
     by_name = image_catalogue.lookup(ref, [entry for entry in extra if isinstance(entry, Mapping)]) or {}
     entry = {key: by_name[key] for key in image_catalogue.EXTRA_KEYS if by_name.get(key) is not None}

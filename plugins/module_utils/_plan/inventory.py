@@ -83,11 +83,14 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
     :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
     :param sources: recipes, lock file and other input of the plan
     :param messages: receives the problems
+    :returns: the host
     """
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
     host = _host(name, host_values, settings)
-    host = replace(host, images=lock_file.by_planned_names(host.said, sources.lock, host.machine, sources.pin))
+    host = replace(
+        host, images=lock_file.by_planned_names(host.reported_images, sources.lock, host.machine, sources.pin)
+    )
     services, problems = _services(host, sources)
     messages += problems
     names: set[Any] = {service_name for service_name, _port in claims(host)}
@@ -107,6 +110,7 @@ def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -
     :param name: of the host
     :param host_values: C({vars, address})
     :param messages: receives the problems
+    :returns: the host
     """
     settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
     messages += problems
@@ -120,7 +124,7 @@ def _host(name: str, host_values: Mapping[str, Any], settings: Mapping[str, Any]
         variables=host_values["vars"],
         address=str(host_values.get("address") or ""),
         measured=host_values.get("measured"),
-        said=images,
+        reported_images=images,
         images=images,
         fabric=host_values.get("fabric"),
         settings=settings,
@@ -186,6 +190,7 @@ def read_service(
     :param host: with C(spark_defaults); the head of a cluster
     :param sources: recipes, lock file and other input of the plan
     :param present: images on the host
+    :returns: the service, and messages
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]

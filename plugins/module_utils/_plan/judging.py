@@ -232,7 +232,7 @@ def _residents(
 
 def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
     """Return the GiB of host memory that an engine takes at its start. figures: of its budget."""
-    return sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"])
+    return float(sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"]))
 
 
 def combinations(

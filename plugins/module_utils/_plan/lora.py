@@ -49,6 +49,7 @@ def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str
     :param values: the key C(lora) of the service
     :param args: its options, merged from all layers
     :param served: its model name, which no adapter may have
+    :returns: the settings
     """
     if not values:
         return {}

@@ -256,6 +256,7 @@ def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts
     :param host: its name
     :param fitting: the largest combinations of each set
     :param cuts: of C(combinations_that_fit)
+    :returns: warnings
     """
     findings = []
     for name in dict.fromkeys(cut.name for cut in cuts):

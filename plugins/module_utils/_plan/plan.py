@@ -61,13 +61,13 @@ def make_plan(
     :param reached: hosts that the play may ask now, None for all
     :param starts: measured starts of engines by host
     :param measurements: include the measured starts in the plan (C(measurements))
-    :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and other_hosts
+    :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and other hosts
     :raises InventoryError: with all messages for malformed input
     """
     learned = KnownStarts(starts) if starts else None
     sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), image_answer, learned, measurements)
-    sparks, other_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
-    sparks = _with_callers(sparks, other_hosts)
+    sparks, addon_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
+    sparks = _with_callers(sparks, addon_hosts)
     planned = _plan_hosts(sparks, sources)
     image_questions.assign(sparks, planned, reached)
     for name, cluster in clusters.items():
@@ -80,8 +80,8 @@ def make_plan(
         planned[cluster.head].findings.extend(
             finding.to_dict() for finding in alike if finding.rule not in head.ignored
         )
-    add_ons = plan_add_ons(sparks, other_hosts, planned, spanned, sources)
-    plan_firewalls(sparks, other_hosts, planned, spanned, add_ons, resolve)
+    add_ons = plan_add_ons(sparks, addon_hosts, planned, spanned, sources)
+    plan_firewalls(sparks, addon_hosts, planned, spanned, add_ons, resolve)
     bodies = {name: to_dict(body) for name, body in planned.items()}
     return {"schema": SCHEMA, "hosts": bodies, "clusters": spanned, "addons": add_ons}
 
@@ -96,7 +96,7 @@ def _read(
     messages: list[str] = []
     hosts, other_hosts = inventory.fit(hosts, messages), inventory.fit(other_hosts, messages)
     sparks = {name: inventory.read_spark(name, hosts[name], sources, messages) for name in sorted(hosts)}
-    other_hosts = {name: inventory.read_other(name, other_hosts[name], messages) for name in sorted(other_hosts)}
+    addon_hosts = {name: inventory.read_other(name, other_hosts[name], messages) for name in sorted(other_hosts)}
     clusters, problems = clustering.read_clusters(
         {name: host.settings["spark_cluster"] for name, host in sparks.items()}, groups
     )
@@ -109,7 +109,7 @@ def _read(
             sparks |= members
     if messages:
         raise InventoryError(messages)
-    return sparks, other_hosts, clusters, spanned
+    return sparks, addon_hosts, clusters, spanned
 
 
 def _with_callers(sparks: Mapping[str, Host], other_hosts: Mapping[str, Host]) -> dict[str, Host]:

@@ -63,6 +63,7 @@ def plan_service(
     :param memory: its part of the memory budget
     :param position: its place in the order of starts, from 1
     :param earlier: names of the services that start before it
+    :returns: the service
     """
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}

@@ -36,7 +36,7 @@ class Sources:
 
     @property
     def applied_lock(self) -> Mapping[str, Any] | None:
-        """The lock file if the plan deploys by it."""
+        """The lock file, None if the plan does not use it."""
         return self.lock if self.pin else None
 
 
@@ -135,8 +135,8 @@ class Host:
     """A host of the inventory, with its facts.
 
     variables: of the inventory. address: C(ansible_host), may be empty. measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown.
-    said: C(images) of M(dgxspark.vllm.spark_info) by reference; images: the same, with locked images under their names in the plan. fabric:
-    the network that the role fabric planned in this run, or None. settings: the variables with their defaults; those of add-on services
+    reported_images: C(images) of M(dgxspark.vllm.spark_info) by reference; images: the same, with locked images under their names in the plan. fabric:
+    the network that the role fabric planned in this run, or None. settings: the variables with their defaults; add-on services are
     under C(addons). services: of a Spark, merged with their recipes, in the order of the inventory.
     """
 
@@ -144,7 +144,7 @@ class Host:
     variables: Mapping[str, Any]
     address: str
     measured: Mapping[str, Any] | None
-    said: Mapping[str, Any]
+    reported_images: Mapping[str, Any]
     images: Mapping[str, Any]
     fabric: Mapping[str, Any] | None
     settings: Mapping[str, Any]

@@ -37,6 +37,7 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     :param settings: variables of the host
     :param service: placed on the host
     :param digest: returns the SHA-256 of a file on the controller, None for a missing file
+    :returns: the service
     """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"

@@ -53,7 +53,7 @@ def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> lis
     snapshots = (host.measured or {}).get("snapshots") or {}
     refs = {repo: snapshot.get("refs") or {} for repo, snapshot in snapshots.items()}
     # An image that no registry knows has its own error if the host has another one.
-    reported = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
+    reported = {ref: image for ref, image in host.reported_images.items() if not host.images[ref].get("other_id")}
     findings += lock_findings.moved(sources.lock, described, reported, refs, name, sources.upstream)
     if not service.rank:
         findings += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)

@@ -378,7 +378,7 @@ def _collective(
         pairs = collective.cables(topology, len(order))
         argv = container_argv.collective_argv(host.settings, placed, rank, order.index(host.name), port, pairs)
         test = {"service": chosen, "host": host.name, "hosts": order, "topology": topology, "argv": argv}
-        return {**test, **unit_files.given(rank)}
+        return {**test, **unit_files.controller_files(rank)}
     return None
 
 

@@ -133,7 +133,7 @@ def _own_files(item: PlannedService) -> list[File]:
     return [entry for entry in item.files if entry.sha256]
 
 
-def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
+def controller_files(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
     """Return the folders and files that a service gets from the controller, as C(deploy) takes them. item: a planned service."""
     files = [
         {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
@@ -151,7 +151,7 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
         _verified(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)),
         *_secrets(map(to_dict, item.secrets)),
-        *given(item)["files"],
+        *controller_files(item)["files"],
     ]
 
 
@@ -228,7 +228,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     """Return the sockets of engines on demand, and the program that answers there and at the sockets of speech servers; see C(services).
 
     Ranks behind the first one have sockets at which the first one wakes them. The part of the speech servers has their sockets: it gives back the
-    port of one that is no longer on demand before the server itself takes it.
+    port of a server that is no longer on demand before the server listens there.
     """
     woken = [item for item in items if _is_woken(item)]
     waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
@@ -361,7 +361,7 @@ def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
 def _start_seconds(item: PlannedService) -> int:
     """Return the seconds after which the program on demand ends a start.
 
-    They are more than those of systemd, and of ranks that wait for each other while their last run stops.
+    They include the timeouts of systemd, and of ranks that wait for each other while their last run stops.
     """
     rank = item.settings.rank
     meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
@@ -478,7 +478,7 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         "files": [
             *unit_helper()["files"],
             _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
-            # Units of engines unload models by this URL.
+            # Units of engines use this URL to unload models.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
             _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
             _verified(text),

@@ -103,6 +103,7 @@ def choose_states(
     :param services: of the host
     :param measured: facts of the host, None if unknown
     :param names: of all services, in the order of the inventory
+    :returns: the services with their states
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}
@@ -133,6 +134,7 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], n
     :param settings: of all deployed services, by name
     :param active: names of the services that run or start
     :param names: of the services to start
+    :returns: messages
     """
     running = set(active)
     messages = []
@@ -208,6 +210,7 @@ def not_back(wait: Mapping[str, Any], need_gib: float, names: Sequence[str], hol
     :param need_gib: that had to be available
     :param names: of the services that held it
     :param holders: the end of a sentence about the present holders of memory
+    :returns: the message
     """
     listed = f"nvidia-smi still lists pid {', '.join(map(str, wait['left']))}; " if wait["left"] else ""
     return (

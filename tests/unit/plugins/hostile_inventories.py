@@ -358,7 +358,7 @@ def _small() -> dict[str, Any]:
 
 
 def _pair() -> dict[str, Any]:
-    """Two Sparks that serve one model, and a small one beside it."""
+    """Two Sparks that serve one model, and a small model."""
     cluster = {
         "name": "pair_a",
         "head": "spark-1",
@@ -852,7 +852,7 @@ def documented(path: Path) -> list[str]:
     ]
     for where, keys in table:
         if len(where) == len(path) and all(
-            known in ("*", step) if isinstance(step, str) else known == "*" for known, step in zip(where, path)
+            part in ("*", step) if isinstance(step, str) else part == "*" for part, step in zip(where, path)
         ):
             return list(keys)
     last = path[-1] if path else ""
@@ -934,31 +934,35 @@ def put(value_: Any, path: Path, new: Any) -> Any:
 def change(
     chance: random.Random, body: Any, keys_at: Callable[[Path], list[str]] = lambda _path: []
 ) -> tuple[Any, str]:
-    """Change one place of a value; returns the whole and what was done."""
+    """Return a value with one changed place, and a description of the change."""
     every = list(places(body))
     # Inner places are many; as many changes are made near the top.
     path = chance.choice(every) if chance.random() < 0.6 else chance.choice([p for p in every if len(p) <= 2])
-    found = at(body, path)
+    present_value = at(body, path)
     done = chance.random()
-    if isinstance(found, dict) and done < 0.55:
-        known = keys_at(path)
-        if known and chance.random() < 0.8:
-            key: Any = chance.choice(known)
+    if isinstance(present_value, dict) and done < 0.55:
+        keys = keys_at(path)
+        if keys and chance.random() < 0.8:
+            key: Any = chance.choice(keys)
         else:
             key = chance.choice(["unknown", "naem", "🚀", "", "a b", 7, None, True, "x" * 500, "model", "name", "a\nb"])
         new = value(chance)
-        found[key] = new
+        present_value[key] = new
         return body, f"{path} + {key!r}: {short(new)}"
-    if isinstance(found, (dict, list)) and found and done < 0.65:
-        key = chance.choice(list(found)) if isinstance(found, dict) else chance.randrange(len(found))
-        del found[key]
+    if isinstance(present_value, (dict, list)) and present_value and done < 0.65:
+        key = (
+            chance.choice(list(present_value))
+            if isinstance(present_value, dict)
+            else chance.randrange(len(present_value))
+        )
+        del present_value[key]
         return body, f"{path} - {key!r}"
-    if isinstance(found, list) and found and done < 0.8:
-        found.append(copy.deepcopy(chance.choice(found)))
+    if isinstance(present_value, list) and present_value and done < 0.8:
+        present_value.append(copy.deepcopy(chance.choice(present_value)))
         return body, f"{path} with an entry twice"
-    if isinstance(found, list) and done < 0.9:
+    if isinstance(present_value, list) and done < 0.9:
         new = value(chance)
-        found.insert(chance.randrange(len(found) + 1), new)
+        present_value.insert(chance.randrange(len(present_value) + 1), new)
         return body, f"{path} + entry {short(new)}"
     new = value(chance)
     if path:
@@ -986,12 +990,12 @@ def _is_huge(new: Any) -> bool:
 
 @dataclass
 class Case:
-    """One input. C(subject) says for which part of the engine; C(changes) what is not as in the valid example."""
+    """One input. C(subject): the part of the engine. C(changes): the differences from the valid example."""
 
     seed: int
     number: int
     subject: str
-    given: Any
+    content: Any
     changes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -1022,11 +1026,11 @@ def make(seed: int, number: int) -> Case:
     case = Case(seed, number, subject, None)
     times = chance.choice([1, 1, 1, 2, 3])
     if subject.startswith("inventory:"):
-        case.given = BASES[subject.partition(":")[2]]()
+        case.content = BASES[subject.partition(":")[2]]()
         for _time in range(times):
-            part, host = chance.choice([(p, h) for p in ("hosts", "others") for h in case.given.get(p, {})])
+            part, host = chance.choice([(p, h) for p in ("hosts", "others") for h in case.content.get(p, {})])
             # A variable of a cluster stands in its group: it changes on all hosts alike.
-            case.given[part][host]["vars"], done = change(chance, case.given[part][host]["vars"], documented)
+            case.content[part][host]["vars"], done = change(chance, case.content[part][host]["vars"], documented)
             case.changes.append(f"{host} {done}")
         return case
     if subject == "import":
@@ -1034,13 +1038,13 @@ def make(seed: int, number: int) -> Case:
         for _time in range(times):
             text, done = change_text(chance, text)
             case.changes.append(done)
-        case.given = {"form": chance.choice([form, "auto"]), "text": text}
+        case.content = {"form": chance.choice([form, "auto"]), "text": text}
         return case
     body = copy.deepcopy({"recipe": RECIPE, "lock": LOCK, "facts": FACTS, "memory": MEMORY, "launch": LAUNCH}[subject])
     for _time in range(times):
         body, done = change(chance, body, RECIPE_KEYS.get(subject, lambda _path: []))
         case.changes.append(done)
-    case.given = body
+    case.content = body
     return case
 
 
@@ -1048,7 +1052,7 @@ def make_answers(seed: int, number: int) -> Case:
     """The case of that number with answers of hosts: some keys left out or null, a few places changed."""
     chance = random.Random(f"answers:{seed}:{number}")
     case = Case(seed, number, "answers", BASES[chance.choice(["single", "small", "pair", "duo"])]())
-    for name, host in case.given["hosts"].items():
+    for name, host in case.content["hosts"].items():
         share = chance.choice([0.0, 0.05, 0.3])
         body: Any = {
             key: thinned(chance, copy.deepcopy(answer), preflight.ANSWERS[key], share)
@@ -1073,24 +1077,24 @@ def thinned(chance: random.Random, body: Any, form: Any, share: float) -> Any:
         return body
     if str in form:
         return {key: thinned(chance, item, form[str], share) for key, item in body.items()}
-    found = {}
+    kept_keys = {}
     for key, item in body.items():
         inner = form.get(key, form.get(f"{key}?"))
         if key in form or chance.random() >= share:
-            found[key] = thinned(chance, item, inner, share) if inner is not None else item
+            kept_keys[key] = thinned(chance, item, inner, share) if inner is not None else item
         elif chance.random() < 0.5:
-            found[key] = None
-    return found
+            kept_keys[key] = None
+    return kept_keys
 
 
 def make_files(seed: int, number: int) -> Case:
     """The case of that number as files of an inventory, with the text of one of them changed."""
     chance = random.Random(f"files:{seed}:{number}")
-    given = BASES[chance.choice(list(BASES))]()
-    hosts = {**given["hosts"], **given.get("others", {})}
+    inputs = BASES[chance.choice(list(BASES))]()
+    hosts = {**inputs["hosts"], **inputs.get("others", {})}
     groups = {
         name: {"hosts": dict.fromkeys(members)}
-        for name, members in (given["groups"] or {"sparks": list(hosts)}).items()
+        for name, members in (inputs["groups"] or {"sparks": list(hosts)}).items()
     }
     files = {"hosts.yml": yaml.safe_dump({"all": {"hosts": dict.fromkeys(hosts)}, **groups}, sort_keys=False)}
     for name, host in hosts.items():
@@ -1191,6 +1195,6 @@ def change_text(chance: random.Random, text: str) -> tuple[str, str]:
     return " ".join(words), f"word {index} is {new!a}"
 
 
-def as_ansible_gives(given: Any) -> Any:
+def as_ansible_gives(value: Any) -> Any:
     """A value as the controller hands it to the engine: what JSON can carry; raises what that raises."""
-    return json.loads(json.dumps(given))
+    return json.loads(json.dumps(value))

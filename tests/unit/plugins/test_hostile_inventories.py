@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever stands in an inventory, a recipe, a lock file or a launch: it is planned, or refused with its place; never a traceback.
+"""Hostile inventories, recipes, lock files and launches are planned, or refused with the place; never a traceback.
 
-What is planned can be put on a host: every file and unit is rendered, and each unit starts the very words that are planned.
+The planned files and units of a host are rendered, and each unit starts exactly the planned words.
 
 500 cases run with the other tests, 12,000 with `make test-all` (HOSTILE_CASES), which also has a sixth as many answers of hosts and as many
 inventories as files, read by Ansible. HOSTILE_SEED makes others, and HOSTILE_CASE=SEED:NUMBER repeats a single one; a failure says which.
@@ -77,7 +77,7 @@ def attempt(case: hostile.Case) -> str:
     """Give a case to the engine; returns what became of it. Anything but a plan or a refusal in words is raised."""
     try:
         # A launch and a memory budget come from a module's arguments, all else by way of the plan.
-        given = case.given if case.subject in ("memory", "launch", "import") else plain(case.given)
+        content = case.content if case.subject in ("memory", "launch", "import") else plain(case.content)
     except (TypeError, ValueError):  # told as "cannot be read"; YAML has no such values
         return REFUSED
     part = case.subject.partition(":")[0]
@@ -91,7 +91,7 @@ def attempt(case: hostile.Case) -> str:
             "memory": lambda params: memory_budget(params) and PLANNED,
             "launch": lambda params: check_launch(params) and PLANNED,
             "import": of_import,
-        }[part](given)
+        }[part](content)
     except InventoryError as error:
         return refused(error.messages)
     except plain_data.InputError as error:
@@ -109,13 +109,13 @@ def refused(messages: list[str]) -> str:
     return REFUSED
 
 
-def of_inventory(given: dict[str, Any], lock_: Any = None, known: Any = None, measured: Any = None) -> str:
+def of_inventory(inputs: dict[str, Any], lock_: Any = None, recipes: Any = None, measured: Any = None) -> str:
     hosts = {
-        host: {"measured": measured, "images": {}, "fabric": None, **body} for host, body in given["hosts"].items()
+        host: {"measured": measured, "images": {}, "fabric": None, **body} for host, body in inputs["hosts"].items()
     }
     try:
         plan = engine.make_plan(
-            hosts, known or RECIPES, lambda _path: None, given["groups"], given.get("others") or {}, lock_
+            hosts, recipes or RECIPES, lambda _path: None, inputs["groups"], inputs.get("others") or {}, lock_
         )
     except InventoryError as error:
         places = ("host ", "cluster ")
@@ -126,32 +126,32 @@ def of_inventory(given: dict[str, Any], lock_: Any = None, known: Any = None, me
     return PLANNED
 
 
-def of_recipe(given: Any) -> str:
-    if wrong := recipes.validate_recipe(given, "mine.yml"):
+def of_recipe(recipe_text: Any) -> str:
+    if wrong := recipes.validate_recipe(recipe_text, "mine.yml"):
         assert [message for message in wrong if not message.startswith("recipe mine.yml")] == []
         return refused(wrong)
-    recipe = recipes.anchor_files(given, "/recipes")
+    recipe = recipes.anchor_files(recipe_text, "/recipes")
     services = [{"name": "a", "port": 8001, "recipe": "r"}]
     services += [
         {"name": f"b{index}", "port": 8100 + index, "recipe": "r", "variant": name}
         for index, name in enumerate(recipe["variants"])
     ]
     hosts = {"spark-1": {"vars": {"spark_services": services}, "address": "192.168.1.11"}}
-    return of_inventory({"hosts": hosts, "groups": {}}, known={"r": recipe})
+    return of_inventory({"hosts": hosts, "groups": {}}, recipes={"r": recipe})
 
 
-def of_lock(given: Any) -> str:
-    locked, wrong = lock.read(given, "spark.lock.yml")
+def of_lock(lock_data: Any) -> str:
+    locked, wrong = lock.read(lock_data, "spark.lock.yml")
     return refused(wrong) if wrong else of_inventory(hostile.BASES["small"](), locked)
 
 
-def of_facts(given: Any) -> str:
-    return of_inventory(hostile.BASES["small"](), measured=given)
+def of_facts(answers: Any) -> str:
+    return of_inventory(hostile.BASES["small"](), measured=answers)
 
 
-def of_import(given: dict[str, str]) -> str:
-    found = importer.import_launch(given["text"], document_of(given["text"]), form=given["form"])
-    json.dumps(found, allow_nan=False).encode()
+def of_import(launch: dict[str, str]) -> str:
+    draft = importer.import_launch(launch["text"], document_of(launch["text"]), form=launch["form"])
+    json.dumps(draft, allow_nan=False).encode()
     return PLANNED
 
 
@@ -167,7 +167,7 @@ def shown(plan: dict[str, Any]) -> None:
 
 
 def rendered(plan: dict[str, Any]) -> None:
-    """Render what lies on each host, and read the units back: they start what is planned."""
+    """Render the files of each host, and compare the commands of its units with the plan."""
     for host, body in plan["hosts"].items():
         beside = plan["addons"].get(host) or {}
         made = {name: located(part) for name, part in unit_files.render(body, beside).items()}
@@ -176,13 +176,15 @@ def rendered(plan: dict[str, Any]) -> None:
         units |= {Path(path).name: file["content"] for path, file in files.items() if path.endswith(".service")}
         for text in units.values():
             text.encode()
-        servers = [each for each in body["services"] if not each["cluster"]]
-        servers += [{**each, "argv": each["argv"]} for each in (beside.get("speech") or {}).get("services", ())]
+        servers = [service for service in body["services"] if not service["cluster"]]
+        servers += [
+            {**service, "argv": service["argv"]} for service in (beside.get("speech") or {}).get("services", ())
+        ]
         for server in servers:
             assert role_files.command_of(units[server["unit"]]) == server["argv"], server["name"]
             written = files[server["env_file"]]["content"].split("\n")
-            told = dict(line.split("=", 1) for line in written if line and not line.startswith("#"))
-            assert told == {name: str(value) for name, value in server["env"].items()}, server["name"]
+            settings = dict(line.split("=", 1) for line in written if line and not line.startswith("#"))
+            assert settings == {name: str(value) for name, value in server["env"].items()}, server["name"]
     for part in plan["addons"].values():
         role_files.check(part)
 
@@ -197,14 +199,16 @@ def run_cases(
     seed, number = (int(word) for word in ONE.split(":")) if ONE else (SEED, first)
     outcomes: Counter[str] = Counter()
     failed = []
-    for each in range(number, number + (1 if ONE else min(CHUNK, cases - first))):
-        case = make(seed, each)
+    for number_of_case in range(number, number + (1 if ONE else min(CHUNK, cases - first))):
+        case = make(seed, number_of_case)
         try:
             outcomes[tried(copy.deepcopy(case))] += 1
         except Exception as error:
             if ONE:
                 raise
-            failed.append(f"HOSTILE_CASE={seed}:{each} {type(error).__name__}: {ascii(str(error))[:300]}\n{case}")
+            failed.append(
+                f"HOSTILE_CASE={seed}:{number_of_case} {type(error).__name__}: {ascii(str(error))[:300]}\n{case}"
+            )
     assert not failed, f"{len(failed)} of {sum(outcomes.values()) + len(failed)} cases:\n\n" + "\n\n".join(failed)
     return outcomes
 
@@ -230,7 +234,7 @@ def test_answers_of_hosts_are_planned_with_or_refused_in_words(first: int) -> No
 def test_files_of_an_inventory_are_planned_or_refused_in_words(tmp_path: Path, first: int) -> None:
     def tried(case: hostile.Case) -> str:
         folder = tmp_path / f"{case.seed}-{case.number}"
-        for name, text in case.given.items():
+        for name, text in case.content.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", errors="replace")
@@ -259,14 +263,16 @@ def of_files(folder: Path) -> str:
         str(name): {"vars": read_variables(name, body, messages, str(folder)), "address": address_of(name, body)}
         for name, body in sparks.items()
     }
-    others = read_others(set(hosts), messages, task_vars)
-    messages += controller_paths.misplaced({name: host["vars"] for name, host in {**hosts, **others}.items()}, sources)
+    other_hosts = read_others(set(hosts), messages, task_vars)
+    messages += controller_paths.misplaced(
+        {name: host["vars"] for name, host in {**hosts, **other_hosts}.items()}, sources
+    )
     if wrong := host_names.check(groups, sources):
         messages.append(wrong)
     if messages or not hosts:
         return refused(messages or ["inventory: the group 'sparks' is missing or empty"])
     try:
-        return of_inventory({"hosts": hosts, "groups": plain(groups), "others": others})
+        return of_inventory({"hosts": hosts, "groups": plain(groups), "others": other_hosts})
     except InventoryError as error:
         return refused(error.messages)
 
@@ -275,13 +281,15 @@ def test_every_key_that_is_read_of_an_answer_is_checked() -> None:
     """A key that has no place in the form could hold anything, and its reader would fall over it."""
     missing: set[str] = set()
     for base in hostile.BASES.values():
-        given = plain(base())
-        for host in given["hosts"].values():
+        inputs = plain(base())
+        for host in inputs["hosts"].values():
             for key, answer in hostile.ANSWERS.items():
-                host[key] = Watched.of(copy.deepcopy(answer), preflight.ANSWERS[key], key, missing)
+                host[key] = Watched.wrap(copy.deepcopy(answer), preflight.ANSWERS[key], key, missing)
             host["fabric"] = None
         with contextlib.suppress(InventoryError):
-            plan = engine.make_plan(given["hosts"], RECIPES, lambda _path: None, given["groups"], given.get("others"))
+            plan = engine.make_plan(
+                inputs["hosts"], RECIPES, lambda _path: None, inputs["groups"], inputs.get("others")
+            )
             engine.plan_findings(plan)
     assert missing == set()
 
@@ -294,15 +302,17 @@ class Watched(dict[str, Any]):
         form = {key.rstrip("?") if isinstance(key, str) else key: inner for key, inner in (form or {}).items()}
         self.form = form
         inner = {key: form[str] if str in form else form.get(key) for key in content}
-        super().__init__({key: self.of(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
+        super().__init__({key: self.wrap(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
 
     @classmethod
-    def of(cls, value: Any, form: Any, place: str, missing: set[str]) -> Any:
+    def wrap(cls, value: Any, form: Any, place: str, missing: set[str]) -> Any:
         form = form.form if isinstance(form, reader.Maybe) else form
         if isinstance(value, dict):
             return cls(value, form, place, missing)
         if isinstance(value, list):
-            return [cls.of(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value]
+            return [
+                cls.wrap(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value
+            ]
         return value
 
     def _note(self, key: str) -> None:
@@ -336,25 +346,25 @@ class Watched(dict[str, Any]):
 )
 def test_what_once_ended_in_an_error_of_python(subject: str, place: tuple[Any, ...], value: Any) -> None:
     bodies = {"facts": hostile.FACTS, "memory": hostile.MEMORY, "launch": hostile.LAUNCH}
-    given = hostile.put(copy.deepcopy(bodies[subject]), place, value)
-    assert attempt(hostile.Case(0, 0, subject, given)) == (PLANNED if subject == "launch" else REFUSED)
+    inputs = hostile.put(copy.deepcopy(bodies[subject]), place, value)
+    assert attempt(hostile.Case(0, 0, subject, inputs)) == (PLANNED if subject == "launch" else REFUSED)
 
 
 def test_a_cluster_whose_group_has_no_hosts_is_named() -> None:
-    given = hostile.BASES["pair"]()
-    given["groups"]["pair_a"] = []
+    inputs = hostile.BASES["pair"]()
+    inputs["groups"]["pair_a"] = []
     with pytest.raises(InventoryError) as refusal:
-        of_inventory(plain(given))
+        of_inventory(plain(inputs))
     assert any("the group has 0 host" in message for message in refusal.value.messages)
 
 
 def test_receivers_of_a_wrong_type_do_not_move_the_others() -> None:
-    given = hostile.BASES["duo"]()
-    (name,) = [host for host in given["others"] if "spark_monitoring" in given["others"][host]["vars"]]
-    receivers = given["others"][name]["vars"]["spark_monitoring"]["receivers"]
+    inputs = hostile.BASES["duo"]()
+    (name,) = [host for host in inputs["others"] if "spark_monitoring" in inputs["others"][host]["vars"]]
+    receivers = inputs["others"][name]["vars"]["spark_monitoring"]["receivers"]
     receivers[:] = ["{model}", *receivers, {"a": None}]
     with pytest.raises(InventoryError) as refusal:
-        of_inventory(plain(given))
+        of_inventory(plain(inputs))
     assert any("receivers[0]" in message for message in refusal.value.messages)
 
 
@@ -364,7 +374,7 @@ def test_the_examples_that_cases_are_made_of_are_planned(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "given"),
+    ("subject", "content"),
     [
         ("recipe", hostile.RECIPE),
         ("lock", hostile.LOCK),
@@ -374,14 +384,14 @@ def test_the_examples_that_cases_are_made_of_are_planned(name: str) -> None:
         *(("import", {"form": form, "text": text}) for form, text in hostile.IMPORTS),
     ],
 )
-def test_the_other_examples_are_taken(subject: str, given: Any) -> None:
-    assert attempt(hostile.Case(0, 0, subject, copy.deepcopy(given))) == PLANNED
+def test_the_other_examples_are_taken(subject: str, content: Any) -> None:
+    assert attempt(hostile.Case(0, 0, subject, copy.deepcopy(content))) == PLANNED
 
 
 def test_a_case_is_the_same_every_time() -> None:
     for number in range(0, 400, 7):
-        one, other = hostile.make(3, number), hostile.make(3, number)
-        assert repr(one) == repr(other)
+        first, other = hostile.make(3, number), hostile.make(3, number)
+        assert repr(first) == repr(other)
     assert repr(hostile.make(3, 1)) != repr(hostile.make(4, 1))
 
 
@@ -393,8 +403,8 @@ def test_every_documented_key_is_tried() -> None:
         for change in hostile.make(SEED, number).changes
         for word in re.findall(r"'([a-z_-]+)'", change)
     }
-    wanted = {*VARIABLES, *addons.VARIABLES, *SERVICE}
-    assert sorted(wanted - tried) == []
+    keys = {*VARIABLES, *addons.VARIABLES, *SERVICE}
+    assert sorted(keys - tried) == []
 
 
 # --- what Ansible and YAML hand over ------------------------------------------------------------------------------------
@@ -408,14 +418,16 @@ def test_values_of_ansible_itself_are_read_as_what_they_say() -> None:
         "other": object(),
     }
     messages: list[str] = []
-    found = read_variables("spark-1", hostvars, messages)
+    variables = read_variables("spark-1", hostvars, messages)
     assert messages == []
-    assert found == {
+    assert variables == {
         "spark_services": [{"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}],
         "spark_hf_home": "/srv/{{ 7 * 7 }}",
     }
     # No text that Ansible would still take for a template.
-    assert {each.__class__ for each in (found["spark_services"][0]["name"], found["spark_hf_home"])} == {str}
+    assert {service.__class__ for service in (variables["spark_services"][0]["name"], variables["spark_hf_home"])} == {
+        str
+    }
 
 
 def _nested(levels: int) -> Any:
@@ -456,8 +468,8 @@ def test_values_that_no_json_has_are_named_with_host_and_variable(value: Any) ->
 def test_a_recipe_file_is_read_or_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.yml").write_text(text, encoding="utf-8")
     (tmp_path / "other.yml").write_bytes(b"\xff\xfe\xff")
-    found, wrong = load_recipes([tmp_path])
-    assert found == {}
+    loaded, wrong = load_recipes([tmp_path])
+    assert loaded == {}
     assert any(message.startswith("recipe mine.yml") for message in wrong), wrong
     assert any(message.startswith("recipe other.yml: cannot be read") for message in wrong), wrong
     assert document_of(text) is None or isinstance(document_of(text), dict)

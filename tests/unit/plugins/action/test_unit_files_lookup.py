@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables of the roles, as Ansible works them out, are what the engine renders: whatever the texts of a plan hold."""
+"""The variables of the roles, evaluated by Ansible, equal the engine's rendering, with any text in the plan."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
     }
     plan = engine.make_plan({"spark-1": {"vars": variables, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
     planned, addons = plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
-    # As the playbooks hand them over: what a task returned, so no text of it is a template.
-    given = {
+    # Results of a task, as the playbooks pass them on, so that no text is a template.
+    arguments = {
         "service_services": planned["services"],
         "speech_services": addons["speech"]["services"],
         "watchdog_settings": addons["watchdog"]["settings"],
@@ -68,10 +68,10 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "__guard_watchdog": {"stat": {"exists": True}},
         **{f"ollama_{name}": value for name, value in addons["ollama"].items()},
     }
-    (tmp_path / "given.json").write_text(json.dumps(given))
+    (tmp_path / "given.json").write_text(json.dumps(arguments))
     names = [name for role in OF_ROLE.values() for name in role]
     read = [str(ROOT / "roles" / role / part / "main.yml") for role in OF_ROLE for part in ("defaults", "vars")]
-    keep = {name: f"{{{{ __given.{name} }}}}" for name in given}
+    keep = {name: f"{{{{ __given.{name} }}}}" for name in arguments}
     (tmp_path / "play.yml").write_text(
         yaml.safe_dump(
             [

@@ -67,14 +67,14 @@ def test_every_variable_follows_the_rule(monkeypatch: pytest.MonkeyPatch) -> Non
         "spark_clients": {"open_webui": {"admin": {"password_file": "p"}}},
         "spark_fleet_monitor": {"notify": [{"telegram": {"token_file": "t"}}], "extra": [{"api_key_file": "e"}]},
     }
-    found, lost = controller_paths.resolve_variables(variables, "/two", "/one")
+    resolved, lost = controller_paths.resolve_variables(variables, "/two", "/one")
     assert not lost
     service = {
         "api_key_file": "/two/keys/a",
         "secrets": {"HF_TOKEN": "/home/ada/t"},
         "files": [{"source": "/two/f/x.jinja"}, {"source": "{model}/y"}],
     }
-    assert found == {
+    assert resolved == {
         "spark_hf_token_file": "/home/ada/t",
         "spark_lock_file": "/one/lock",
         "spark_status_file": "-",
@@ -96,14 +96,14 @@ def test_every_variable_follows_the_rule(monkeypatch: pytest.MonkeyPatch) -> Non
             "extra": [{"api_key_file": "/two/e"}],
         },
     }
-    one = {"spark_fleet_monitor": {"notify": {"telegram": {"token_file": "t"}}}}
-    assert controller_paths.resolve_variables(one, "/two", "/one")[0] == {
+    single = {"spark_fleet_monitor": {"notify": {"telegram": {"token_file": "t"}}}}
+    assert controller_paths.resolve_variables(single, "/two", "/one")[0] == {
         "spark_fleet_monitor": {"notify": {"telegram": {"token_file": "/two/t"}}}
     }
 
 
 def test_without_a_folder_a_relative_path_is_told() -> None:
-    _found, lost = controller_paths.resolve_variables(
+    _resolved, lost = controller_paths.resolve_variables(
         {"spark_hf_token_file": "t", "spark_bundle_dir": "/b", "spark_services": [SERVICE]}, None, None
     )
     assert lost == [
@@ -123,7 +123,7 @@ def test_other_shapes_are_left_to_those_who_read_them(odd: Any) -> None:
 
 def tables() -> list[tuple[str, str]]:
     """Return each key of the settings' tables that is a path of the controller by its description, as a place ends."""
-    found = []
+    rows = []
     notifiers = {f"notify.*.{key}": row for kind in fleet_monitor.NOTIFIERS.values() for key, row in kind.of.items()}
     for variable, table in (
         ("", VARIABLES),
@@ -140,14 +140,14 @@ def tables() -> list[tuple[str, str]]:
     ):
         for key, row in table.items():
             if re.search(r"\b(?:on|of) the controller", str(row[2])):
-                found.append((f"{variable}{key}", str(row[2])))
-    return found
+                rows.append((f"{variable}{key}", str(row[2])))
+    return rows
 
 
 @pytest.mark.parametrize(("place", "meaning"), tables())
 def test_no_key_of_the_tables_is_forgotten(place: str, meaning: str) -> None:
-    known = [re.sub(r"\.\*$", "", each) for each in controller_paths.PLACES]
-    assert place in known or any(each.startswith(f"{place}.") for each in known), meaning
+    patterns = [re.sub(r"\.\*$", "", pattern) for pattern in controller_paths.PLACES]
+    assert place in patterns or any(pattern.startswith(f"{place}.") for pattern in patterns), meaning
 
 
 def test_every_key_named_file_is_known() -> None:
@@ -183,7 +183,7 @@ def test_what_is_read_is_what_ansible_reads(tmp_path: Path, monkeypatch: pytest.
     assert {name for name in FILES if sources.reads(str(tmp_path / name))} == read
     assert {str(Path(path).relative_to(tmp_path)) for path in sources.files()} == read
     assert read == {"hosts.yml", "secrets/key", "deep/er/key", "key"}
-    # A file as the source: nothing beside it is read.
+    # With a file as the source, Ansible reads no other file in its folder.
     of_file = inventory_sources([str(tmp_path / "hosts.yml"), "a,b", str(tmp_path / "nowhere")])
     assert [name for name in FILES if of_file.reads(str(tmp_path / name))] == []
     monkeypatch.chdir(tmp_path.parent)
@@ -227,9 +227,9 @@ def test_links_are_followed(tmp_path: Path) -> None:
     ],
 )
 def test_a_better_place_is_named_and_is_one(tmp_path: Path, variables: dict[str, Any], place: str) -> None:
-    found, _lost = controller_paths.resolve_variables(variables, str(tmp_path), str(tmp_path))
+    resolved, _lost = controller_paths.resolve_variables(variables, str(tmp_path), str(tmp_path))
     sources = inventory_sources([str(tmp_path)])
-    (message,) = controller_paths.misplaced({"a": found, "b": found, "c": found}, sources)
+    (message,) = controller_paths.misplaced({"a": resolved, "b": resolved, "c": resolved}, sources)
     assert message.startswith(f"host a and 2 more: {next(iter(variables))}")
     assert f"Move it to '{tmp_path / place}'" in message
     assert sources.reads(str(tmp_path / place)) is None

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host is up to date by a checksum of its desired state: each kind of input changes it, what reaches no host does not."""
+"""The checksum of a host's desired state changes with each kind of input, and with nothing else."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "galaxy.yml", tree)
     plan, addons = planned(key)
-    given = {
+    arguments = {
         "plan": plan,
         "addons": addons,
         "gateway": {**addons, "gateway": {"config": {}, "settings": {}}, "exporters": {"listen": "127.0.0.1"}},
     }
-    # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
+    # Kind of file, path in the collection, and the affected hosts: all, hosts with gateway and exporters, none.
     changes = [
         ("every", "roles/service/defaults/main.yml", "service_user: dgxspark", "service_user: other"),
         ("every", "roles/host/defaults/main.yml", "host_docker_users: []", "host_docker_users: [me]"),
@@ -101,7 +101,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         ("nobody", "roles/monitoring/templates/rules.yml.j2", "", "\n# for hosts with the monitoring\n"),
         ("nobody", "roles/service/defaults/main.yml", "service_log_lines: 25", "service_log_lines: 26"),
     ]  # fmt: skip
-    for name, value in (("given.json", given), ("changes.json", [change[1:] for change in changes])):
+    for name, value in (("given.json", arguments), ("changes.json", [change[1:] for change in changes])):
         (tmp_path / name).write_text(json.dumps(value))
     done = subprocess.run(
         [sys.executable, "-c", CHECKSUMS, str(tree), str(tmp_path / "given.json"), str(tmp_path / "changes.json")],
@@ -150,19 +150,19 @@ def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path
 def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: str, value: Any) -> None:
     plan, addons = planned(key)
     usual = host_documents.desired_checksum(plan, addons, {})
-    own = role_variables.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
-    assert own == {name: value}
-    assert host_documents.desired_checksum(plan, addons, own) != usual
+    variables = role_variables.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
+    assert variables == {name: value}
+    assert host_documents.desired_checksum(plan, addons, variables) != usual
     role = name.partition("_")[0]
-    # Said as it is anyway, it changes nothing.
+    # The default value changes nothing.
     assert host_documents.desired_checksum(plan, addons, {name: role_variables.defaults(role)[name]}) == usual
 
 
 def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> None:
     plan, addons = planned(key)
     marks = {
-        (bool(closed), port): host_documents.desired_checksum({**plan, "firewall": closed}, addons, own)
+        (bool(closed), port): host_documents.desired_checksum({**plan, "firewall": closed}, addons, variables)
         for closed in (None, {**firewall.ABSENT, "state": "present"})
-        for port, own in ((22, {}), (2222, role_variables.own_variables({"ansible_port": 2222})))
+        for port, variables in ((22, {}), (2222, role_variables.own_variables({"ansible_port": 2222})))
     }
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]

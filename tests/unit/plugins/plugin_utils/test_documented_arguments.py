@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an action takes is what the documentation of its module says."""
+"""The arguments of an action are the documented options of its module."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 
 
 def test_the_specification_is_that_of_the_documentation() -> None:
-    found = documented(rollout.DOCUMENTATION)
-    assert found["step"] == {"type": "str", "required": True, "choices": ["order", "gate", "judge", "summary"]}
-    assert found["results"] == {"type": "list", "elements": "dict", "default": []}
-    assert found["canary"] == {"type": "raw", "default": ""}
+    arguments = documented(rollout.DOCUMENTATION)
+    assert arguments["step"] == {"type": "str", "required": True, "choices": ["order", "gate", "judge", "summary"]}
+    assert arguments["results"] == {"type": "list", "elements": "dict", "default": []}
+    assert arguments["canary"] == {"type": "raw", "default": ""}
 
 
 def test_what_one_run_does_to_a_default_the_next_one_does_not_see() -> None:

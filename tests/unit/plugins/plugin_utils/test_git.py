@@ -207,8 +207,8 @@ def test_an_address_is_no_option_and_no_program(tmp_path: Path, program: Path, u
         files_of(url, MISSING)
     assert not (tmp_path / "ran").exists() and not Path("ran").exists()
     if not url.startswith("ssh:"):  # those with a known scheme are git's to refuse
-        found, wrong = recipe_references.read_sources([{"name": "a", "url": url, "commit": MISSING}], "host x")
-        assert found == {} and "must be an address" in wrong[0]
+        sources, wrong = recipe_references.read_sources([{"name": "a", "url": url, "commit": MISSING}], "host x")
+        assert sources == {} and "must be an address" in wrong[0]
 
 
 def test_what_borrows_objects_of_others_is_read(tmp_path: Path, clone: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_repository_with_longer_names_of_objects_is_read(tmp_path: Path) -> No
 
 
 def test_a_commit_stands_for_its_files_alone(tmp_path: Path, clone: Path) -> None:
-    """Neither a replacement of a commit nor an object whose content is another one passes for what was pinned."""
+    """A replaced commit, or an object with other content, does not pass for the pinned one."""
     commit = git(clone, "rev-parse", "HEAD")
     (clone / "recipes/one.yaml").write_text("evil\n")
     git(clone, "commit", "--quiet", "--all", "-m", "evil")

@@ -26,8 +26,10 @@ CLOSED = {**firewall.ABSENT, "state": "present", "allowed": [8000], "closed": ["
 def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan of one host, and its add-on services."""
     service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
-    own = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
-    plan = engine.make_plan({"spark-1": {"vars": own, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    variables_of_host = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
+    plan = engine.make_plan(
+        {"spark-1": {"vars": variables_of_host, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64
+    )
     return {**plan["hosts"]["spark-1"], "firewall": CLOSED}, plan["addons"]["spark-1"]
 
 
@@ -37,17 +39,17 @@ def look(*terms: str, variables: dict[str, Any] | None = None, **options: Any) -
     plugin.set_options = lambda **_more: None
     plugin.get_option = lambda name: options.get(name) or {}
     (document,) = plugin.run(list(terms), variables or {})
-    found: dict[str, Any] = document
-    return found
+    result: dict[str, Any] = document
+    return result
 
 
 def test_the_lookup_returns_the_rows_of_parts_and_those_alone() -> None:
     plan, addons = planned()
     state = HostState.from_dict(look("watchdog", "guard", plan=plan, addons=addons))
     assert {row.part for kind in vars(state).values() for row in kind} == {"watchdog", "guard"}
-    whole = HostState.from_dict(look(*PARTS, plan=plan, addons=addons))
-    assert whole == host_documents.host_document(plan, addons, {})
-    assert whole.of_parts({"watchdog", "guard"}) == state
+    full_state = HostState.from_dict(look(*PARTS, plan=plan, addons=addons))
+    assert full_state == host_documents.host_document(plan, addons, {})
+    assert full_state.of_parts({"watchdog", "guard"}) == state
     with pytest.raises(AnsibleLookupError, match="planned_state: fabric: known are host, service"):
         look("fabric", plan=plan)
 

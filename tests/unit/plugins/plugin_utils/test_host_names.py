@@ -87,7 +87,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 def check(folder: Path) -> str:
-    """Return what is said of a folder, as Ansible reads it."""
+    """Return the message about a folder that Ansible reads as an inventory."""
     manager = InventoryManager(DataLoader(), [str(folder)])
     return " ".join(checked_hosts.find_problems(manager.get_groups_dict(), [str(folder)], "", True))
 
@@ -95,16 +95,16 @@ def check(folder: Path) -> str:
 def test_keys_in_a_folder_are_named_by_their_files_alone(tmp_path: Path) -> None:
     keys = {f"secrets__k{number}": f"sk-{number}abcdefghijklmnopqrstuvwxyz0123456789" for number in range(5)}
     write(tmp_path, **{name: f"{key}\n" for name, key in keys.items()})
-    said = check(tmp_path)
-    assert "5 of the inventory's hosts are keys or passwords" in said and "and 2 more" in said
-    assert f"Move '{tmp_path}/secrets/k3' to '{tmp_path}/.secrets/k3'" in said
-    assert not any(key in said or key[3:12] in said for key in keys.values())
+    message = check(tmp_path)
+    assert "5 of the inventory's hosts are keys or passwords" in message and "and 2 more" in message
+    assert f"Move '{tmp_path}/secrets/k3' to '{tmp_path}/.secrets/k3'" in message
+    assert not any(key in message or key[3:12] in message for key in keys.values())
 
 
 def test_a_password_is_known_by_its_file(tmp_path: Path) -> None:
     write(tmp_path, secrets__grafana="hunter2\n")
-    said = check(tmp_path)
-    assert f"Move '{tmp_path}/secrets/grafana' to '{tmp_path}/.secrets/grafana'" in said and "hunter2" not in said
+    message = check(tmp_path)
+    assert f"Move '{tmp_path}/secrets/grafana' to '{tmp_path}/.secrets/grafana'" in message and "hunter2" not in message
 
 
 def test_a_list_is_known_by_its_ending(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_list_is_known_by_its_ending(tmp_path: Path) -> None:
 
 
 def test_a_key_of_no_known_file_stops_as_well() -> None:
-    (said,) = checked_hosts.find_problems({"all": ["spark-1", "hf_abcdefgh12345678"]}, None, "", True)
-    assert "Move the file with it out of the inventory" in said and "abcdefgh" not in said
+    (message,) = checked_hosts.find_problems({"all": ["spark-1", "hf_abcdefgh12345678"]}, None, "", True)
+    assert "Move the file with it out of the inventory" in message and "abcdefgh" not in message
 
 
 def test_inventories_as_people_keep_them_go_through(tmp_path: Path) -> None:

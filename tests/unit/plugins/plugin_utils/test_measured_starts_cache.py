@@ -41,8 +41,8 @@ def variables(folder: Path, host: str = "a") -> dict[str, Any]:
     }
 
 
-def said(**other: Any) -> dict[str, Any]:
-    """Return the answer of a proof of two services, of which one was measured; other: C(start), what it has in place of START."""
+def start_row(**other: Any) -> dict[str, Any]:
+    """Return the answer of a proof of two services with one measured start; other: changed values of START."""
     start = other.get("start", START)
     return {"changed": True, "receipts": {"x": {"receipt": {"service": "x", "start": start}}, "y": {"receipt": {}}}}
 
@@ -54,7 +54,7 @@ def prove(
     action = service_proof.ActionModule.__new__(service_proof.ActionModule)
     action._task = task  # type: ignore[assignment]
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(action, "_execute_module", lambda **_asked: answer)
+    monkeypatch.setattr(action, "_execute_module", lambda **_arguments: answer)
     return dict(action.run(task_vars=variables(folder, host)))
 
 
@@ -65,19 +65,19 @@ def files(folder: Path) -> list[str]:
 def test_a_proof_keeps_what_it_measured_and_the_next_plan_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert prove(tmp_path, monkeypatch, said())["changed"] is True
+    assert prove(tmp_path, monkeypatch, start_row())["changed"] is True
     assert files(tmp_path) == [".spark/measured/a.json"]
-    known = MeasuredStarts(variables(tmp_path))
-    (start,) = known.of_hosts(["a", "b"])["a"]
+    store = MeasuredStarts(variables(tmp_path))
+    (start,) = store.of_hosts(["a", "b"])["a"]
     assert start == {**START, "inside_gib": [1.03, 1.03], "outside_gib": [-1.5, -1.5]}
     before = (tmp_path / ".spark/measured/a.json").read_bytes()
-    prove(tmp_path, monkeypatch, said())
+    prove(tmp_path, monkeypatch, start_row())
     assert (tmp_path / ".spark/measured/a.json").read_bytes() == before
-    assert known.keep("a", []) is False
+    assert store.keep("a", []) is False
 
 
 @pytest.mark.parametrize(
-    ("answer", "check"), [(said(), True), ({"failed": True, "msg": "x"}, False), (said(start=None), False)]
+    ("answer", "check"), [(start_row(), True), ({"failed": True, "msg": "x"}, False), (start_row(start=None), False)]
 )
 def test_a_check_run_and_a_failed_proof_write_nothing(
     answer: dict[str, Any], check: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,21 +90,21 @@ def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeyp
     (tmp_path / ".spark").write_text("a file in the way")
     warned: list[str] = []
     monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
-    assert prove(tmp_path, monkeypatch, said())["changed"] is True
+    assert prove(tmp_path, monkeypatch, start_row())["changed"] is True
     assert "what a measured is on its receipts alone" in warned[0]
 
 
 def test_a_comparison_that_proves_a_host_keeps_the_same_and_registers_no_receipts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked = {"up_to_date": True, "proved": True, "answers": {"x": {"ready": True}}, **said()}
+    looked = {"up_to_date": True, "proved": True, "answers": {"x": {"ready": True}}, **start_row()}
     action = compare.ActionModule.__new__(compare.ActionModule)
     action._task = SimpleNamespace(args={"proof": {}}, check_mode=False, _uuid="0")  # type: ignore[assignment]
     action._templar = SimpleNamespace(template=str)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(action, "_execute_module", lambda **_asked: looked)
-    found = action.run(task_vars=variables(tmp_path))
-    assert found["proved"] is True and "receipts" not in found and files(tmp_path) == [".spark/measured/a.json"]
+    monkeypatch.setattr(action, "_execute_module", lambda **_arguments: looked)
+    result = action.run(task_vars=variables(tmp_path))
+    assert result["proved"] is True and "receipts" not in result and files(tmp_path) == [".spark/measured/a.json"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_a_comparison_that_proves_a_host_keeps_the_same_and_registers_no_receipt
 )
 def test_what_a_host_says_is_checked(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AnsibleActionFail, match="invalid answer"):
-        prove(tmp_path, monkeypatch, said(start={**START, **change}))
+        prove(tmp_path, monkeypatch, start_row(start={**START, **change}))
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("host", ["../../up", "a/b", "fe80::1", "..", "ü"])
 def test_the_name_of_a_host_is_no_path(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(tmp_path, monkeypatch, said(), host=host)
+    prove(tmp_path, monkeypatch, start_row(), host=host)
     assert [path for path in files(tmp_path) if not path.startswith(".spark/measured/")] == [] and len(
         files(tmp_path)
     ) == 1
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_right_counts_as_none(text: str, tmp_path: Path) -
     path = tmp_path / ".spark/measured/a.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    known = MeasuredStarts(variables(tmp_path))
-    assert known.of_hosts(["a"]) == {}
-    assert known.keep("a", [START]) is True and json.loads(path.read_text())["schema"] == 1
+    store = MeasuredStarts(variables(tmp_path))
+    assert store.of_hosts(["a"]) == {}
+    assert store.keep("a", [START]) is True and json.loads(path.read_text())["schema"] == 1
     assert MeasuredStarts({}).of_hosts(["a"]) == {} and MeasuredStarts({}).keep("a", [START]) is False

@@ -27,10 +27,10 @@ class Hub(BaseHTTPRequestHandler):
     """A hub with one model; content is what each path gets: status, headers, body."""
 
     content: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {}
-    asked: ClassVar[list[tuple[str, str]]] = []
+    requests: ClassVar[list[tuple[str, str]]] = []
 
     def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers.get("Authorization") or ""))
+        self.requests.append((self.path, self.headers.get("Authorization") or ""))
         status, headers, body = self.content.get(self.path, (404, {"X-Error-Code": "RepoNotFound"}, b""))
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -47,7 +47,7 @@ def serve_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "cache"))
     monkeypatch.setattr(model_configs, "CACHES", ())
-    Hub.asked = []
+    Hub.requests = []
     Hub.content = {
         "/Org/Name/resolve/main/config.json": (307, {"X-Repo-Commit": COMMIT, "Location": "/cached/config.json"}, b""),
         "/cached/config.json": (200, {}, json.dumps(CONFIG).encode()),
@@ -73,9 +73,9 @@ def test_config_quantisation_commit_and_image_come_from_the_hub_and_are_kept(hub
     assert service["model"] == {"repo": "Org/Name", "revision": COMMIT}
     assert (service["config"], service["quant_config"]) == (CONFIG, QUANT)
     assert service["image"]["ref"].startswith("vllm/vllm-openai:v0.")
-    asked = len(Hub.asked)
-    again, _messages = complete({"name": "mine", "model": "Org/Name", "port": 1}, tmp_path, spark_hf_endpoint=hub)
-    assert again == service and len(Hub.asked) == asked
+    count = len(Hub.requests)
+    second, _messages = complete({"name": "mine", "model": "Org/Name", "port": 1}, tmp_path, spark_hf_endpoint=hub)
+    assert second == service and len(Hub.requests) == count
 
 
 def test_check_mode_writes_nothing(hub: str, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(hub: str, tmp_p
         {"name": "m", "model": "Org/Name"}, spark_hf_endpoint=hub, spark_hf_token_file=str(tmp_path / "token")
     )
     assert messages == []
-    tokens = dict(Hub.asked)
+    tokens = dict(Hub.requests)
     assert tokens["/Org/Name/resolve/main/config.json"] == "Bearer hf_secret" and tokens["/cached/config.json"] == ""
 
 
@@ -107,7 +107,7 @@ def test_a_cache_is_enough_without_a_network(hub: str, tmp_path: Path) -> None:
     (folder / "snapshots" / COMMIT / "config.json").write_text(json.dumps(CONFIG))
     service, messages = complete({"name": "m", "model": "Org/Name"}, spark_hf_endpoint="http://127.0.0.1:1")
     assert messages == [] and service["model"]["revision"] == COMMIT and service["config"] == CONFIG
-    assert Hub.asked == []
+    assert Hub.requests == []
 
 
 def test_a_recipe_for_the_model_is_used(hub: str) -> None:
@@ -135,7 +135,7 @@ def test_a_pinned_revision_is_asked_for(hub: str) -> None:
 )
 def test_other_services_stay_as_they_are(hub: str, service: Any) -> None:
     assert complete(service) == (service, [])
-    assert Hub.asked == []
+    assert Hub.requests == []
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 def words(setting: str) -> list[str]:
     """The words of a setting that is no command, as systemd.syntax(7) says."""
-    found = re.findall(r'([^" ]*)(?:"((?:[^"\\]|\\.)*)")?(?: |$)', setting)
-    return [(plain + re.sub(r"\\(.)", r"\1", quoted)).replace("%%", "%") for plain, quoted in found if plain or quoted]
+    groups = re.findall(r'([^" ]*)(?:"((?:[^"\\]|\\.)*)")?(?: |$)', setting)
+    return [(plain + re.sub(r"\\(.)", r"\1", quoted)).replace("%%", "%") for plain, quoted in groups if plain or quoted]
 
 
 def parsed(name: str, text: str) -> Any:
@@ -154,7 +154,7 @@ def setting_of(key: str, value: str) -> list[str]:
 
 
 def with_text(value: Any, text: str) -> Any:
-    """What was parsed with the token, with a text in its place."""
+    """Return the parsed value with a text in place of the token."""
     if isinstance(value, str):
         return value.replace(TOKEN, text)
     if isinstance(value, dict):
@@ -210,7 +210,7 @@ def test_systemd_reads_the_commands_of_all_units_as_they_are_meant() -> None:
             ]
     seen = read_by_systemd(units)
     assert len(units) > 100
-    for unit, wanted in commands.items():
+    for unit, expected in commands.items():
         assert [run_by_systemd(unquoted(line)) for line in seen[unit]["ExecStart"]] == [
-            words[1:] for words in wanted
+            words[1:] for words in expected
         ], unit

@@ -77,15 +77,17 @@ def test_settings_that_no_table_can_hold_are_refused() -> None:
 
 @pytest.mark.slow
 def test_the_files_of_the_network_are_those_of_the_templates(tmp_path: Path) -> None:
-    own = fabric.plan(settled_ring(["s1", "s2", "s3", "s4"], RELAY), RELAY)["hosts"]["s1"]
-    assert "routes:" in role_documents.network_text(own["netplan"])
-    variables = {"__fabric_own": own}
-    assert role_documents.network_text(own["netplan"]) == templated(tmp_path, "fabric", "netplan.yaml.j2", variables)
-    assert role_documents.relay_text(own["relay"]) == templated(tmp_path, "fabric", "relay.service.j2", variables)
+    network = fabric.plan(settled_ring(["s1", "s2", "s3", "s4"], RELAY), RELAY)["hosts"]["s1"]
+    assert "routes:" in role_documents.network_text(network["netplan"])
+    variables = {"__fabric_own": network}
+    assert role_documents.network_text(network["netplan"]) == templated(
+        tmp_path, "fabric", "netplan.yaml.j2", variables
+    )
+    assert role_documents.relay_text(network["relay"]) == templated(tmp_path, "fabric", "relay.service.j2", variables)
     places = yaml.safe_load((ROLES / "fabric" / "vars" / "main.yml").read_text())
     assert places["__fabric_netplan"] == role_documents.NETWORK_FILE
-    document = role_documents.relay_unit({"ways": own["relay"], "outdated": True})
+    document = role_documents.relay_unit({"ways": network["relay"], "outdated": True})
     assert document["files"] == [
-        {"path": f"/etc/systemd/system/{relay.UNIT}", "content": role_documents.relay_text(own["relay"])}
+        {"path": f"/etc/systemd/system/{relay.UNIT}", "content": role_documents.relay_text(network["relay"])}
     ]
     assert document["units"] == [{"name": relay.UNIT, "enabled": True, "outdated": True}]

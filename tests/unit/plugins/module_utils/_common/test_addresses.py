@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Addresses with a zone: the name of an interface, and nothing that a file of somebody's server would take for a line of its own."""
+"""Addresses with a zone: the name of an interface, without characters that end a line of a configuration file."""
 
 from __future__ import annotations
 

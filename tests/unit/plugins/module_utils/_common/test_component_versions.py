@@ -14,7 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import compo
 ROOT = Path(__file__).resolve().parents[5]
 
 
-@pytest.mark.parametrize("component", those.COMPONENTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("component", those.COMPONENTS, ids=lambda component: component.name)
 def test_a_component_has_a_version_that_stays_and_a_source(component: those.Component) -> None:
     assert re.match(r"v?\d+\.\d+\.\d+", component.version)
     assert component.image or component.package or component.release

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of keys on the controller: what is in them can be a key, or the plan says why not."""
+"""Files with keys on the controller: the plan refuses unusable content with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import se
 def test_a_key_is_taken(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)
     assert key_files.wrong(tmp_path / "key", strict=True) == ""
-    assert secret_finding("heavy", "VLLM_API_KEY", tmp_path / "key", own=True) is None
+    assert secret_finding("heavy", "VLLM_API_KEY", tmp_path / "key", is_own=True) is None
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_a_key_is_taken(tmp_path: Path, content: bytes) -> None:
 def test_what_cannot_be_a_key_is_refused_with_the_file_and_the_fix(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
-    found = secret_finding("heavy", "VLLM_API_KEY", path, own=True)
-    assert found and (found.rule, found.severity, found.service) == ("secret.unusable", "error", "heavy")
-    assert f"'{path}', which {why}" in found.message and "dgxspark.vllm.keys" in found.fix
+    finding = secret_finding("heavy", "VLLM_API_KEY", path, is_own=True)
+    assert finding and (finding.rule, finding.severity, finding.service) == ("secret.unusable", "error", "heavy")
+    assert f"'{path}', which {why}" in finding.message and "dgxspark.vllm.keys" in finding.fix
     text = content.decode(errors="replace").strip()
-    assert not text or text not in found.message + found.fix
+    assert not text or text not in finding.message + finding.fix
 
 
 def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
     assert key_files.wrong(tmp_path, strict=False) == "is a folder"
     assert "cannot be read" in key_files.wrong(Path("/nul\0here"), strict=False)
     assert key_files.wrong(tmp_path / "none", strict=True) == ""
-    missing = secret_finding("heavy", "VLLM_API_KEY", tmp_path / "none", own=True)
+    missing = secret_finding("heavy", "VLLM_API_KEY", tmp_path / "none", is_own=True)
     assert missing and missing.rule == "secret.missing"
-    relative = secret_finding("heavy", "VLLM_API_KEY", Path("keys/one"), own=True)
+    relative = secret_finding("heavy", "VLLM_API_KEY", Path("keys/one"), is_own=True)
     assert relative and relative.rule == "secret.missing"
 
 
@@ -65,4 +65,4 @@ def test_a_secret_of_somebody_else_may_have_several_lines(tmp_path: Path) -> Non
     (tmp_path / "headers").write_text("A: b\nC: d\n", encoding="utf-8")
     assert key_files.wrong(tmp_path / "headers", strict=False) == ""
     (tmp_path / "blank").write_text("\n", encoding="utf-8")
-    assert secret_finding("monitor", "headers_file", tmp_path / "blank", own=False)
+    assert secret_finding("monitor", "headers_file", tmp_path / "blank", is_own=False)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What on_demand says of an engine and of a speech server alike."""
+"""The keys of on_demand of an engine and of a speech server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation i
 
 def test_what_is_left_out_has_a_default() -> None:
     problems = Problems("x")
-    found = on_demand_keys.read(problems, {"port": 8001, "on_demand": {"idle_minutes": 0.5, "retry_minutes": 1}})
-    assert not problems.messages and found["engine_port"] == 18001
-    assert on_demand_keys.seconds(found) == {
+    settings = on_demand_keys.read(problems, {"port": 8001, "on_demand": {"idle_minutes": 0.5, "retry_minutes": 1}})
+    assert not problems.messages and settings["engine_port"] == 18001
+    assert on_demand_keys.seconds(settings) == {
         "idle_seconds": 30, "minimum_seconds": 120, "hold_seconds": 900, "retry_seconds": 60, "priority": 0, "while_loading": "wait",
     }  # fmt: skip
 

@@ -21,8 +21,8 @@ VALUE = "correct-Horse7battery"
 
 def refused(service: dict[str, Any]) -> list[str]:
     recipe = {"name": "base", "model": {"repo": "Org/M"}, "images": [{"ref": "vllm/vllm-openai:v0.24.0"}]}
-    own = {"name": "a", "port": 8001, "recipe": "base", **service}
-    _merged, problems = recipes.resolve_service(own, "host spark-1, spark_services[0]", {"base": recipe}, None)
+    entry = {"name": "a", "port": 8001, "recipe": "base", **service}
+    _merged, problems = recipes.resolve_service(entry, "host spark-1, spark_services[0]", {"base": recipe}, None)
     return [problem for problem in problems if "secret" in problem]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A program has one text, whoever has imported it, and runs in one piece."""
+"""The text of a program does not depend on the importer, and runs in one piece."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class Whole:
 
 
 def test_a_dataclass_is_a_form() -> None:
-    whole = reader.read(Whole, {"parts": [{"name": "a"}], "first": None, "by_name": {"b": {"name": "b"}}}, "x")
-    assert whole == Whole([Part("a")], None, {"b": Part("b")})
+    result = reader.read(Whole, {"parts": [{"name": "a"}], "first": None, "by_name": {"b": {"name": "b"}}}, "x")
+    assert result == Whole([Part("a")], None, {"b": Part("b")})
     wrong = {"parts": [{"name": "../a", "size": "5"}]}
     assert reader.problems(Whole, wrong, "x") == [
         "x lacks 'first'",
@@ -113,11 +113,11 @@ def test_a_dataclass_is_a_form() -> None:
 
 
 def test_objects_become_plain_data_and_back() -> None:
-    whole = Whole([Part("a", 1)], Part("b"), {"c": Part("c")})
+    result = Whole([Part("a", 1)], Part("b"), {"c": Part("c")})
     plain = {"parts": [{"name": "a", "size": 1}], "first": {"name": "b", "size": 0}, "by_name": {"c": {"name": "c"}}}
-    assert reader.from_dict(Whole, {**plain, "unknown": 1}) == whole
+    assert reader.from_dict(Whole, {**plain, "unknown": 1}) == result
     assert reader.to_dict([Part("a", 1), None, {"x": 1}]) == [{"name": "a", "size": 1}, None, {"x": 1}]
-    assert "note" not in reader.to_dict(whole) and reader.to_dict(Whole([], None, note="n"))["note"] == "n"
+    assert "note" not in reader.to_dict(result) and reader.to_dict(Whole([], None, note="n"))["note"] == "n"
     assert reader.from_dict(Whole, {"parts": []}).first is None
     with pytest.raises(TypeError, match="name"):
         reader.from_dict(Part, {})

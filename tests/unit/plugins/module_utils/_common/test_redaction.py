@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets go, whatever they are written as; what helps to find a fault stays."""
+"""Redaction removes secrets in any notation and keeps the text that explains a fault."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ SECRETS = [
     "password=x;abcdef123",
     "password=x,abcdef123",
     "password=/abcdef123+x=",
-    # what vLLM says of itself
+    # lines of vLLM's log
     "non-default args: {'api_key': ['x', 'abcdef123'], 'port': 8000}",
     "Namespace(port=1, api_key=['abcdef123'], hf_token='abcdef123')",
     "SecretStr('abcdef123')",
@@ -212,8 +212,10 @@ def test_an_environment_keeps_what_is_no_secret() -> None:
 
 
 def test_inspect_keeps_everything_else() -> None:
-    given = [{"Name": "/a", "Config": {"Env": ["A_SECRET=x1y2", "B=2"], "Labels": {}}, "State": {"Status": "running"}}]
-    cleaned = json.loads(redaction.clean_inspect(json.dumps(given)))
+    containers = [
+        {"Name": "/a", "Config": {"Env": ["A_SECRET=x1y2", "B=2"], "Labels": {}}, "State": {"Status": "running"}}
+    ]
+    cleaned = json.loads(redaction.clean_inspect(json.dumps(containers)))
     assert cleaned[0]["Config"]["Env"] == ["A_SECRET=<redacted>", "B=2"] and cleaned[0]["State"] == {
         "Status": "running"
     }
@@ -249,18 +251,18 @@ def test_names(name: str, secret: bool) -> None:
     ],
 )
 def test_lines_without_an_end_are_no_matter(text: str) -> None:
-    """Each takes minutes where an expression goes back over what it has read."""
+    """An expression that backtracks would take minutes for each of these texts."""
     assert redaction.Redactor([]).clean(text)
 
 
 def test_json_stays_json() -> None:
-    given = {
+    document = {
         "api_key": "abcdef123",
         "a": [{"name": "HF_TOKEN", "value": 'x"y'}],
         "auth": {"keys": ["q1", "q2"], "n": 3},
     }
     for indent in (None, 1):
-        assert json.loads(redaction.Redactor([]).clean(json.dumps(given, indent=indent))) == {
+        assert json.loads(redaction.Redactor([]).clean(json.dumps(document, indent=indent))) == {
             "api_key": "<redacted>",
             "a": [{"name": "HF_TOKEN", "value": "<redacted>"}],
             "auth": {"keys": ["<redacted>", "<redacted>"], "n": 3},
@@ -270,8 +272,8 @@ def test_json_stays_json() -> None:
 def test_cleaning_twice_takes_nothing_more() -> None:
     for text in SECRETS:
         redactor = redaction.Redactor([])
-        once, taken = redactor.clean(text), redactor.taken
-        assert (redactor.clean(once), redactor.taken) == (once, taken)
+        once, count = redactor.clean(text), redactor.taken
+        assert (redactor.clean(once), redactor.taken) == (once, count)
 
 
 def test_accounts_of_docker() -> None:

@@ -1,4 +1,4 @@
-"""The register of findings: what is in it may be said, and nothing else."""
+"""The register of findings has every reported finding and no other."""
 
 from __future__ import annotations
 

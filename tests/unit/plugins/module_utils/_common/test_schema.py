@@ -33,7 +33,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"prot": 1}, "unknown key 'prot'; did you mean 'port'? Known: port, seconds, show, kinds, names, on, env."),
         ({"port": "4000"}, "'port' is a text; it must be a whole number from 1 to 65535. Write it without quotes."),
@@ -55,31 +55,31 @@ NESTED = {
         ({"env": []}, "'env' is a list; it must be a mapping. Write NAME: VALUE on a line each, without dashes."),
     ],
 )
-def test_what_is_wrong_is_said_and_replaced_by_the_default(given: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_said_and_replaced_by_the_default(values: dict[str, Any], message: str) -> None:
     problems = Problems("host a, spark_x")
-    assert schema.filled(problems, given, KEYS) == schema.defaults(KEYS)
+    assert schema.filled(problems, values, KEYS) == schema.defaults(KEYS)
     assert problems.messages == [f"host a, spark_x: {message}"]
 
 
 def test_what_is_right_is_taken() -> None:
     problems = Problems("x")
-    given = {"port": 1, "seconds": 0.5, "show": "none", "kinds": ["models"], "names": "a", "on": {}, "env": {"A": 1}}
-    assert schema.filled(problems, given, KEYS) == given
+    values = {"port": 1, "seconds": 0.5, "show": "none", "kinds": ["models"], "names": "a", "on": {}, "env": {"A": 1}}
+    assert schema.filled(problems, values, KEYS) == values
     assert schema.filled(problems, dict.fromkeys(KEYS), KEYS) == schema.defaults(KEYS)
     assert problems.messages == []
 
 
 def test_defaults_and_values_are_copies() -> None:
-    given = {"kinds": ["images"]}
-    first = schema.filled(Problems("x"), given, KEYS)
+    values = {"kinds": ["images"]}
+    first = schema.filled(Problems("x"), values, KEYS)
     first["kinds"].append("models")
     first["env"]["A"] = 1
-    assert given == {"kinds": ["images"]}
+    assert values == {"kinds": ["images"]}
     assert schema.defaults(KEYS)["env"] == {}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({}, "'name' is missing: what it is called."),
         ({"name": ""}, "'name' is missing: what it is called."),
@@ -100,23 +100,23 @@ def test_defaults_and_values_are_copies() -> None:
         ),
     ],
 )
-def test_what_is_wrong_below_a_key_is_said_with_its_place(given: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_below_a_key_is_said_with_its_place(values: dict[str, Any], message: str) -> None:
     problems = Problems("x")
-    schema.filled(problems, given, NESTED)
+    schema.filled(problems, values, NESTED)
     assert problems.messages == [f"x: {message}"]
 
 
 def test_keys_below_a_key_have_their_defaults_where_all_are_wanted() -> None:
-    given = {"name": "a", "to": {"url": None}, "parts": [{"name": "b"}], "words": ["c"]}
-    filled = schema.filled(Problems("x"), given, NESTED)
+    values = {"name": "a", "to": {"url": None}, "parts": [{"name": "b"}], "words": ["c"]}
+    filled = schema.filled(Problems("x"), values, NESTED)
     assert filled["to"] == {"url": "", "port": 4000} and filled["parts"] == [{"name": "b", "port": 4000}]
-    assert schema.read(Problems("x"), given, NESTED) == {
+    assert schema.read(Problems("x"), values, NESTED) == {
         "name": "a",
         "to": {},
         "parts": [{"name": "b"}],
         "words": ["c"],
     }
-    assert schema.read(Problems("x"), given, NESTED, nulls=True)["to"] == {"url": None}
+    assert schema.read(Problems("x"), values, NESTED, nulls=True)["to"] == {"url": None}
     assert schema.filled(Problems("x"), {"name": "a"}, NESTED)["to"] == {}, "what is left out is left out as a whole"
 
 
@@ -148,8 +148,8 @@ def test_part_of_the_keys_below_another_one() -> None:
     ],
 )
 def test_what_the_command_line_means(types: Any, text: str, value: Any) -> None:
-    meant = schema.from_command_line(Key(types, None, "x"), text)
-    assert meant == value and type(meant) is type(value)
+    parsed = schema.from_command_line(Key(types, None, "x"), text)
+    assert parsed == value and type(parsed) is type(value)
 
 
 @pytest.mark.parametrize("name", VARIABLES)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shell scripts as people paste them. The real sh says what the words are, where it can."""
+"""Shell scripts from documentation; the words are compared with the real sh if it is installed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_words_are_those_of_a_shell(text: str) -> None:
     ran = subprocess.run(["sh", "-c", text.replace("CMD", show)], capture_output=True, text=True, check=True)
     output = ran.stderr or ran.stdout
     expected = json.loads(output) if output else None
-    found = [command[1:] for command in words(text) if command[0] == "CMD"]
+    commands = [command[1:] for command in words(text) if command[0] == "CMD"]
     # Redirected output is not seen; the words are known all the same.
-    assert found == [expected if expected is not None else ["a"]]
+    assert commands == [expected if expected is not None else ["a"]]
 
 
 def test_operators_separate_commands() -> None:
@@ -58,11 +58,11 @@ def test_variables_in_front_and_exported() -> None:
 
 
 def test_what_a_script_sets_is_told() -> None:
-    known = {"HOME": "/home/me"}
-    assert [command.words for command in shell_script.read_script("A=~/x\nrun $A ~/y ~", known)] == [
+    variables = {"HOME": "/home/me"}
+    assert [command.words for command in shell_script.read_script("A=~/x\nrun $A ~/y ~", variables)] == [
         ["run", "/home/me/x", "/home/me/y", "/home/me"]
     ]
-    assert known["A"] == "/home/me/x"
+    assert variables["A"] == "/home/me/x"
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_lines_that_no_shell_reads_have_no_operators() -> None:
 
 
 def test_expand() -> None:
-    known = {"A": "1", "E": ""}
-    assert shell.expand("$A-${A}-${B:-b}-${E:-e}-${E-e}-$$A-${B}", known) == "1-1-b-e--$A-${B}"
+    variables = {"A": "1", "E": ""}
+    assert shell.expand("$A-${A}-${B:-b}-${E:-e}-${E-e}-$$A-${B}", variables) == "1-1-b-e--$A-${B}"

@@ -18,7 +18,7 @@ OFF: dict[str, Any] = {"enable-auto-tool-choice": None, "tool-call-parser": None
 
 
 def made(
-    wanted: dict[str, Any], args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **front: Any
+    spark_clients: dict[str, Any], args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **front: Any
 ) -> list[dict[str, Any]]:
     """Plan one engine behind a gateway with clients; return the findings on tools."""
     hosts = {
@@ -26,7 +26,7 @@ def made(
             "vars": {
                 "spark_services": [{"name": "m", "recipe": recipe, "port": 8001, "args": args}],
                 "spark_gateway": {"aliases": {"chat": "h/m"}, **front},
-                "spark_clients": wanted,
+                "spark_clients": spark_clients,
             },
             "address": "192.0.2.11",
         }
@@ -83,7 +83,7 @@ def test_agents_among_the_clients_of_the_gateway_are_known_by_name() -> None:
 
 
 def test_the_recipes_agree_with_the_table() -> None:
-    """A recipe may have a parser of its own where a checkpoint writes calls otherwise; every architecture with tools is in the table."""
+    """A recipe may name another parser for a checkpoint that writes calls differently; the table has every architecture with tools."""
     served: dict[str, set[str]] = {}
     for recipe in KNOWN.values():
         parser = recipe["args"].get("tool-call-parser")

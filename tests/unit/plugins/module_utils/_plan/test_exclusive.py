@@ -1,4 +1,4 @@
-"""Exclusive sets: memory is planned for the largest, and one of a set is to run."""
+"""Exclusive sets: memory is planned for the largest service, and one service of a set runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def with_args(service: dict[str, Any], **args: Any) -> dict[str, Any]:
 
 
 def plan_of(*services: dict[str, Any], measured: dict[str, Any] | None = None) -> dict[str, Any]:
-    given = {"vars": {"spark_services": list(services)}, "address": "192.168.1.11", "measured": measured}
-    planned: dict[str, Any] = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    host_input = {"vars": {"spark_services": list(services)}, "address": "192.168.1.11", "measured": measured}
+    planned: dict[str, Any] = engine.make_plan({"spark-1": host_input}, RECIPES)["hosts"]["spark-1"]
     return planned
 
 
@@ -74,8 +74,8 @@ def test_what_is_open_is_solved_for_each_of_a_set_as_if_it_were_alone() -> None:
     alone = plan_of(open_heavy)["utilization_sum"]
     both = plan_of(of_set(open_heavy), of_set({**open_heavy, "name": "twin", "port": 8009}))
     assert rules(both) == []
-    found = {s["name"]: s["args"]["gpu-memory-utilization"] for s in both["services"]}
-    assert found == {"heavy": alone, "twin": alone}
+    shares = {s["name"]: s["args"]["gpu-memory-utilization"] for s in both["services"]}
+    assert shares == {"heavy": alone, "twin": alone}
 
 
 def test_one_that_runs_gives_its_memory_to_the_other() -> None:
@@ -136,21 +136,21 @@ PAIR_MODEL = {"name": "pair", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 800
 
 
 @pytest.mark.parametrize(
-    ("active", "found"),
+    ("active", "expected"),
     [
         ({}, {"a": {"heavy": "started", "pair": "stopped"}, "b": {"pair": "stopped"}}),
         ({"a": ["pair"], "b": ["pair"]}, {"a": {"heavy": "stopped", "pair": "started"}, "b": {"pair": "started"}}),
     ],
 )
-def test_an_engine_over_two_hosts_stands_back_on_both(active: dict[str, list[str]], found: dict[str, Any]) -> None:
+def test_an_engine_over_two_hosts_stands_back_on_both(active: dict[str, list[str]], expected: dict[str, Any]) -> None:
     hosts: dict[str, Any] = {}
     for host in ("a", "b"):
-        own = [of_set(HEAVY_80)] if host == "a" else []
-        variables = {"spark_services": own, "spark_cluster": {"name": "two", "services": [PAIR_MODEL]}}
+        services = [of_set(HEAVY_80)] if host == "a" else []
+        variables = {"spark_services": services, "spark_cluster": {"name": "two", "services": [PAIR_MODEL]}}
         measured = {"machine": {"is_spark": True}, "units": running(*active.get(host, []))}
         hosts[host] = {"vars": variables, "address": f"192.168.1.{ord(host)}", "measured": measured}
     planned = engine.make_plan(hosts, RECIPES, groups={"two": ["a", "b"]})["hosts"]
-    assert {host: states(body) for host, body in planned.items()} == found
+    assert {host: states(body) for host, body in planned.items()} == expected
 
 
 def test_an_owner_who_stopped_a_service_has_the_last_word() -> None:
@@ -159,8 +159,8 @@ def test_an_owner_who_stopped_a_service_has_the_last_word() -> None:
 
 
 def test_the_set_is_in_the_settings_of_its_services_alone() -> None:
-    found = {s["name"]: s["settings"].get("exclusive") for s in plan_of(of_set(HEAVY_80), FAST)["services"]}
-    assert found == {"heavy": "large", "fast": None}
+    settings = {s["name"]: s["settings"].get("exclusive") for s in plan_of(of_set(HEAVY_80), FAST)["services"]}
+    assert settings == {"heavy": "large", "fast": None}
 
 
 def test_state_and_set_change_nothing_that_an_engine_is_started_from() -> None:
@@ -176,11 +176,11 @@ def test_what_is_misspelt_is_told(key: str, value: Any) -> None:
 
 
 def test_a_number_that_comes_by_the_command_line_is_a_number() -> None:
-    given = {
+    variables = {
         "vars": {"spark_services": [FAST], "spark_memory_timeout": "90", "spark_update_batch": "x"},
         "address": "h",
     }
     with pytest.raises(InventoryError) as caught:
-        engine.make_plan({"spark-1": given}, RECIPES)
+        engine.make_plan({"spark-1": variables}, RECIPES)
     assert [message for message in caught.value.messages if "spark_memory_timeout" in message] == []
     assert any("'spark_update_batch' is a text" in message for message in caught.value.messages)

@@ -1,4 +1,4 @@
-"""What was measured of a network is kept with its time, replaced by newer figures, and gone with the cable that it was measured on."""
+"""Measured figures of a network have a time, newer figures replace them, and they are removed with their cable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state_of(topology: str = "ring") -> dict[str, Any]:
 
 
 def figures(state: dict[str, Any], *keys: str) -> list[Any]:
-    return [tuple(each.get(key) for key in keys) for each in state["clusters"]["quad"]["figures"]]
+    return [tuple(row.get(key) for key in keys) for row in state["clusters"]["quad"]["figures"]]
 
 
 def test_a_newer_figure_takes_the_place_of_an_older_one() -> None:
@@ -40,8 +40,11 @@ def test_a_probe_without_a_figure_leaves_the_last_one() -> None:
 
 
 def test_the_figures_of_ranks_are_kept_once_each() -> None:
-    whole = {"backend": "nccl", "nccl": "2.28.9", "gbps": 98.1}
-    results = {"a": {**whole, "cables": {"0-1": 184, "0-3": 183}}, "b": {**whole, "cables": {"0-1": 184.4, "1-2": 182}}}
+    result = {"backend": "nccl", "nccl": "2.28.9", "gbps": 98.1}
+    results = {
+        "a": {**result, "cables": {"0-1": 184, "0-3": 183}},
+        "b": {**result, "cables": {"0-1": 184.4, "1-2": 182}},
+    }
     state = fabric_figures.with_test(state_of(), "quad", TEST, results, {"all_reduce": 80}, "monday")
     assert figures(state, "kind", "hosts", "gbps", "least", "tool") == [
         ("cable", ["a", "b"], 184.0, 80.0, "nccl"),
@@ -52,7 +55,7 @@ def test_the_figures_of_ranks_are_kept_once_each() -> None:
     # How fast a processor adds is no cable's figure to be measured against.
     gloo = {"backend": "gloo", "gbps": 1.5, "cables": {"0-1": 1.2}}
     state = fabric_figures.with_test(state, "quad", TEST, {"a": gloo}, {"all_reduce": 80}, "tuesday")
-    assert {each for each in figures(state, "tool", "least") if each[0] == "gloo"} == {("gloo", 0.0)}
+    assert {figure for figure in figures(state, "tool", "least") if figure[0] == "gloo"} == {("gloo", 0.0)}
 
 
 def test_of_ranks_that_fail_the_one_that_names_the_ends_is_told() -> None:
@@ -63,7 +66,7 @@ def test_of_ranks_that_fail_the_one_that_names_the_ends_is_told() -> None:
     }
     state = fabric_figures.with_test(state_of(), "quad", TEST, results, {}, "monday")
     assert figures(state, "kind", "error", "between") == [("all", "c: NCCL error", ["c", "d"])]
-    # Nobody said anything: what was known stays.
+    # Without new measurements the earlier figures stay.
     assert fabric_figures.with_test(state, "quad", TEST, {"a": {"unknown": "no"}}, {}, "tuesday") == state
 
 
@@ -71,8 +74,8 @@ def test_a_plan_leaves_out_what_was_measured_on_what_is_gone() -> None:
     state = fabric_figures.with_rails(
         state_of(), "quad", [PROBE, {**PROBE, "rail": "rail4", "server": "c"}], {}, "monday"
     )
-    whole = {"backend": "nccl", "gbps": 98.1, "cables": {"0-1": 184, "0-3": 183}}
-    state = fabric_figures.with_test(state, "quad", TEST, {"a": whole}, {}, "monday")
+    result = {"backend": "nccl", "gbps": 98.1, "cables": {"0-1": 184, "0-3": 183}}
+    state = fabric_figures.with_test(state, "quad", TEST, {"a": result}, {}, "monday")
     assert (
         fabric_figures.with_plan(state, "quad", network("ring", HOSTS), "tuesday")["clusters"]["quad"]["at"]
         == "tuesday"

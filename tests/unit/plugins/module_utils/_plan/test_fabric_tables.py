@@ -32,7 +32,7 @@ def shown(html: str) -> str:
 
 
 def cabled(size: int, change: Any) -> dict[str, Any]:
-    """A ring of which what hosts hear is changed."""
+    """Return a ring with changed neighbours of hosts."""
     entries = bare("ring", names(size))
     change(entries)
     return fabric.plan(entries)
@@ -44,18 +44,18 @@ def unplug(entries: dict[str, Any]) -> None:
     for host, cage in (("spark-1", 1), (last, 0)):
         for netdev in entries[host]["fabric"]["ports"][cage]["netdevs"]:
             netdev["up"] = False
-    entries["spark-1"]["heard"] = [each for each in entries["spark-1"]["heard"] if each["host"] != last]
-    entries[last]["heard"] = [each for each in entries[last]["heard"] if each["host"] != "spark-1"]
+    entries["spark-1"]["heard"] = [neighbour for neighbour in entries["spark-1"]["heard"] if neighbour["host"] != last]
+    entries[last]["heard"] = [neighbour for neighbour in entries[last]["heard"] if neighbour["host"] != "spark-1"]
 
 
 def exchange(entries: dict[str, Any]) -> None:
     """Exchange the plugs of spark-2."""
     turned = {"f0np0": "f1np1", "f1np1": "f0np0"}
     for name, entry in entries.items():
-        for each in entry["heard"]:
-            key = "netdev" if name == "spark-2" else "peer" if each["host"] == "spark-2" else ""
+        for neighbour in entry["heard"]:
+            key = "netdev" if name == "spark-2" else "peer" if neighbour["host"] == "spark-2" else ""
             if key:
-                each[key] = each[key][:-5] + turned[each[key][-5:]]
+                neighbour[key] = neighbour[key][:-5] + turned[neighbour[key][-5:]]
 
 
 @pytest.mark.parametrize("size", range(3, 9))
@@ -77,7 +77,7 @@ def test_each_host_of_a_switch_has_a_row() -> None:
     # One of them is on another switch: the others still hear each other.
     entries = bare("switch", names(4))
     for name, entry in entries.items():
-        entry["heard"] = [each for each in entry["heard"] if "spark-4" not in (name, each["host"])]
+        entry["heard"] = [neighbour for neighbour in entry["heard"] if "spark-4" not in (name, neighbour["host"])]
     html = fabric_tables.render_network("four", fabric.plan(entries))
     assert [row[0] for row in table(html) if row[1] == "switch"] == [f"{name} port 0" for name in names(3)]
     assert ["spark-4 port 0", "", "", "", "has a link and hears nobody"] in table(html)
@@ -113,7 +113,7 @@ RESULT = {"backend": "nccl", "nccl": "2.28.9", "gbps": 98.1, "cables": {"0-1": 2
 
 
 def measured(error: bool = False) -> dict[str, Any]:
-    """What is kept of a ring of four that was measured."""
+    """Return the kept figures of a ring of four Sparks."""
     state = fabric_figures.with_plan(fabric_figures.read(""), "quad", network("ring", names(4)), AT)
     probe = {"rail": f"rail0{HOSTILE}", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28}
     state["clusters"]["quad"]["fabric"]["rails"][0]["name"] = probe["rail"]

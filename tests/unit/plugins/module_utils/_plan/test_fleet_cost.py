@@ -1,4 +1,4 @@
-"""What a fleet costs to plan: the same launch on many hosts is judged once, the weights of a model are counted once, and no host sees another's."""
+"""The cost of planning a fleet: a launch on many hosts is judged once, weights are counted once, and results are not shared between hosts."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def fleet(lengths: dict[str, int], **settings: Any) -> dict[str, Any]:
             "port": 8001,
             "args": {"max-model-len": length, "gpu-memory-utilization": 0.3},
         }
-        told = {"spark_services": [service], "spark_total_gib": 119.67, "spark_model_dir": "/srv", **settings}
-        hosts[name] = {"vars": told, "address": f"192.0.2.{place + 1}", "images": {}}
+        variables = {"spark_services": [service], "spark_total_gib": 119.67, "spark_model_dir": "/srv", **settings}
+        hosts[name] = {"vars": variables, "address": f"192.0.2.{place + 1}", "images": {}}
     planned: dict[str, Any] = engine.make_plan(hosts, RECIPES, lambda path: f"{len(path):064x}")["hosts"]
     return planned
 
@@ -76,8 +76,8 @@ def test_weights_are_counted_once_whatever_the_lengths(monkeypatch: pytest.Monke
     planned = fleet({"a": 8192, "b": 16384, "c": 32768})
     assert len(calls) == 1
     sizes = [host["services"][0]["memory"] for host in planned.values()]
-    assert len({each["weights_bytes"] for each in sizes}) == 1
-    assert sorted(each["needed_bytes_one_request"] for each in sizes) == [1207959552, 2415919104, 4831838208]
+    assert len({size["weights_bytes"] for size in sizes}) == 1
+    assert sorted(size["needed_bytes_one_request"] for size in sizes) == [1207959552, 2415919104, 4831838208]
 
 
 def test_a_launch_is_judged_once_and_each_host_has_its_own_findings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,12 +85,12 @@ def test_a_launch_is_judged_once_and_each_host_has_its_own_findings(monkeypatch:
     # The model itself has 40,960 tokens: something to be said of the launch.
     planned = fleet({"a": 65536, "b": 65536})
     assert len(calls) == 1
-    one, two = (
+    first, two = (
         {(finding["rule"], finding["service"]) for finding in host["findings"] if finding["rule"].startswith("SPK")}
         for host in planned.values()
     )
-    assert one and {service for _rule, service in one} == {"writer-a"}
-    assert two == {(rule, "writer-b") for rule, _service in one}
+    assert first and {service for _rule, service in first} == {"writer-a"}
+    assert two == {(rule, "writer-b") for rule, _service in first}
 
 
 def test_what_a_host_says_otherwise_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +102,12 @@ def test_what_a_host_says_otherwise_is_judged_anew(monkeypatch: pytest.MonkeyPat
 
 def test_equal_nodes_are_worked_out_once_and_share_nothing_that_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counted(monkeypatch, budget, "_judge_node")
-    asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
-    first = budget.memory_budget(asked)
+    request = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
+    first = budget.memory_budget(request)
     expected = json.dumps(first)
     once = len(calls)
     spoil(first)
-    assert json.dumps(budget.memory_budget(copy.deepcopy(asked))) == expected
+    assert json.dumps(budget.memory_budget(copy.deepcopy(request))) == expected
     assert len(calls) == once
 
 
@@ -133,21 +133,21 @@ def test_equal_nodes_are_worked_out_once_and_share_nothing_that_can_be_changed(m
 def test_a_node_that_differs_in_anything_is_worked_out_by_itself(
     monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
 ) -> None:
-    asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
-    alone = budget.memory_budget({**asked, **other})
+    request = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
+    alone = budget.memory_budget({**request, **other})
     empty_caches()
     calls = counted(monkeypatch, budget, "_judge_node")
-    budget.memory_budget(asked)
+    budget.memory_budget(request)
     before = len(calls)
-    assert budget.memory_budget({**asked, **other}) == alone
+    assert budget.memory_budget({**request, **other}) == alone
     assert len(calls) > before
 
 
 def test_what_is_wrong_with_an_entry_is_said_each_time() -> None:
-    asked = {"services": [{**EIGHT, "args": {"max-model-len": 0}}]}
+    request = {"services": [{**EIGHT, "args": {"max-model-len": 0}}]}
     for _time in range(2):
         with pytest.raises(InputError, match="max-model-len"):
-            budget.memory_budget(asked)
+            budget.memory_budget(request)
     # True is not 1, though Python takes them for equal.
     budget.memory_budget({"services": [{**EIGHT, "args": {"max-num-seqs": 1}}]})
     with pytest.raises(InputError, match="max-num-seqs"):
@@ -156,10 +156,10 @@ def test_what_is_wrong_with_an_entry_is_said_each_time() -> None:
 
 def test_what_a_service_should_run_is_its_own_on_each_host() -> None:
     planned = fleet({"a": 8192, "b": 8192})
-    one, two = (host["services"][0]["fast_path"] for host in planned.values())
-    assert one == two and one
-    spoil(one)
-    assert one != two
+    first, two = (host["services"][0]["fast_path"] for host in planned.values())
+    assert first == two and first
+    spoil(first)
+    assert first != two
 
 
 def spoil(value: Any) -> None:

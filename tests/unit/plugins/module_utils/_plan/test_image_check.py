@@ -1,4 +1,4 @@
-"""What an image that was asked means for a launch."""
+"""Findings of a launch from the contents of its image."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def probe(**values: Any) -> dict[str, Any]:
 
 
 def rules(image: dict[str, Any], measured: dict[str, Any] | None = None, **other: Any) -> list[str]:
-    found = image_check.findings(FORK, image, measured or {}, other.get("stated"), other.get("env") or {})
-    assert all(finding.basis == "probed" and finding.message and finding.fix for finding in found)
-    return [finding.rule for finding in found]
+    findings = image_check.findings(FORK, image, measured or {}, other.get("stated"), other.get("env") or {})
+    assert all(finding.basis == "probed" and finding.message and finding.fix for finding in findings)
+    return [finding.rule for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_ptxas_that_does_not_know_gb10(ptxas: dict[str, str], env: Any, image_
 
 
 def test_the_fix_for_an_old_ptxas_is_one_that_the_image_has() -> None:
-    found = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8", "toolkit": "13.0"})}, {}, None, {})
-    assert found[0].fix == "Set env TRITON_PTXAS_PATH: /usr/local/cuda/bin/ptxas."
-    found = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8"})}, {}, None, {})
-    assert "Use an image" in found[0].fix
+    findings = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8", "toolkit": "13.0"})}, {}, None, {})
+    assert findings[0].fix == "Set env TRITON_PTXAS_PATH: /usr/local/cuda/bin/ptxas."
+    findings = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8"})}, {}, None, {})
+    assert "Use an image" in findings[0].fix
 
 
 def test_a_ptxas_newer_than_the_driver() -> None:
@@ -120,7 +120,7 @@ def test_rules_that_judge_by_the_image() -> None:
 
 
 def test_the_nccl_and_the_caches_of_an_image_are_judged_as_told() -> None:
-    told = {"nccl": {"library": "pip", "version": "2.28.9"}, "caches": {"TRITON_CACHE_DIR": "/opt/t"}}
-    entry = image_check.catalogue_entry(FORK, probe(**told), [])
-    assert entry["nccl"] == told["nccl"] and entry["caches"] == told["caches"]
+    parts = {"nccl": {"library": "pip", "version": "2.28.9"}, "caches": {"TRITON_CACHE_DIR": "/opt/t"}}
+    entry = image_check.catalogue_entry(FORK, probe(**parts), [])
+    assert entry["nccl"] == parts["nccl"] and entry["caches"] == parts["caches"]
     assert not {"nccl", "caches"} & set(image_check.catalogue_entry(FORK, probe(nccl={}, caches={}), []))

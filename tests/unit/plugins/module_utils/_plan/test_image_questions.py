@@ -1,4 +1,4 @@
-"""Which images are asked how they would plan a service, by whom, and what their answers do to a plan."""
+"""Questions to images about a service: who asks, and how the answers change a plan."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ NEW: dict[str, Any] = {
 }
 
 
-def there(image_id: str = ID) -> dict[str, Any]:
+def present(image_id: str = ID) -> dict[str, Any]:
     return {REF: {"present": True, "id": image_id, "repo_digests": []}}
 
 
 def spark(*services: dict[str, Any], image_id: str = ID, available: float = 60.0, **variables: Any) -> dict[str, Any]:
-    found = measured(memory={"total_gib": 119.67, "available_gib": available})
-    return host(*(services or (NEW,)), measured=found, images=there(image_id), **variables)
+    facts = measured(memory={"total_gib": 119.67, "available_gib": available})
+    return host(*(services or (NEW,)), measured=facts, images=present(image_id), **variables)
 
 
-def planned(hosts: dict[str, Any], known: Any = lambda _key: None, **more: Any) -> dict[str, Any]:
-    return dict(engine.make_plan(hosts, RECIPES, image_answer=known, **more)["hosts"])
+def planned(hosts: dict[str, Any], answer_of: Any = lambda _key: None, **more: Any) -> dict[str, Any]:
+    return dict(engine.make_plan(hosts, RECIPES, image_answer=answer_of, **more)["hosts"])
 
 
 def states(hosts: dict[str, Any]) -> dict[str, list[str]]:
-    return {name: [each["state"] for each in body["image_questions"]] for name, body in hosts.items()}
+    return {name: [question["state"] for question in body["image_questions"]] for name, body in hosts.items()}
 
 
 def test_what_the_arithmetic_knows_is_not_asked() -> None:
@@ -64,8 +64,10 @@ def test_a_service_that_the_arithmetic_does_not_know_is_asked_by_its_image_and_w
     assert json.loads(question["files"]["config.json"]) == NEW["config"]
     assert question["args"] == ["--max-model-len", "16384", "--max-num-seqs", "4"]
     # It is the name that the module on the host gives the answer, too.
-    asked = plan_probe.question(question["files"], question["args"], question["available"], question["draft_files"])
-    assert question["key"] == plan_probe.cache_name(ID, asked) and question["files_there"]
+    question_text = plan_probe.question(
+        question["files"], question["args"], question["available"], question["draft_files"]
+    )
+    assert question["key"] == plan_probe.cache_name(ID, question_text) and question["files_there"]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +102,10 @@ def test_an_answer_is_used_and_closes_the_question() -> None:
 
 def test_an_answer_of_another_image_or_configuration_is_not_used() -> None:
     (question,) = planned({"a": spark()})["a"]["image_questions"]
-    known = {question["key"]: SAID}.get
+    answer_of = {question["key"]: SAID}.get
     for other in (spark(image_id=OTHER), spark({**NEW, "config": {**NEW["config"], "hidden_size": 1}})):
-        body = planned({"a": other}, known)["a"]
-        assert "memory.refused" in [each["rule"] for each in errors(body)] and len(body["image_questions"]) == 1
+        body = planned({"a": other}, answer_of)["a"]
+        assert "memory.refused" in [finding["rule"] for finding in errors(body)] and len(body["image_questions"]) == 1
 
 
 def test_what_was_not_answered_stays_refused_with_its_reason_and_is_no_question() -> None:
@@ -122,13 +124,13 @@ def test_a_fleet_asks_once_on_the_spark_with_the_most_memory() -> None:
 
 def test_a_spark_without_memory_to_spare_is_not_asked() -> None:
     body = planned({"a": spark(available=image_questions.FREE_GIB - 0.1)})["a"]
-    assert [each["state"] for each in body["image_questions"]] == ["no_memory"]
+    assert [question["state"] for question in body["image_questions"]] == ["no_memory"]
     assert "has 8 GiB of memory available" in errors(body)[0]["message"]
 
 
 def test_nobody_is_asked_where_that_is_switched_off_and_the_controller_for_all() -> None:
     body = planned({"a": spark(spark_probe="none")})["a"]
-    assert [each["state"] for each in body["image_questions"]] == ["never"]
+    assert [question["state"] for question in body["image_questions"]] == ["never"]
     assert "spark_probe is none" in errors(body)[0]["message"]
     hosts = {"a": host(NEW, spark_probe="controller"), "b": host(NEW, spark_probe="controller")}
     assert states(planned(hosts)) == {"a": ["ask"], "b": ["elsewhere"]}
@@ -140,7 +142,7 @@ def test_an_image_that_is_not_there_yet_is_asked_later() -> None:
     image_questions.postpone(hosts)
     assert errors(hosts["a"]) == []
     assert "before anything starts" in hosts["a"]["findings"][0]["message"]
-    # Not so what is asked right now, and was not answered.
+    # A question that was asked in this run without an answer stays a refusal.
     hosts = planned({"a": spark()})
     image_questions.postpone(hosts)
     assert len(errors(hosts["a"])) == 1
@@ -157,8 +159,8 @@ def test_without_facts_a_locked_image_is_known_by_its_id() -> None:
 def test_answers_are_locked_and_plan_without_anything_else() -> None:
     text = json.dumps(image_answer.brief(RECORDED["dense"]["answer"]))
     (question,) = planned({"a": spark()})["a"]["image_questions"]
-    known = {question["key"]: SAID}.get
-    before = planned({"a": spark(), "b": spark()}, known, pin=False)
+    answer_of = {question["key"]: SAID}.get
+    before = planned({"a": spark(), "b": spark()}, answer_of, pin=False)
     assert before["a"]["image_answers"] == {"new": question["key"]}
     image = {"present": True, "id": ID, "repo_digests": [], "os": "linux", "architecture": "arm64"}
     model = {"repo": "org/new", "revision": "main", "commit": "c" * 40, "path": "/srv/x", "problems": []}
@@ -168,8 +170,8 @@ def test_answers_are_locked_and_plan_without_anything_else() -> None:
     def collect(plan: dict[str, Any], old: Any, answers: Any) -> tuple[dict[str, Any], list[str]]:
         made, refusals, notes = lock_making.collect(plan, ["a", "b"], images, models, old, answers)
         assert refusals == []
-        again, messages = lock_file.read(yaml.safe_load(lock_making.render(made)), "x")
-        assert messages == [] and again == made
+        second, messages = lock_file.read(yaml.safe_load(lock_making.render(made)), "x")
+        assert messages == [] and second == made
         return made, notes
 
     made, notes = collect(before, None, {question["key"]: text}.get)
@@ -200,13 +202,13 @@ PART = {key: value for key, value in NEW.items() if key != "config"}
 
 def has(commit: str = COMMIT, revision: str = "main", **more: Any) -> dict[str, Any]:
     """A Spark with the image and a snapshot of the model."""
-    found = measured(memory={"total_gib": 119.67, "available_gib": 60.0})
-    there = {"commits": [commit], "refs": {revision: commit}}
-    return {**found, "models": ["org/new"], "snapshots": {"org/new": there, **more}}
+    facts = measured(memory={"total_gib": 119.67, "available_gib": 60.0})
+    snapshot = {"commits": [commit], "refs": {revision: commit}}
+    return {**facts, "models": ["org/new"], "snapshots": {"org/new": snapshot, **more}}
 
 
 def with_snapshot(service: dict[str, Any], *more: Any, **variables: Any) -> dict[str, Any]:
-    return host(service, *more, measured=has(), images=there(), **variables)
+    return host(service, *more, measured=has(), images=present(), **variables)
 
 
 def test_without_the_whole_config_the_snapshot_on_the_host_is_read() -> None:
@@ -219,7 +221,7 @@ def test_without_the_whole_config_the_snapshot_on_the_host_is_read() -> None:
         assert body["image_questions"] == [] and errors(body) == []
         assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
         # The commit is in the name; it is known without a host that is asked where the revision or the lock says it.
-        other = host(service, measured=has("d" * 40), images=there())
+        other = host(service, measured=has("d" * 40), images=present())
         assert planned({"a": other}, {question["key"]: SAID}.get)["a"]["image_questions"] != []
     platforms = {"linux/arm64": {"id": ID, "digest": ""}}
     models = {"org/new@main": {"commit": COMMIT, "files": {}}}
@@ -233,19 +235,19 @@ def test_a_recipe_on_a_build_that_was_not_compared_is_asked_by_its_snapshot() ->
     repo, revision = recipe["model"]["repo"], recipe["model"].get("revision", "main")
     service = {**FAST, "image": {"ref": REF, "vllm_version": "0.32.1.dev1", "entrypoint": "serve"}}
     facts = {**has(), "snapshots": {repo: {"commits": [COMMIT], "refs": {revision: COMMIT}}}}
-    body = planned({"a": host(service, measured=facts, images=there())})["a"]
+    body = planned({"a": host(service, measured=facts, images=present())})["a"]
     (question,) = body["image_questions"]
     assert (question["state"], question["snapshot"]["repo"], question["refused"]) == ("ask", repo, False)
     assert body["services"][0]["memory"]["sources"]["kv_cache"] == "arithmetic, not compared"
 
 
 def test_a_model_that_is_not_there_yet_is_asked_about_later_where_the_run_brings_it() -> None:
-    def refusal(brings: list[str], known: Any = None) -> list[str]:
+    def refusal(brings: list[str], answer_of: Any = None) -> list[str]:
         hosts = planned({"a": spark(PART)})
         assert states(hosts) == {"a": ["no_files"]} and hosts["a"]["image_questions"][0]["snapshot"]["commit"] == ""
         assert "has the files of the model yet" in errors(hosts["a"])[0]["message"]
         image_questions.postpone(hosts, brings)
-        return [each["rule"] for each in errors(hosts["a"])]
+        return [finding["rule"] for finding in errors(hosts["a"])]
 
     assert refusal(["images", "models"]) == refusal(["models"]) == []
     assert refusal(["images"]) == refusal([]) == ["memory.refused"]
@@ -266,7 +268,7 @@ def test_code_of_a_repository_is_read_where_it_lies_and_only_with_trust() -> Non
     assert question["snapshot"]["commit"] == COMMIT and question["args"][-1] == "--trust-remote-code"
     (question,) = planned({"a": with_snapshot(NEW)})["a"]["image_questions"]
     assert "snapshot" not in question and "config.json" in question["files"]
-    # The controller has no snapshot: what the inventory has is all that there is.
+    # The controller has no snapshot, only the files of the inventory.
     (question,) = planned({"a": with_snapshot(trusting, spark_probe="controller")})["a"]["image_questions"]
     assert "snapshot" not in question and "config.json" in question["files"]
 
@@ -278,7 +280,7 @@ def test_a_drafter_is_read_from_its_own_snapshot() -> None:
     (question,) = planned({"a": with_snapshot(service)})["a"]["image_questions"]
     assert question["state"] == "no_files" and question["draft_snapshot"] == {"repo": "org/draft", "commit": ""}
     facts = has(**{"org/draft": {"commits": [COMMIT], "refs": {"main": COMMIT}}})
-    (question,) = planned({"a": host(service, measured=facts, images=there())})["a"]["image_questions"]
+    (question,) = planned({"a": host(service, measured=facts, images=present())})["a"]["image_questions"]
     assert question["state"] == "ask" and question["draft_snapshot"]["commit"] == COMMIT
     body = planned({"a": with_snapshot({**service, "model": {"repo": "org/new"}})})["a"]
     assert body["image_questions"] == [] and "the drafter org/draft is no repository" in errors(body)[0]["message"]
@@ -312,13 +314,13 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
     body = planned({"a": spark({**NEW, "memory_gib": 30})})["a"]
     assert body["image_questions"] == [] and errors(body) == []
     assert body["services"][0]["args"]["gpu-memory-utilization"] == 0.26
-    assert "memory.stated" in [each["rule"] for each in body["findings"]]
+    assert "memory.stated" in [finding["rule"] for finding in body["findings"]]
     body = planned({"a": spark({**NEW, "memory": {"weights_gib": 20, "kv_gib": 8, "other_gib": 1}})})["a"]
     assert body["services"][0]["memory"]["sources"] == {"weights": "stated", "kv_cache": "stated"}
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("memory", "why"),
     [
         ({"memory_gib": 0}, "'memory_gib' is 0"),
         ({"memory": {"kv_gib": 1}}, "'memory' needs 'weights_gib'"),
@@ -336,20 +338,20 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
         ),
     ],
 )
-def test_what_a_person_states_is_checked(given: dict[str, Any], why: str) -> None:
+def test_what_a_person_states_is_checked(memory: dict[str, Any], why: str) -> None:
     with pytest.raises(engine.InventoryError) as caught:
-        planned({"a": spark({**NEW, **given})})
+        planned({"a": spark({**NEW, **memory})})
     assert why in str(caught.value)
 
 
 def test_a_statement_of_a_service_beats_the_size_of_its_recipe_and_can_be_taken_back() -> None:
     recipe = {**RECIPES["qwen3-4b-instruct-2507"], "weights_gib": 7.5}
 
-    def memory(recipe: dict[str, Any], **own: Any) -> dict[str, Any]:
-        service = {"name": "fast", "recipe": "r", "port": 8002, "args": {"max-model-len": 8192}, **own}
+    def memory(recipe: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        service = {"name": "fast", "recipe": "r", "port": 8002, "args": {"max-model-len": 8192}, **changes}
         plan = engine.make_plan({"a": spark(service)}, {"r": {**recipe, "name": "r"}})["hosts"]["a"]
-        found: dict[str, Any] = plan["services"][0]["memory"]
-        return found
+        figures: dict[str, Any] = plan["services"][0]["memory"]
+        return figures
 
     assert memory(recipe, memory={"weights_gib": 9, "kv_gib": 5})["weights_bytes"] == 9 << 30
     stated = {**recipe, "memory": {"weights_gib": 9, "kv_gib": 5}}
@@ -389,21 +391,21 @@ DRAFTING: dict[str, Any] = {
 
 def test_an_image_of_unknown_version_is_asked_before_a_refusal_that_it_may_overrule() -> None:
     hosts = planned({"a": host(DRAFTING, measured=measured())})
-    assert [each["rule"] for each in errors(hosts["a"])] == ["memory.plan"]
+    assert [finding["rule"] for finding in errors(hosts["a"])] == ["memory.plan"]
     assert states(hosts) == {"a": ["absent"]}
     image_questions.postpone(hosts)
     assert errors(hosts["a"]) == []
     (question,) = planned({"a": spark(DRAFTING)})["a"]["image_questions"]
     assert (question["state"], question["refused"]) == ("ask", True)
     body = planned({"a": spark(DRAFTING)}, {question["key"]: SAID}.get)["a"]
-    assert "memory.plan" not in [each["rule"] for each in body["findings"]] and body["image_questions"] == []
+    assert "memory.plan" not in [finding["rule"] for finding in body["findings"]] and body["image_questions"] == []
     memory = body["services"][0]["memory"]
     assert memory["sources"]["kv_cache"] == "image"
 
 
 def test_a_refusal_of_a_compared_release_is_final() -> None:
-    known = {**DRAFTING, "image": {**DRAFTING["image"], "vllm_version": "0.32.0"}}
-    hosts = planned({"a": host(known, measured=measured())})
+    drafting = {**DRAFTING, "image": {**DRAFTING["image"], "vllm_version": "0.32.0"}}
+    hosts = planned({"a": host(drafting, measured=measured())})
     image_questions.postpone(hosts)
     (error,) = errors(hosts["a"])
     assert error["rule"] == "memory.plan" and hosts["a"]["image_questions"] == []

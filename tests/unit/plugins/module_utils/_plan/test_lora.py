@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""LoRA adapters of a service: what may be written, what the engine is started with, and what they take."""
+"""LoRA adapters of a service: their keys, the options of the engine, and their memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def service(**more: Any) -> dict[str, Any]:
     return {"name": "writer", "recipe": "qwen3-8b", "port": 8001, **more}
 
 
-def plan_of(wanted: dict[str, Any]) -> dict[str, Any]:
-    host = {"vars": {"spark_services": [wanted], "spark_total_gib": 119.67}, "address": "192.0.2.1", "images": {}}
+def plan_of(lora: dict[str, Any]) -> dict[str, Any]:
+    host = {"vars": {"spark_services": [lora], "spark_total_gib": 119.67}, "address": "192.0.2.1", "images": {}}
     planned: dict[str, Any] = engine.make_plan({"spark": host}, RECIPES, lambda path: f"{len(path):064x}")["hosts"][
         "spark"
     ]
@@ -57,21 +57,21 @@ def test_a_service_without_adapters_is_as_before() -> None:
 
 def test_the_memory_of_adapters_is_counted() -> None:
     """Qwen3-8B, four of rank 64: rows and columns of the matrices of 36 layers, of the embedding and of the head."""
-    one = 36 * (3 * 4096 + 4096 + 2 * 1024 + 2 * 4096 + 3 * (4096 + 12288)) + 2 * (151_936 + 4096)
+    single = 36 * (3 * 4096 + 4096 + 2 * 1024 + 2 * 4096 + 3 * (4096 + 12288)) + 2 * (151_936 + 4096)
     share = {"gpu-memory-utilization": 0.5}
     plain = plan_of(service(args=share))["services"][0]["memory"]
     more = plan_of(service(args=share, lora={"adapters": [SQL], "max_rank": 64, "max_loras": 4}))["services"][0][
         "memory"
     ]
     lost = plain["available_kv_bytes"]["typical"] - more["available_kv_bytes"]["typical"]
-    assert lost == more["adapters_bytes"] == 4 * 64 * 2 * one
+    assert lost == more["adapters_bytes"] == 4 * 64 * 2 * single
     held = more["residency_gib"]["typical"] - plain["residency_gib"]["typical"]
-    copies = 4 * 64 * 2 * (one - 2 * (151_936 + 4096)) / GIB
+    copies = 4 * 64 * 2 * (single - 2 * (151_936 + 4096)) / GIB
     assert held == pytest.approx(copies, abs=0.02), "the copies in host memory, beside what vLLM asks for"
 
 
 @pytest.mark.parametrize(
-    ("given", "needle"),
+    ("lora", "needle"),
     [
         ({"adapters": []}, "'lora.adapters' is missing"),
         ({"adapters": [SQL], "rank": 8}, "unknown key of lora: 'rank'"),
@@ -87,14 +87,14 @@ def test_the_memory_of_adapters_is_counted() -> None:
         ({"adapters": [SQL], "max_loras": 4, "max_cpu_loras": 2}, "lora.max_cpu_loras is below max_loras"),
     ],
 )
-def test_what_is_wrong_is_named(given: dict[str, Any], needle: str) -> None:
-    found, problems = recipes.resolve_service(service(lora=given), "host a", RECIPES)
-    assert found is None
+def test_what_is_wrong_is_named(lora: dict[str, Any], needle: str) -> None:
+    resolved, problems = recipes.resolve_service(service(lora=lora), "host a", RECIPES)
+    assert resolved is None
     assert any(needle in problem for problem in problems), problems
 
 
 def test_options_that_say_it_twice_are_refused() -> None:
-    _found, problems = recipes.resolve_service(
+    _resolved, problems = recipes.resolve_service(
         service(lora={"adapters": [SQL]}, args={"max-lora-rank": 8}), "host a", RECIPES
     )
     assert any("args names max-lora-rank, which 'lora' says already" in problem for problem in problems), problems

@@ -1,4 +1,4 @@
-"""Services that start with their first request, as they are read, planned and put on a host."""
+"""Services that start with their first request: reading, planning, and files of the host."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def service(name: str, port: int, share: float | None = None, **more: Any) -> di
 
 
 def plan_of(*services: dict[str, Any], measured: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
-    given = {"vars": {"spark_services": list(services), **variables}, "address": "192.168.1.11", "measured": measured}
-    planned: dict[str, Any] = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    host_input = {
+        "vars": {"spark_services": list(services), **variables},
+        "address": "192.168.1.11",
+        "measured": measured,
+    }
+    planned: dict[str, Any] = engine.make_plan({"spark-1": host_input}, RECIPES)["hosts"]["spark-1"]
     return planned
 
 
@@ -40,8 +44,8 @@ def refused(*services: dict[str, Any]) -> str:
 
 
 def of_set(share: float, keep: int | None = None, **more: Any) -> dict[str, Any]:
-    said = {"exclusive": "big", **({"keep": keep} if keep else {})}
-    return {"share": share, "on_demand": said, **more}
+    values = {"exclusive": "big", **({"keep": keep} if keep else {})}
+    return {"share": share, "on_demand": values, **more}
 
 
 def three(keep: int | None = None) -> list[dict[str, Any]]:
@@ -61,8 +65,8 @@ def test_the_program_that_answers_for_cold_engines_has_its_memory() -> None:
     assert planned["settings"]["reserve_gib"] == plan_of()["settings"]["reserve_gib"] + on_demand.PROXY_GIB
     assert f"MemoryMax={on_demand.PROXY_GIB * 1024:.0f}M" in text_of(unit_files.demand_unit([]))
     stopped = service("a", 8001, on_demand={}, state="stopped")
-    for others in ([service("a", 8001)], [stopped], []):
-        assert "on-demand" not in rows(plan_of(*others))
+    for services in ([service("a", 8001)], [stopped], []):
+        assert "on-demand" not in rows(plan_of(*services))
 
 
 def test_the_engine_is_behind_its_port() -> None:
@@ -71,8 +75,8 @@ def test_the_engine_is_behind_its_port() -> None:
     assert planned["probe"]["url"] == planned["settings"]["url"] == "http://127.0.0.1:18001"
     argv = planned["argv"]
     assert argv[argv.index("--port") + 1] == "18001" and argv[argv.index("--host") + 1] == "127.0.0.1"
-    own = planned["on_demand"]
-    assert (own["idle_seconds"], own["hold_seconds"], own["while_loading"]) == (1200, 900, "wait")
+    settings = planned["on_demand"]
+    assert (settings["idle_seconds"], settings["hold_seconds"], settings["while_loading"]) == (1200, 900, "wait")
     plain = plan_of(service("a", 8001))["services"][0]
     assert "on_demand" not in plain and plain["state"] == "started" and plain["probe"]["url"] == plain["url"]
 
@@ -85,7 +89,7 @@ def test_what_fits_beside_each_other_is_worked_out() -> None:
     planned = plan_of(*three())
     assert planned["verdict"] != "fails" and planned["utilization_sum"] == 0.4
     pairs = [["a", "b"], ["a", "c"], ["b", "c"]]
-    assert all(each["on_demand"]["combinations"] == pairs for each in planned["services"])
+    assert all(service["on_demand"]["combinations"] == pairs for service in planned["services"])
     notes = picture.label_notes(planned["services"])
     assert "set big: beside each other run at most a + b or a + c or b + c" in notes
 
@@ -93,18 +97,18 @@ def test_what_fits_beside_each_other_is_worked_out() -> None:
 def test_what_is_always_there_takes_its_part() -> None:
     always = service("always", 8010, 0.3)
     planned = plan_of(*three(), always)
-    found = {each["name"]: each.get("on_demand") for each in planned["services"]}
-    assert found["a"]["combinations"] == [["a"], ["b"], ["c"]] and found["always"] is None
+    settings = {planned_service["name"]: planned_service.get("on_demand") for planned_service in planned["services"]}
+    assert settings["a"]["combinations"] == [["a"], ["b"], ["c"]] and settings["always"] is None
 
 
 def test_what_ollama_may_hold_is_kept_beside_each_combination() -> None:
-    """It loads when it is asked, whichever engines run; idle_minutes says how long it holds a model then."""
+    """Ollama loads a model for a request while engines run; idle_minutes limits how long it keeps the model."""
     ollama = {"models": ["gpt-oss:20b"], "on_demand": {"idle_minutes": 5}}
 
     def combinations(memory_gib: int) -> list[list[str]]:
         planned = plan_of(*three(), spark_ollama={**ollama, "memory_gib": memory_gib})
-        found: list[list[str]] = planned["services"][0]["on_demand"]["combinations"]
-        return found
+        fitting: list[list[str]] = planned["services"][0]["on_demand"]["combinations"]
+        return fitting
 
     assert combinations(8) == [["a", "b"], ["a", "c"], ["b", "c"]]
     assert combinations(30) == [["a"], ["b"], ["c"]]
@@ -117,7 +121,9 @@ def test_keep_bounds_how_many_run() -> None:
 def test_a_set_of_which_one_does_not_fit_is_refused() -> None:
     planned = plan_of(service("a", 8001, **of_set(0.99)), service("b", 8002, **of_set(0.2)))
     assert planned["verdict"] == "fails"
-    assert {each["name"]: each["on_demand"]["combinations"] for each in planned["services"]} == {
+    assert {
+        planned_service["name"]: planned_service["on_demand"]["combinations"] for planned_service in planned["services"]
+    } == {
         "a": [["b"]],
         "b": [["b"]],
     }
@@ -132,14 +138,14 @@ def two_sets(share: float, count: int = 2, **more: Any) -> list[dict[str, Any]]:
 
 
 def combinations_of(planned: dict[str, Any]) -> dict[str, list[list[str]]]:
-    return {each["on_demand"]["set"]: each["on_demand"]["combinations"] for each in planned["services"]}
+    return {service["on_demand"]["set"]: service["on_demand"]["combinations"] for service in planned["services"]}
 
 
 def test_any_combination_of_one_set_fits_beside_any_of_another() -> None:
     """Four of a quarter each ask for all memory: each set alone holds its two, but not both sets at the same time."""
     planned = plan_of(*two_sets(0.25))
     assert combinations_of(planned) == {"a": [["a0", "a1"]], "b": [["b0"], ["b1"]]}
-    [finding] = [each for each in planned["findings"] if each["rule"] == "on_demand.sets"]
+    [finding] = [item for item in planned["findings"] if item["rule"] == "on_demand.sets"]
     assert finding["severity"] == "warning"
     assert (
         "of the set b, b0 + b1 would fit beside each other, but not beside a0 + a1 of the set a" in finding["message"]
@@ -147,18 +153,20 @@ def test_any_combination_of_one_set_fits_beside_any_of_another() -> None:
     assert finding["message"].endswith("So at most b0 or b1 run.")
     roomy = plan_of(*two_sets(0.15))
     assert combinations_of(roomy) == {"a": [["a0", "a1"]], "b": [["b0", "b1"]]}
-    assert not [each for each in roomy["findings"] if each["rule"] == "on_demand.sets"]
+    assert not [item for item in roomy["findings"] if item["rule"] == "on_demand.sets"]
 
 
 def test_of_sets_that_do_not_fit_together_the_one_of_the_highest_priority_has_the_larger_combination() -> None:
-    wanted = two_sets(0.25)
-    wanted[3] = {**wanted[3], "on_demand": {"exclusive": "b", "priority": 1}}
-    assert combinations_of(plan_of(*wanted)) == {"a": [["a0"], ["a1"]], "b": [["b0", "b1"]]}
+    sets = two_sets(0.25)
+    sets[3] = {**sets[3], "on_demand": {"exclusive": "b", "priority": 1}}
+    assert combinations_of(plan_of(*sets)) == {"a": [["a0"], ["a1"]], "b": [["b0", "b1"]]}
 
 
 def test_the_message_about_sets_lists_the_first_of_many() -> None:
-    found = [each for each in plan_of(*two_sets(0.2, 4))["findings"] if each["rule"] == "on_demand.sets"]
-    assert len(found) == 2 and all("or 2 more" in each["message"] and len(each["message"]) < 500 for each in found)
+    findings = [finding for finding in plan_of(*two_sets(0.2, 4))["findings"] if finding["rule"] == "on_demand.sets"]
+    assert len(findings) == 2 and all(
+        "or 2 more" in finding["message"] and len(finding["message"]) < 500 for finding in findings
+    )
 
 
 def test_what_a_small_spark_holds_is_what_it_says_of_itself() -> None:
@@ -181,34 +189,59 @@ def test_each_mixture_of_combinations_fits_and_no_combination_is_left_out(
 ) -> None:
     """Against the budget itself, asked about each mixture of services as if it were all that the host has."""
 
-    def entry(name: str, gib: int, of: str = "") -> dict[str, Any]:
-        return {"name": name, "memory_gib": float(gib), "exclusive": of}
+    def entry(name: str, gib: int, name_of_set: str = "") -> dict[str, Any]:
+        return {"name": name, "memory_gib": float(gib), "exclusive": name_of_set}
 
-    names = {f"set{place}": [f"s{place}-{number}" for number in range(len(own))] for place, own in enumerate(shares)}
-    gib = {f"s{place}-{number}": each for place, own in enumerate(shares) for number, each in enumerate(own)}
-    others = [entry("always", each) for each in always]
+    names = {
+        f"set{place}": [f"s{place}-{number}" for number in range(len(members_of_set))]
+        for place, members_of_set in enumerate(shares)
+    }
+    gib = {
+        f"s{place}-{number}": permanent
+        for place, members_of_set in enumerate(shares)
+        for number, permanent in enumerate(members_of_set)
+    }
+    permanent_entries = [entry("always", permanent) for permanent in always]
 
     def holds(chosen: Iterable[str]) -> bool:
-        asked = [*others, *(entry(name, gib[name]) for name in chosen)]
-        return bool(memory_budget({"services": asked})["verdict"] != "fails")
+        entries = [*permanent_entries, *(entry(name, gib[name]) for name in chosen)]
+        return bool(memory_budget({"services": entries})["verdict"] != "fails")
 
-    node = AtOnce({"services": [*others, *(entry(each, gib[each], of) for of, own in names.items() for each in own)]})
+    node = AtOnce(
+        {
+            "services": [
+                *permanent_entries,
+                *(
+                    entry(permanent, gib[permanent], set_name)
+                    for set_name, members_of_set in names.items()
+                    for permanent in members_of_set
+                ),
+            ]
+        }
+    )
     sets = {
-        of: [SimpleNamespace(name=each, on_demand={"keep": keep}) for each in own if node.alone(each)]
-        for of, own in names.items()
+        set_name: [
+            SimpleNamespace(name=permanent, on_demand={"keep": keep})
+            for permanent in members_of_set
+            if node.alone(permanent)
+        ]
+        for set_name, members_of_set in names.items()
     }
-    found, cuts = on_demand.combinations_that_fit(sets, node.fit)  # type: ignore[arg-type]
-    largest = [found[of] or [[]] for of in names]
+    fitting, cuts = on_demand.combinations_that_fit(sets, node.fit)  # type: ignore[arg-type]
+    largest = [fitting[set_name] or [[]] for set_name in names]
     for mixture in itertools.product(*largest):
         assert holds(itertools.chain(*mixture)) or not any(mixture), mixture
-    if any(not holds(one) for one in itertools.product(*names.values())):
+    if any(not holds(combination) for combination in itertools.product(*names.values())):
         return  # not even one of each fits: the plan of such a host fails
-    for of, own in names.items():
-        beside = list(itertools.product(*(found[other] for other in names if other != of)))
-        for size in range(1, min(keep or len(own), len(own)) + 1):
-            for chosen in itertools.combinations(own, size):
-                if not any(set(chosen) <= set(one) for one in found[of]):
-                    assert not all(holds([*chosen, *itertools.chain(*each)]) for each in beside), (of, chosen)
+    for set_name, members_of_set in names.items():
+        beside = list(itertools.product(*(fitting[other] for other in names if other != set_name)))
+        for size in range(1, min(keep or len(members_of_set), len(members_of_set)) + 1):
+            for chosen in itertools.combinations(members_of_set, size):
+                if not any(set(chosen) <= set(combination) for combination in fitting[set_name]):
+                    assert not all(holds([*chosen, *itertools.chain(*permanent)]) for permanent in beside), (
+                        set_name,
+                        chosen,
+                    )
     assert not cuts or len(names) > 1
 
 
@@ -256,22 +289,22 @@ def test_what_is_always_there_says_nothing_of_it() -> None:
 # --- speech servers -------------------------------------------------------------------------------------------------------
 
 
-def ears(memory_gib: float, port: int = 8765, name: str = "ears", **said: Any) -> dict[str, Any]:
+def ears(memory_gib: float, port: int = 8765, name: str = "ears", **changes: Any) -> dict[str, Any]:
     return {
-        "name": name, "kind": "asr", "image": "example/whisper:1", "memory_gib": memory_gib, "port": port, "on_demand": said,
+        "name": name, "kind": "asr", "image": "example/whisper:1", "memory_gib": memory_gib, "port": port, "on_demand": changes,
     }  # fmt: skip
 
 
 def with_speech(
     *services: dict[str, Any], speech: list[dict[str, Any]], **variables: Any
 ) -> tuple[Any, list[Any], Any]:
-    """The host's part of a plan, its speech servers, and what lies on the host for the services."""
-    given = {
+    """Return the planned host, its speech servers, and the files of the host for the services."""
+    host_vars = {
         "vars": {"spark_services": list(services), "spark_speech": speech, **variables},
         "address": "192.168.1.11",
         "measured": None,
     }
-    plan = engine.make_plan({"spark-1": given}, RECIPES)
+    plan = engine.make_plan({"spark-1": host_vars}, RECIPES)
     host, servers = plan["hosts"]["spark-1"], plan["addons"]["spark-1"]["speech"]["services"]
     made = {name: located(part) for name, part in unit_files.render(host, plan["addons"]["spark-1"]).items()}
     return host, servers, made
@@ -279,13 +312,15 @@ def with_speech(
 
 def test_a_speech_server_shares_the_memory_of_a_set() -> None:
     host, (server,), _made = with_speech(*three(), speech=[ears(30, exclusive="big")])
-    found = [["a", "b"], ["a", "c"], ["a", "ears"], ["b", "c"], ["b", "ears"], ["c", "ears"]]
-    assert host["services"][0]["on_demand"]["combinations"] == server["on_demand"]["combinations"] == found
+    combinations_on_host = [["a", "b"], ["a", "c"], ["a", "ears"], ["b", "c"], ["b", "ears"], ["c", "ears"]]
+    assert (
+        host["services"][0]["on_demand"]["combinations"] == server["on_demand"]["combinations"] == combinations_on_host
+    )
     assert (
         "set big: beside each other run at most a + b or a + c or a + ears or"
         in picture.label_notes(host["services"])[-1]
     )
-    # A small one fits beside each pair; without a set its memory is kept beside every combination.
+    # A small server fits with each pair; without a set its memory is reserved for every combination.
     host, (server,), _made = with_speech(*three(), speech=[ears(8, exclusive="big")])
     assert server["on_demand"]["combinations"] == [["a", "b", "ears"], ["a", "c", "ears"], ["b", "c", "ears"]]
     host, (server,), _made = with_speech(*three(), speech=[ears(30)])
@@ -302,9 +337,9 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
     assert host["sets"] == {"s": [["ears"], ["mouth"]]}
     assert [server["on_demand"]["combinations"] for server in servers] == [[["ears"], ["mouth"]]] * 2
     assert picture.label_notes([], host["sets"]) == ["set s: beside each other run at most ears or mouth"]
-    # The larger one of them is planned for, once; what is not there before the first engine is not in the reserve.
+    # Only the larger server is planned; the reserve counts the memory in use before the first engine.
     assert host["settings"]["reserve_gib"] == pytest.approx(5.2 + on_demand.PROXY_GIB)
-    assert [each["gib"] for each in host["memory_map"] if each["service"] in ("ears", "mouth")] == [30.0]
+    assert [entry["gib"] for entry in host["memory_map"] if entry["service"] in ("ears", "mouth")] == [30.0]
     assert made["guard"]["files"] and '"ears": {' in next(
         file["content"] for file in made["guard"]["files"] if file["path"] == "/etc/dgxspark/agent/guard.json"
     )
@@ -315,15 +350,18 @@ def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
     speech[0]["listen"] = speech[0]["on_demand"].pop("listen")
     host, (server, _talk), made = with_speech(service("plain", 8001), speech=speech)
     files = {file["path"]: file.get("content", "") for name in ("services", "speech") for file in made[name]["files"]}
-    assert [each["name"] for each in host["speech"]] == ["ears"] and host["speech"][0]["probe"]["url"] is None
+    assert [speech_server["name"] for speech_server in host["speech"]] == ["ears"] and host["speech"][0]["probe"][
+        "url"
+    ] is None
     assert "ListenStream=192.168.1.11:8765\n" in files["/etc/systemd/system/spark-ears.socket"]
     assert (
         "/etc/systemd/system/spark-talk.socket" not in files and "/etc/systemd/system/spark-plain.socket" not in files
     )
-    told = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]
-    assert list(told) == ["ears"] and told["ears"]["kind"] == "asr" and told["ears"]["health"] == "/health"
+    settings = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]
+    assert list(settings) == ["ears"] and settings["ears"]["kind"] == "asr" and settings["ears"]["health"] == "/health"
     assert (
-        told["ears"]["engine"] == "http://127.0.0.1:18765" and told["ears"]["start_seconds"] > server["start_timeout"]
+        settings["ears"]["engine"] == "http://127.0.0.1:18765"
+        and settings["ears"]["start_seconds"] > server["start_timeout"]
     )
     unit = files["/etc/systemd/system/spark-ears.service"]
     for line in (
@@ -335,7 +373,9 @@ def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
     ):
         assert line in unit
     always = files["/etc/systemd/system/spark-talk.service"]
-    assert "Restart=always\n" in always and "spark_unit.py gate" not in always and "Before=spark-plain.service" in always
+    assert (
+        "Restart=always\n" in always and "spark_unit.py gate" not in always and "Before=spark-plain.service" in always
+    )
     states = {
         unit["name"]: (unit.get("state", "started"), unit["enabled"])
         for name in ("services", "speech")
@@ -355,9 +395,9 @@ def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
 
 def test_ports_and_sets_of_speech_servers_are_checked_with_those_of_engines() -> None:
     def problem(*services: dict[str, Any], speech: list[dict[str, Any]]) -> str:
-        with pytest.raises(InventoryError) as found:
+        with pytest.raises(InventoryError) as refused:
             with_speech(*services, speech=speech)
-        return str(found.value)
+        return str(refused.value)
 
     assert "ears: its engine would listen on port 8001, which is the port of a" in problem(
         service("a", 8001), speech=[ears(8, engine_port=8001)]
@@ -377,13 +417,16 @@ def test_ports_and_sets_of_speech_servers_are_checked_with_those_of_engines() ->
 
 
 def pair_of(
-    *services: dict[str, Any], own: dict[str, list[dict[str, Any]]] | None = None, executor: str = "mp", **more: Any
+    *services: dict[str, Any],
+    services_of_hosts: dict[str, list[dict[str, Any]]] | None = None,
+    executor: str = "mp",
+    **more: Any,
 ) -> dict[str, Any]:
-    """The plan of two hosts, the first one the head. own: services of a host alone."""
+    """The plan of two hosts, the first one the head. services_of_hosts: other services by host."""
     cluster = {"name": "two", "executor": executor, "services": list(services), **more}
     hosts = {
         name: {
-            "vars": {"spark_services": (own or {}).get(name, []), "spark_cluster": cluster},
+            "vars": {"spark_services": (services_of_hosts or {}).get(name, []), "spark_cluster": cluster},
             "address": f"192.168.1.1{place}",
             "measured": None,
         }
@@ -400,7 +443,9 @@ def refused_pair(*services: dict[str, Any], **more: Any) -> str:
 
 def sets_at(planned: dict[str, Any], host: str) -> dict[str, Any]:
     return {
-        each["name"]: each["on_demand"]["combinations"] for each in planned[host]["services"] if each.get("on_demand")
+        planned_service["name"]: planned_service["on_demand"]["combinations"]
+        for planned_service in planned[host]["services"]
+        if planned_service.get("on_demand")
     }
 
 
@@ -425,9 +470,9 @@ def test_the_engine_of_a_cluster_is_behind_the_port_of_its_head(executor: str) -
     # It waits for the memory of the other hosts within the time that a stop may take.
     stops = 215 * (2 if executor == "ray" else 1) + unit_files.RELEASE_SECONDS
     assert f"TimeoutStopSec={stops}\n" in unit
-    # The unit has no limit for its start: waiting for another host is none. The program has one.
-    asked = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]["pair"]
-    assert "TimeoutStartSec=infinity\n" in unit and asked["start_seconds"] == 3000 + 45 + stops + 30
+    # The unit has no start limit, since it waits for another host. The program has a limit.
+    settings = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]["pair"]
+    assert "TimeoutStartSec=infinity\n" in unit and settings["start_seconds"] == 3000 + 45 + stops + 30
     states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
     assert states["spark-pair.service"] == ("triggered", False) and states["spark-pair.socket"] == ("triggered", True)
 
@@ -466,14 +511,14 @@ def test_a_cluster_that_is_always_there_keeps_its_units() -> None:
 
 
 def test_each_combination_fits_on_every_host_that_it_spans() -> None:
-    """The second host always has a service of its own, so what would fit on the first one does not fit there."""
+    """The second host has a permanent service, so a combination that fits on the first host does not fit there."""
     members = [service(name, port, 0.3, on_demand={"exclusive": "big"}) for name, port in (("x", 8001), ("y", 8002))]
-    own = {"spark-1": [service("alone", 8003, 0.3, on_demand={"exclusive": "big"})]}
-    free = pair_of(*members, own=own)
+    services_of_hosts = {"spark-1": [service("alone", 8003, 0.3, on_demand={"exclusive": "big"})]}
+    free = pair_of(*members, services_of_hosts=services_of_hosts)
     everything = [["alone", "x", "y"]]
     assert sets_at(free, "spark-1") == dict.fromkeys(("x", "y", "alone"), everything)
     assert sets_at(free, "spark-2") == dict.fromkeys(("x", "y"), everything)
-    full = pair_of(*members, own={**own, "spark-2": [service("always", 8004, 0.4)]})
+    full = pair_of(*members, services_of_hosts={**services_of_hosts, "spark-2": [service("always", 8004, 0.4)]})
     one_of_both = [["alone", "x"], ["alone", "y"]]
     assert sets_at(full, "spark-1") == dict.fromkeys(("x", "y", "alone"), one_of_both)
     assert sets_at(full, "spark-2") == dict.fromkeys(("x", "y"), one_of_both)
@@ -482,36 +527,38 @@ def test_each_combination_fits_on_every_host_that_it_spans() -> None:
 
 
 def test_sets_of_several_hosts_fit_beside_each_other_on_each_of_them() -> None:
-    """The services of the pair hold memory on the second host, which has a set of its own; the first host is roomy."""
+    """The services of the pair hold memory on the second host, which has another set; the first host has free memory."""
     pair = [service(f"a{number}", 8001 + number, 0.25, on_demand={"exclusive": "a"}) for number in range(2)]
-    own = {"spark-2": [service(f"b{number}", 8101 + number, 0.25, on_demand={"exclusive": "b"}) for number in range(2)]}
-    planned = pair_of(*pair, own=own)
+    services_of_hosts = {
+        "spark-2": [service(f"b{number}", 8101 + number, 0.25, on_demand={"exclusive": "b"}) for number in range(2)]
+    }
+    planned = pair_of(*pair, services_of_hosts=services_of_hosts)
     both = [["a0", "a1"]]
     assert sets_at(planned, "spark-1") == {"a0": both, "a1": both}
     assert sets_at(planned, "spark-2") == {"a0": both, "a1": both, "b0": [["b0"], ["b1"]], "b1": [["b0"], ["b1"]]}
-    assert [each["rule"] for each in planned["spark-2"]["findings"]].count("on_demand.sets") == 1
-    assert "on_demand.sets" not in [each["rule"] for each in planned["spark-1"]["findings"]]
+    assert [finding["rule"] for finding in planned["spark-2"]["findings"]].count("on_demand.sets") == 1
+    assert "on_demand.sets" not in [finding["rule"] for finding in planned["spark-1"]["findings"]]
     # The set that the second host cuts is the pair's where its own set is more important; so it is cut on the first one too.
-    own["spark-2"][0]["on_demand"]["priority"] = 1
-    planned = pair_of(*pair, own=own)
-    one = [["a0"], ["a1"]]
-    assert sets_at(planned, "spark-1") == {"a0": one, "a1": one}
-    assert sets_at(planned, "spark-2") == {"a0": one, "a1": one, "b0": [["b0", "b1"]], "b1": [["b0", "b1"]]}
+    services_of_hosts["spark-2"][0]["on_demand"]["priority"] = 1
+    planned = pair_of(*pair, services_of_hosts=services_of_hosts)
+    singles = [["a0"], ["a1"]]
+    assert sets_at(planned, "spark-1") == {"a0": singles, "a1": singles}
+    assert sets_at(planned, "spark-2") == {"a0": singles, "a1": singles, "b0": [["b0", "b1"]], "b1": [["b0", "b1"]]}
 
 
 def test_a_set_of_the_other_host_stays_its_own() -> None:
-    own = {
+    services_of_hosts = {
         "spark-2": [
             service(name, port, 0.3, on_demand={"exclusive": "small"}) for name, port in (("m", 8003), ("n", 8004))
         ]
     }
-    planned = pair_of(service("pair", 8001, 0.4, on_demand={"exclusive": "big"}), own=own)
+    planned = pair_of(service("pair", 8001, 0.4, on_demand={"exclusive": "big"}), services_of_hosts=services_of_hosts)
     assert sets_at(planned, "spark-1") == {"pair": [["pair"]]}
     assert sets_at(planned, "spark-2") == {"pair": [["pair"]], "m": [["m"], ["n"]], "n": [["m"], ["n"]]}
 
 
 @pytest.mark.parametrize(
-    ("parts", "found"),
+    ("parts", "expected"),
     [
         ([(["a", "b"], [["a", "b"]])], [["a", "b"]]),
         ([(["a", "b"], [["a"], ["b"]]), (["b"], [["b"]])], [["a"], ["b"]]),
@@ -520,8 +567,8 @@ def test_a_set_of_the_other_host_stays_its_own() -> None:
         ([(["a"], [])], []),
     ],
 )
-def test_what_fits_everywhere(parts: list[tuple[list[str], list[list[str]]]], found: list[list[str]]) -> None:
-    assert on_demand.combinations_on_all_hosts(parts) == found
+def test_what_fits_everywhere(parts: list[tuple[list[str], list[list[str]]]], expected: list[list[str]]) -> None:
+    assert on_demand.combinations_on_all_hosts(parts) == expected
 
 
 @settings(max_examples=200)
@@ -535,20 +582,22 @@ def test_what_fits_everywhere(parts: list[tuple[list[str], list[list[str]]]], fo
 def test_what_fits_everywhere_is_what_each_host_holds_its_part_of(
     given_parts: list[tuple[set[str], list[set[str]]]],
 ) -> None:
-    parts = [(sorted(names), [sorted(one & names) for one in fitting]) for names, fitting in given_parts]
-    found = [set(one) for one in on_demand.combinations_on_all_hosts(parts)]
+    parts = [
+        (sorted(names), [sorted(combination & names) for combination in fitting]) for names, fitting in given_parts
+    ]
+    largest = [set(combination) for combination in on_demand.combinations_on_all_hosts(parts)]
     everyone = sorted(set().union(*(names for names, _fitting in given_parts)))
     for size in range(1, len(everyone) + 1):
         for chosen in map(set, itertools.combinations(everyone, size)):
             holds = all(
-                not chosen & names or any(chosen & names <= one & names for one in fitting)
+                not chosen & names or any(chosen & names <= combination & names for combination in fitting)
                 for names, fitting in given_parts
             )
-            assert holds == any(chosen <= one for one in found)
+            assert holds == any(chosen <= combination for combination in largest)
 
 
 @pytest.mark.parametrize(
-    ("services", "own", "says"),
+    ("services", "services_of_hosts", "says"),
     [
         (
             [service("pair", 8001, **of_set(0.3))],
@@ -569,14 +618,17 @@ def test_what_fits_everywhere_is_what_each_host_holds_its_part_of(
     ],
 )
 def test_what_a_cluster_cannot_have_is_named(
-    services: list[dict[str, Any]], own: dict[str, list[dict[str, Any]]], says: str
+    services: list[dict[str, Any]], services_of_hosts: dict[str, list[dict[str, Any]]], says: str
 ) -> None:
-    assert says in refused_pair(*services, own=own)
+    assert says in refused_pair(*services, services_of_hosts=services_of_hosts)
 
 
 def test_the_port_of_an_engine_of_the_head_is_free_on_the_other_hosts() -> None:
-    own = {"spark-2": [service("alone", 18001, 0.3)]}
-    assert pair_of(service("pair", 8001, 0.3, on_demand={}), own=own)["spark-2"]["verdict"] != "fails"
+    services_of_hosts = {"spark-2": [service("alone", 18001, 0.3)]}
+    assert (
+        pair_of(service("pair", 8001, 0.3, on_demand={}), services_of_hosts=services_of_hosts)["spark-2"]["verdict"]
+        != "fails"
+    )
 
 
 def files_of(planned: list[dict[str, Any]]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -627,20 +679,22 @@ def test_its_socket_is_no_stranger_at_its_port() -> None:
         "listening": [{"port": 8001, "address": "127.0.0.1", "process": "systemd"}],
         "units": [{"name": "spark-on-demand.service", "active_state": "active"}],
     }
-    taken = "host.port_taken"
-    assert taken not in [
-        each["rule"] for each in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]
+    rule = "host.port_taken"
+    assert rule not in [
+        finding["rule"] for finding in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]
     ]
     # It was on demand until now, and its socket goes with this run.
-    assert taken not in [each["rule"] for each in plan_of(service("a", 8001), measured=measured)["findings"]]
+    assert rule not in [finding["rule"] for finding in plan_of(service("a", 8001), measured=measured)["findings"]]
     measured["services"] = []
-    assert taken in [each["rule"] for each in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]]
+    assert rule in [
+        finding["rule"] for finding in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]
+    ]
 
 
 def test_neither_gateway_nor_monitor_ask_it_for_a_token() -> None:
-    one, other = service("a", 8001, 0.1, on_demand={}), service("b", 8002, 0.1)
+    first, other = service("a", 8001, 0.1, on_demand={}), service("b", 8002, 0.1)
     variables = {
-        "spark_services": [one, other],
+        "spark_services": [first, other],
         "spark_gateway": {
             "aliases": {"both": {"backends": ["spark-1/a"], "fallback": ["b"]}, "b": {"backends": ["spark-1/b"]}}
         },
@@ -652,6 +706,9 @@ def test_neither_gateway_nor_monitor_ask_it_for_a_token() -> None:
     checks = {key: backend["check"] for key, backend in planned["gateway"]["settings"]["backends"].items()}
     assert checks == {"spark-1/a": "/v1/models", "spark-1/b": "completion"}
     assert all("a" not in name for name in planned["gateway"]["settings"]["tools"])
-    watched = {each["key"]: each for each in planned["fleet_monitor"]["settings"]["endpoints"]}
+    watched = {
+        watched_endpoint["key"]: watched_endpoint
+        for watched_endpoint in planned["fleet_monitor"]["settings"]["endpoints"]
+    }
     assert (watched["spark-1/a"]["complete"], watched["spark-1/b"]["complete"]) == (False, True)
     assert watched["spark-1/gateway"]["models"] == ["b"]

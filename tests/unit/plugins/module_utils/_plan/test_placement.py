@@ -80,9 +80,9 @@ def test_over_committed_hosts_name_what_could_move() -> None:
         }
     }
     assert placement.over_committed(plan) == {"a": {"over_gib": 7.0, "move": "fast", "to": "c"}}
-    found = [finding for finding in placement.findings(plan) if finding["rule"] == "placement.over_committed"]
-    assert [(finding["host"], finding["severity"]) for finding in found] == [("a", "warning")]
-    assert "Move fast to c" in found[0]["fix"]
+    findings = [finding for finding in placement.findings(plan) if finding["rule"] == "placement.over_committed"]
+    assert [(finding["host"], finding["severity"]) for finding in findings] == [("a", "warning")]
+    assert "Move fast to c" in findings[0]["fix"]
     assert "Over-committed: a by 7.0 GiB; fast would fit on c." in placement.text(plan)
 
 
@@ -94,7 +94,7 @@ def test_of_an_exclusive_set_only_the_largest_counts() -> None:
     over = host(of_set("heavy", 90), small)  # its map has the largest of the set
     other = of_set("coder", 60, state="stopped")
     plan = {"hosts": {"a": over, "b": host(service("x", gib=5))}}
-    # Without its set mate `heavy` would free 90 GiB; with it only what is between the two.
+    # Without its set mate `heavy` would free 90 GiB; with it only the difference between the two.
     assert placement.over_committed(plan) == {"a": {"over_gib": 10.0, "move": "small", "to": "b"}}
     over["services"] = [of_set("heavy", 90), other, service("fast", gib=40)]
     over["memory_map"] = [{"kind": "weights", "gib": 130.0}, {"kind": "free", "gib": 0.0}]

@@ -1,4 +1,4 @@
-"""The plan of whole hosts: what is put together from recipes, budget, rules and facts."""
+"""The plan of complete hosts, from recipes, budget, rules and facts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def host(
     }
 
 
-def plan_of(given: dict[str, Any]) -> dict[str, Any]:
-    return engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+def plan_of(hosts: dict[str, Any]) -> dict[str, Any]:
+    return engine.make_plan({"spark-1": hosts}, RECIPES)["hosts"]["spark-1"]
 
 
 def errors(planned: dict[str, Any]) -> list[dict[str, Any]]:
@@ -52,9 +52,9 @@ def measured(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_same_input_gives_the_same_plan_in_any_order() -> None:
-    one = engine.make_plan({"a": host(HEAVY, FAST), "b": host(FAST)}, RECIPES)
+    forward = engine.make_plan({"a": host(HEAVY, FAST), "b": host(FAST)}, RECIPES)
     other = engine.make_plan({"b": host(FAST), "a": host(FAST, HEAVY)}, RECIPES)
-    assert json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert json.dumps(forward, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 @pytest.mark.parametrize("variables", [{}, {"spark_ollama": {"models": ["qwen3:8b"]}}], ids=["nothing", "Ollama alone"])
@@ -119,10 +119,10 @@ def test_where_an_engine_listens(variables: dict[str, Any], service: dict[str, A
 
 
 def test_a_host_name_listens_on_the_address_that_the_host_measured() -> None:
-    given = host(
+    host_input = host(
         {**HEAVY, "api_key_file": "/k"}, measured=measured(management_address="10.1.2.3"), spark_allow_from=["10.1.2.9"]
     )
-    assert plan_of({**given, "address": "spark-1.local"})["services"][0]["host"] == "10.1.2.3"
+    assert plan_of({**host_input, "address": "spark-1.local"})["services"][0]["host"] == "10.1.2.3"
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_an_engine_that_others_reach_without_a_key_is_refused(
 def test_the_paths_that_a_key_does_not_guard_are_named() -> None:
     keyed = {**HEAVY, "api_key_file": "/k"}
 
-    def found(**variables: Any) -> dict[str, Any]:
+    def listen(**variables: Any) -> dict[str, Any]:
         findings = plan_of(host(keyed, spark_allow_from=["192.168.1.5"], **variables))["findings"]
         return next(f for f in findings if f["rule"] == "service.paths")
 
-    filtered, free = found(), found(spark_firewall=False)
+    filtered, free = listen(), listen(spark_firewall=False)
     assert filtered["severity"] == "info" and "the hosts that the firewall admits" in filtered["message"]
     assert free["severity"] == "warning" and "every host that reaches that address" in free["message"]
     for path in ("/invocations", "/tokenize", "/score", "/pooling"):
@@ -183,9 +183,9 @@ def test_an_image_is_run_by_digest_or_id_once_it_is_known() -> None:
 
 def test_an_image_for_another_architecture_is_refused() -> None:
     images = {"nvcr.io/nvidia/vllm:26.04-py3": {"id": "sha256:1", "architecture": "amd64"}}
-    found = errors(plan_of(host(NGC, measured=measured(), images=images)))
-    assert [finding["rule"] for finding in found] == ["image.architecture"]
-    assert found[0]["basis"] == "probed"
+    findings = errors(plan_of(host(NGC, measured=measured(), images=images)))
+    assert [finding["rule"] for finding in findings] == ["image.architecture"]
+    assert findings[0]["basis"] == "probed"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_digest_is_that_of_the_same_repository(ref: str, digests: list[str],
     assert service["image"]["run"] == ("sha256:1" if run is None else digests[run])
 
 
-def asked(**values: Any) -> dict[str, Any]:
+def probed(**values: Any) -> dict[str, Any]:
     probe = {"error": None, "vllm_version": "0.24.0", "packages": {"vllm": "0.24.0"}, "names": [], "options": []}
     return {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**probe, **values}}
 
@@ -212,11 +212,11 @@ def test_what_an_image_says_goes_before_what_is_known_of_it() -> None:
     ref = "nvcr.io/nvidia/vllm:26.04-py3"
     service = plan_of(host(NGC))["services"][0]
     assert (service["vllm_version"], service["version_source"]) == ("0.19.0", "catalogue")
-    planned = plan_of(host(NGC, images={ref: asked()}))
+    planned = plan_of(host(NGC, images={ref: probed()}))
     service = planned["services"][0]
     assert (service["vllm_version"], service["version_source"]) == ("0.24.0", "probed")
     stated = {**HEAVY, "image": {"ref": ref, "vllm_version": "0.23.0"}}
-    planned = plan_of(host(stated, images={ref: asked()}))
+    planned = plan_of(host(stated, images={ref: probed()}))
     assert planned["services"][0]["vllm_version"] == "0.24.0"
     assert "image.version" in [finding["rule"] for finding in planned["findings"]]
 
@@ -226,11 +226,11 @@ def test_findings_that_rest_on_the_image_say_so() -> None:
     old = {**HEAVY, "env": {"VLLM_USE_V1": "1"}, "args": {**HEAVY["args"], "no-such-option": 1}}
 
     def bases(images: dict[str, Any] | None) -> dict[str, str]:
-        found = plan_of(host(old, images=images))["findings"]
-        return {finding["rule"]: finding["basis"] for finding in found if finding["rule"].startswith("SPK")}
+        findings = plan_of(host(old, images=images))["findings"]
+        return {finding["rule"]: finding["basis"] for finding in findings if finding["rule"].startswith("SPK")}
 
     assert bases(None)["SPK201"] == "inventory"
-    assert bases({ref: asked()})["SPK201"] == "probed" and bases({ref: asked()})["SPK101"] == "probed"
+    assert bases({ref: probed()})["SPK201"] == "probed" and bases({ref: probed()})["SPK101"] == "probed"
 
 
 def test_names_that_the_image_knows_are_not_complained_about() -> None:
@@ -238,7 +238,7 @@ def test_names_that_the_image_knows_are_not_complained_about() -> None:
     fork = {**HEAVY, "env": {"VLLM_OF_A_FORK": "1"}}
 
     def rules(**values: Any) -> set[str]:
-        return {finding["rule"] for finding in plan_of(host(fork, images={ref: asked(**values)}))["findings"]}
+        return {finding["rule"] for finding in plan_of(host(fork, images={ref: probed(**values)}))["findings"]}
 
     assert "SPK203" in rules() and "SPK203" not in rules(names=["VLLM_OF_A_FORK"])
 
@@ -251,12 +251,12 @@ def test_options_that_the_image_takes_are_not_complained_about() -> None:
     }
 
     def unknown(**values: Any) -> list[str]:
-        found = plan_of(host(fork, images={ref: asked(**values)}))["findings"]
-        return [finding["message"].partition(" ")[0] for finding in found if finding["rule"] == "SPK101"]
+        findings = plan_of(host(fork, images={ref: probed(**values)}))["findings"]
+        return [finding["message"].partition(" ")[0] for finding in findings if finding["rule"] == "SPK101"]
 
     assert unknown() == ["--prefill-compute-share", "--no-roce-allreduce", "--bad"]
     assert unknown(options=["prefill-compute-share", "roce-allreduce"]) == ["--bad"]
-    command = plan_of(host(fork, images={ref: asked(options=["prefill-compute-share"])}))["services"][0]["command"]
+    command = plan_of(host(fork, images={ref: probed(options=["prefill-compute-share"])}))["services"][0]["command"]
     assert command[command.index("--prefill-compute-share") + 1] == "auto"
 
 
@@ -274,23 +274,23 @@ def test_the_first_failure_of_the_document_is_refused_on_the_live_host_and_its_f
         units=[{"name": "spark-fast.service", "active_state": "active"}],
     )
     planned = plan_of(host(*FIRST_FAILURE, measured=live))
-    said = [finding for finding in errors(planned) if finding["rule"] == "memory.free_at_start"]
-    assert said[0]["service"] == "heavy"
-    assert said[0]["basis"] == "measured"
+    refusals = [finding for finding in errors(planned) if finding["rule"] == "memory.free_at_start"]
+    assert refusals[0]["service"] == "heavy"
+    assert refusals[0]["basis"] == "measured"
     assert (
         "Free memory on device cuda:0 (98.51/119.67 GiB) on startup is less than desired GPU memory utilization "
         "(0.85, 101.72 GiB)"
-    ) in said[0]["vllm_error"]
-    assert "gpu-memory-utilization of heavy to 0.79" in said[0]["fix"]
+    ) in refusals[0]["vllm_error"]
+    assert "gpu-memory-utilization of heavy to 0.79" in refusals[0]["fix"]
     fixed = {**HEAVY, "args": {"gpu-memory-utilization": 0.80}}
-    again = plan_of(host(fixed, {**FAST, "args": {"gpu-memory-utilization": 0.10}}, measured=live))
-    assert errors(again) == []
+    second = plan_of(host(fixed, {**FAST, "args": {"gpu-memory-utilization": 0.10}}, measured=live))
+    assert errors(second) == []
 
 
 def test_the_first_failure_is_refused_from_the_inventory_alone() -> None:
-    found = errors(plan_of(host(*FIRST_FAILURE)))
-    assert any("(0.85, 101.72 GiB)" in finding.get("vllm_error", "") for finding in found)
-    assert all(finding["basis"] == "inventory" for finding in found)
+    findings = errors(plan_of(host(*FIRST_FAILURE)))
+    assert any("(0.85, 101.72 GiB)" in finding.get("vllm_error", "") for finding in findings)
+    assert all(finding["basis"] == "inventory" for finding in findings)
 
 
 def test_an_unchanged_live_host_plans_green_and_the_same() -> None:
@@ -313,8 +313,8 @@ def test_an_engine_that_runs_from_older_files_is_stale() -> None:
     assert planned["stale"] is False
     assert f"dgxspark.fingerprint={planned['fingerprint']}" in planned["argv"]
 
-    def stale(found: str | None, state: str = "running") -> bool:
-        container = {"name": "spark-heavy", "managed": True, "service": "heavy", "state": state, "fingerprint": found}
+    def stale(mark: str | None, state: str = "running") -> bool:
+        container = {"name": "spark-heavy", "managed": True, "service": "heavy", "state": state, "fingerprint": mark}
         live = measured(services=["heavy"], containers=[container])
         return bool(plan_of(host(HEAVY, measured=live))["services"][0]["stale"])
 
@@ -367,8 +367,8 @@ def test_every_problem_of_a_host_is_told_at_once() -> None:
 
 
 def test_a_healthy_host_has_no_host_findings() -> None:
-    found = plan_of(host(HEAVY, measured=measured()))["findings"]
-    assert [finding for finding in found if finding["rule"].startswith("host.")] == []
+    findings = plan_of(host(HEAVY, measured=measured()))["findings"]
+    assert [finding for finding in findings if finding["rule"].startswith("host.")] == []
 
 
 def test_the_nvidia_runtime_is_asked_for_only_where_the_gpu_is() -> None:
@@ -414,9 +414,10 @@ def test_a_drafter_that_moves_is_named_like_the_model() -> None:
         return [f"{f['message']} {f['fix']}" for f in made["findings"] if f["rule"] == "model.moving_revision"]
 
     assert moving(pinned="b" * 40) == []
-    (said,) = moving(pinned="b" * 40, drafter="main")
+    (finding,) = moving(pinned="b" * 40, drafter="main")
     assert (
-        "Org/drafter, which gemma is served with, is used at the branch 'main'" in said and "below model.extra" in said
+        "Org/drafter, which gemma is served with, is used at the branch 'main'" in finding
+        and "below model.extra" in finding
     )
 
 
@@ -493,9 +494,9 @@ def test_autofix_repairs_what_cannot_be_meant_otherwise_and_says_so() -> None:
         ("fast", "SPK101", "--swap-space 4", ""),
         ("fast", "SPK201", "VLLM_USE_V1=1", ""),
     }
-    told = [finding["message"] for finding in planned["findings"] if finding.get("source") == "spark_autofix"]
-    assert "repaired: VLLM_USE_V1=1 -> taken out" in told
-    assert len(told) == 3
+    findings = [finding["message"] for finding in planned["findings"] if finding.get("source") == "spark_autofix"]
+    assert "repaired: VLLM_USE_V1=1 -> taken out" in findings
+    assert len(findings) == 3
 
 
 def test_without_autofix_nothing_is_repaired() -> None:
@@ -529,24 +530,24 @@ SLOW = {
 @pytest.mark.parametrize("tool", SLOW)
 def test_a_tool_that_did_not_answer_is_a_warning_and_no_fault_of_the_host(tool: str) -> None:
     unknown = {tool: f"{tool} did not answer in 30 s"}
-    # What is free is little, since a service runs that nobody has named.
+    # Little memory is free, since an unlisted service runs.
     facts = measured(
         **SLOW[tool], unknown=unknown, memory={"total_gib": 119.67, "available_gib": 40.0 if tool != "ip" else 114.0}
     )
     quick = plan_of(host(HEAVY, measured=measured()))
     planned = plan_of(host(HEAVY, measured=facts))
     assert errors(planned) == []
-    told = [finding for finding in planned["findings"] if finding["rule"] == "host.not_known"]
-    assert [finding["message"].split(";")[0] for finding in told] == [f"{tool} did not answer in 30 s"]
+    findings = [finding for finding in planned["findings"] if finding["rule"] == "host.not_known"]
+    assert [finding["message"].split(";")[0] for finding in findings] == [f"{tool} did not answer in 30 s"]
     assert planned["services"][0]["argv"] == quick["services"][0]["argv"]
 
 
 def test_which_one_of_an_exclusive_set_runs_has_to_be_known() -> None:
     services = [{**HEAVY, "exclusive": "one"}, {**FAST, "exclusive": "one"}]
     facts = measured(unknown={"systemctl": "systemctl did not answer in 30 s"})
-    told = errors(plan_of(host(*services, measured=facts)))
-    assert [finding["rule"] for finding in told] == ["host.not_known"]
-    assert "which of" in told[0]["message"] and "runs is not known" in told[0]["message"]
+    findings = errors(plan_of(host(*services, measured=facts)))
+    assert [finding["rule"] for finding in findings] == ["host.not_known"]
+    assert "which of" in findings[0]["message"] and "runs is not known" in findings[0]["message"]
 
 
 def test_the_environment_of_a_service_names_its_model_runner() -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the plan makes of memory: numbers for what is open, shares, and what else runs on a host."""
+"""Memory in a plan: solved options, shares, and other programs on a host."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ def plan_of(*services: dict[str, Any], memory: dict[str, Any] | None = None, **v
             "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
             "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
         }
-    given = {"vars": {"spark_services": list(services), **variables}, "address": "192.168.1.11", "measured": measured}
-    planned: dict[str, Any] = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    host_input = {
+        "vars": {"spark_services": list(services), **variables},
+        "address": "192.168.1.11",
+        "measured": measured,
+    }
+    planned: dict[str, Any] = engine.make_plan({"spark-1": host_input}, RECIPES)["hosts"]["spark-1"]
     return planned
 
 
@@ -65,11 +69,11 @@ def test_the_first_inventory_of_the_design_solves() -> None:
 def test_auto_becomes_a_number_in_the_command(memory: dict[str, Any] | None) -> None:
     service = with_args(FAST, gpu_memory_utilization="auto", max_model_len="auto", max_num_seqs="auto")
     planned = plan_of(service, memory=memory)
-    found = planned["services"][0]
+    service_plan = planned["services"][0]
     for key in judging.SOLVED:
         assert float(option(planned, "fast", key) or 0) > 0
-    assert "auto" not in found["args"].values()
-    assert found["memory"]["solved"] == list(judging.SOLVED)
+    assert "auto" not in service_plan["args"].values()
+    assert service_plan["memory"]["solved"] == list(judging.SOLVED)
     assert [finding["service"] for finding in planned["findings"] if finding["rule"] == "memory.solved"] == ["fast"]
 
 
@@ -91,10 +95,10 @@ def test_a_default_that_vllm_would_refuse_is_replaced() -> None:
     planned = plan_of(tight)
     assert 0 < int(option(planned, "heavy", "max-num-seqs") or 0) < 256
     assert not [finding for finding in planned["findings"] if finding["rule"] == "memory.state_blocks"]
-    said = next(finding for finding in planned["findings"] if finding["rule"] == "memory.solved")
-    assert "vLLM's own max-num-seqs of 256" in said["message"]
-    asked = plan_of(with_args({**HEAVY, "image": image}, **{**tight["args"], "max_num_seqs": 256}))
-    assert [finding for finding in asked["findings"] if finding["rule"] == "memory.state_blocks"]
+    solved = next(finding for finding in planned["findings"] if finding["rule"] == "memory.solved")
+    assert "vLLM's own max-num-seqs of 256" in solved["message"]
+    tight_plan = plan_of(with_args({**HEAVY, "image": image}, **{**tight["args"], "max_num_seqs": 256}))
+    assert [finding for finding in tight_plan["findings"] if finding["rule"] == "memory.state_blocks"]
 
 
 def test_services_share_what_is_left_by_their_weights() -> None:
@@ -142,7 +146,7 @@ def test_every_mistake_in_the_sidecars_is_told() -> None:
             {"nam": "b", "memory_gib": "much"},
         ],
     )
-    for place, said in (
+    for place, part_of_message in (
         (0, "must be a mapping"),
         ("", "'fast' of spark_sidecars is that of a service"),
         (2, "memory_gib' is 0"),
@@ -152,8 +156,9 @@ def test_every_mistake_in_the_sidecars_is_told() -> None:
         (4, "name' is missing"),
     ):
         assert any(
-            (f"spark_sidecars[{place}]" if place != "" else "") in message and said in message for message in messages
-        ), said
+            (f"spark_sidecars[{place}]" if place != "" else "") in message and part_of_message in message
+            for message in messages
+        ), part_of_message
 
 
 def test_a_running_engine_holds_its_host_buffer_already() -> None:
@@ -165,8 +170,8 @@ def test_a_running_engine_holds_its_host_buffer_already() -> None:
         "resident": [{"name": "fast", "gib": 60.0}],
         "units": [],
     }
-    given = {"vars": {"spark_services": [fast]}, "address": "192.168.1.11", "measured": measured}
-    planned = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    host_input = {"vars": {"spark_services": [fast]}, "address": "192.168.1.11", "measured": measured}
+    planned = engine.make_plan({"spark-1": host_input}, RECIPES)["hosts"]["spark-1"]
     errors = [finding["rule"] for finding in planned["findings"] if finding["severity"] == "error"]
     assert [rule for rule in errors if rule.startswith("memory.")] == []
     (service,) = planned["services"]

@@ -1,4 +1,4 @@
-"""The steps of a plan, each by itself; what they come to together is in test_plan.py and test_clustering.py."""
+"""The single steps of a plan; test_plan.py and test_clustering.py test them together."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_a_service_without_a_key_listens_on_loopback_and_is_probed_there() -> No
 
 
 def test_each_container_carries_the_fingerprint_of_what_it_is_started_from() -> None:
-    one, other = resolved(spark()), resolved(spark({**FAST, "env": {"SOME_SETTING": "1"}}))
-    assert f"dgxspark.fingerprint={one.fingerprint}" in one.argv
-    assert one.fingerprint != other.fingerprint
+    first, other = resolved(spark()), resolved(spark({**FAST, "env": {"SOME_SETTING": "1"}}))
+    assert f"dgxspark.fingerprint={first.fingerprint}" in first.argv
+    assert first.fingerprint != other.fingerprint
 
 
 def test_a_host_says_what_it_needs_and_nothing_is_missing_where_nobody_asked() -> None:
@@ -54,12 +54,12 @@ def test_a_host_says_what_it_needs_and_nothing_is_missing_where_nobody_asked() -
 def test_a_branch_and_a_package_without_a_sum_are_told() -> None:
     host = spark({**FAST, "model": {"revision": "main"}, "pip": ["some-package"]})
     placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
-    found = {finding.rule for finding in service_findings.check(host, SOURCES, resolved(host), placed)}
-    assert {"model.moving_revision", "pip.unhashed"} <= found
+    findings = {finding.rule for finding in service_findings.check(host, SOURCES, resolved(host), placed)}
+    assert {"model.moving_revision", "pip.unhashed"} <= findings
     fixed = spark({**FAST, "model": {"revision": "0" * 40}})
     placed = service_files.place(fixed.settings, fixed.services[0], SOURCES.digest)
-    found = {finding.rule for finding in service_findings.check(fixed, SOURCES, resolved(fixed), placed)}
-    assert not {"model.moving_revision", "pip.unhashed"} & found
+    findings = {finding.rule for finding in service_findings.check(fixed, SOURCES, resolved(fixed), placed)}
+    assert not {"model.moving_revision", "pip.unhashed"} & findings
 
 
 def test_ranks_stand_behind_the_own_services_of_each_host() -> None:
@@ -67,12 +67,12 @@ def test_ranks_stand_behind_the_own_services_of_each_host() -> None:
     cluster = Cluster("pair", ["s1", "s2"], "mp", [entry])
     hosts = {name: spark(name=name, address=f"192.0.2.{name[1]}") for name in cluster.hosts}
     messages: list[str] = []
-    whole, members = spanning.plan_cluster(cluster, hosts, SOURCES, messages)
+    cluster_plan, members = spanning.plan_cluster(cluster, hosts, SOURCES, messages)
     assert messages == []
-    assert whole["services"][0]["executor"] == "mp"
+    assert cluster_plan["services"][0]["executor"] == "mp"
     planned = {name: host_plan.plan_host(host, SOURCES) for name, host in members.items()}
     assert [planned[name].start_order for name in cluster.hosts] == [["fast", "large"]] * 2
-    spanning.join_ranks(cluster, whole, members, planned)
+    spanning.join_ranks(cluster, cluster_plan, members, planned)
     marks = {rank.fingerprint for body in planned.values() if (rank := body.services[1].settings.rank)}
     assert len(marks) == 1
     assert marks != {""}
@@ -106,15 +106,15 @@ def test_a_service_behind_no_gateway_says_so() -> None:
 
 def test_ansible_is_given_mappings_and_what_it_hands_back_is_the_service() -> None:
     made = resolved(spark({**FAST, "api_key_file": "/keys/one", "pip": [f"a==1 --hash=sha256:{'0' * 64}"]}))
-    said = to_dict(made)
-    assert said["secrets"] == [
+    plain = to_dict(made)
+    assert plain["secrets"] == [
         {"name": "VLLM_API_KEY", "source": "/keys/one", "path": "/etc/dgxspark/secrets/fast/VLLM_API_KEY"}
     ]
-    assert "content" in said["files"][0] and "rank" not in said["settings"] and said["cluster"] is None
-    again = from_dict(PlannedService, said)
-    assert (again, to_dict(again)) == (made, said)
+    assert "content" in plain["files"][0] and "rank" not in plain["settings"] and plain["cluster"] is None
+    second = from_dict(PlannedService, plain)
+    assert (second, to_dict(second)) == (made, plain)
     with pytest.raises(TypeError, match="served_model_name"):
-        from_dict(PlannedService, {key: value for key, value in said.items() if key != "served_model_name"})
+        from_dict(PlannedService, {key: value for key, value in plain.items() if key != "served_model_name"})
 
 
 @pytest.mark.parametrize("executor", ["mp", "ray"])
@@ -123,7 +123,7 @@ def test_so_is_a_rank_of_a_cluster(executor: str) -> None:
         "pair", ["s1", "s2"], executor, [{"name": "big", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}]
     )
     hosts = {name: spark(name=name, address=f"192.0.2.{name[1]}") for name in cluster.hosts}
-    _whole, members = spanning.plan_cluster(cluster, hosts, SOURCES, [])
+    _cluster_plan, members = spanning.plan_cluster(cluster, hosts, SOURCES, [])
     for host in members.values():
         for made in host_plan.plan_host(host, SOURCES).services:
             assert from_dict(PlannedService, to_dict(made)) == made
@@ -142,25 +142,25 @@ HEAVY = service(
 
 
 def test_an_engine_is_listed_with_what_clients_need() -> None:
-    (found,) = addon_plan.endpoints_of("spark-1", "spark-1.lan", [HEAVY])
-    assert found["key"] == "spark-1/heavy" and found["url"] == "http://192.168.1.11:8001"
-    assert found["models"] == ["qwen-heavy"] and found["api_key_file"] == "/keys/heavy"
-    assert (found["max_model_len"], found["memory_gib"]) == (65536, 93.54)
-    assert (found["unit"], found["hosts"]) == ("spark-heavy.service", ["spark-1"])
+    (endpoint,) = addon_plan.endpoints_of("spark-1", "spark-1.lan", [HEAVY])
+    assert endpoint["key"] == "spark-1/heavy" and endpoint["url"] == "http://192.168.1.11:8001"
+    assert endpoint["models"] == ["qwen-heavy"] and endpoint["api_key_file"] == "/keys/heavy"
+    assert (endpoint["max_model_len"], endpoint["memory_gib"]) == (65536, 93.54)
+    assert (endpoint["unit"], endpoint["hosts"]) == ("spark-heavy.service", ["spark-1"])
 
 
 def test_a_model_over_two_hosts_is_one_endpoint_of_its_head() -> None:
     head = addon_plan.endpoints_of("spark-1", "10.0.0.1", [replace(HEAVY, cluster=PAIR)])
     worker = addon_plan.endpoints_of("spark-2", "10.0.0.2", [replace(HEAVY, cluster=PAIR, rank=1)])
-    assert [each["key"] for each in head] == ["pair_a/heavy"] and worker == []
+    assert [endpoint["key"] for endpoint in head] == ["pair_a/heavy"] and worker == []
     assert head[0]["hosts"] == ["spark-1", "spark-2"]
 
 
 def test_lengths_that_the_engine_works_out_are_not_known() -> None:
-    (found,) = addon_plan.endpoints_of(
+    (endpoint,) = addon_plan.endpoints_of(
         "s", "s", [replace(HEAVY, args={"max-model-len": "auto"}, memory={}, secrets=[])]
     )
-    assert (found["max_model_len"], found["memory_gib"], found["api_key_file"]) == (None, None, None)
+    assert (endpoint["max_model_len"], endpoint["memory_gib"], endpoint["api_key_file"]) == (None, None, None)
 
 
 def test_the_collector_is_told_what_the_plan_expects() -> None:

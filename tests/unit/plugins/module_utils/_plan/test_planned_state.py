@@ -15,8 +15,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned
 def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan of one host, and its add-on services."""
     service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
-    own = {"spark_services": [service], "spark_total_gib": 119.67, **variables}
-    plan = engine.make_plan({"spark-1": {"vars": own, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    variables_of_host = {"spark_services": [service], "spark_total_gib": 119.67, **variables}
+    plan = engine.make_plan(
+        {"spark-1": {"vars": variables_of_host, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64
+    )
     return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
 
 

@@ -1,4 +1,4 @@
-"""A host against what is about to be put there; test_plan.py shows the same findings in the plan of a host."""
+"""The facts of a host compared with its plan; test_plan.py shows the same findings in the plan of a host."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ HEALTHY: dict[str, Any] = {
 
 
 def rules(wants: dict[str, Any] | None = None, **changes: Any) -> list[str]:
-    found = preflight.check_host({**HEALTHY, **changes}, [SERVICE], wants or {})
-    assert all(finding.basis == "measured" and finding.fix for finding in found)
-    return [finding.rule for finding in found]
+    findings = preflight.check_host({**HEALTHY, **changes}, [SERVICE], wants or {})
+    assert all(finding.basis == "measured" and finding.fix for finding in findings)
+    return [finding.rule for finding in findings]
 
 
 def test_a_healthy_host_has_nothing_to_say() -> None:
@@ -56,7 +56,7 @@ def test_each_problem_has_its_rule(changes: dict[str, Any], rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "kept"),
+    ("memory", "expected"),
     [
         ({"cma_total_gib": 0.0, "cma_free_gib": 9.7}, True),
         ({"cma_total_gib": 0.0, "cma_free_gib": 0.0}, False),
@@ -65,16 +65,18 @@ def test_each_problem_has_its_rule(changes: dict[str, Any], rule: str) -> None:
         ({}, False),
     ],
 )
-def test_the_sign_of_memory_kept_for_handover_is_what_the_kernel_counts(memory: dict[str, float], kept: bool) -> None:
+def test_the_sign_of_memory_kept_for_handover_is_what_the_kernel_counts(
+    memory: dict[str, float], expected: bool
+) -> None:
     """DGX OS 7.6 boots 7.0.0-1019-nvidia with kho=off: then both are 0, and the kernel is a good one."""
-    assert rules(kernel="7.0.0-1019-nvidia", memory=memory) == (["host.kernel_handover"] if kept else [])
+    assert rules(kernel="7.0.0-1019-nvidia", memory=memory) == (["host.kernel_handover"] if expected else [])
 
 
 def test_memory_kept_for_handover_stops_a_cluster_alone() -> None:
     facts = {"kernel": "7.0.0-1019-nvidia", "memory": {"cma_total_gib": 0.0, "cma_free_gib": 9.36}}
     for cluster, severity in ((PAIR, "error"), (None, "warning")):
-        found = preflight.check_host({**HEALTHY, **facts}, [replace(SERVICE, cluster=cluster)], {})
-        assert {each.rule: each.severity for each in found}["host.kernel_handover"] == severity
+        findings = preflight.check_host({**HEALTHY, **facts}, [replace(SERVICE, cluster=cluster)], {})
+        assert {finding.rule: finding.severity for finding in findings}["host.kernel_handover"] == severity
 
 
 def test_what_is_ours_is_no_stranger() -> None:
@@ -117,5 +119,5 @@ def test_the_disk_keeps_room_beside_the_weights() -> None:
 def test_free_memory_in_small_pieces_is_named_before_a_load(
     free: float | None, blocks: int | None, fires: bool
 ) -> None:
-    found = rules(memory={"free_gib": free, "large_blocks": blocks})
-    assert found == (["host.fragmented"] if fires else [])
+    findings = rules(memory={"free_gib": free, "large_blocks": blocks})
+    assert findings == (["host.fragmented"] if fires else [])

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Views of a planned service: what modules are given is what they read, and a plan has it."""
+"""Views of a planned service have the fields that modules read, and a plan has these fields."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ service_view = plugin.FilterModule().filters()["service_view"]
 @pytest.fixture(scope="module")
 def service() -> dict[str, Any]:
     """A service as a plan has it."""
-    known = {RECIPE.stem: yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
+    known_recipes = {RECIPE.stem: yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
     variables = {"spark_services": [{"name": "heavy", "recipe": RECIPE.stem, "port": 8001}], "spark_total_gib": 119.67}
-    planned = engine.make_plan({"spark": {"vars": variables, "address": "192.0.2.1"}}, known)["hosts"]["spark"]
-    found: dict[str, Any] = planned["services"][0]
-    return found
+    planned = engine.make_plan({"spark": {"vars": variables, "address": "192.0.2.1"}}, known_recipes)["hosts"]["spark"]
+    planned_service: dict[str, Any] = planned["services"][0]
+    return planned_service
 
 
 @pytest.mark.parametrize(("view", "module"), MODULES.items())
 def test_a_module_is_given_what_it_reads(view: str, module: str) -> None:
-    """Ansible refuses keys that a module does not have, and one that is not handed over is never compared."""
+    """Ansible refuses keys that a module does not have; a missing key would never be compared."""
     documentation = importlib.import_module(f"ansible_collections.dgxspark.vllm.plugins.modules.{module}").DOCUMENTATION
     assert set(service_views.VIEWS[view]) == set(yaml.safe_load(documentation)["options"]["services"]["suboptions"])
 
 
 @pytest.mark.parametrize("view", service_views.VIEWS)
 def test_a_plan_has_the_keys_of_a_view(service: dict[str, Any], view: str) -> None:
-    # Which gateway a service stands behind is known once all hosts are planned, and only where there is one; few services are on demand.
+    # The gateway of a service is set after all hosts are planned, and not for every service; few services are on demand.
     missing = set(service_views.VIEWS[view]) - set(service) - {"gateway", "on_demand"}
     assert missing == set()
-    [found] = service_view([service], view)
-    assert found == {key: service[key] for key in found} and "folders" not in found
+    [fields] = service_view([service], view)
+    assert fields == {key: service[key] for key in fields} and "folders" not in fields
 
 
 def test_what_a_generation_lacks_its_view_lacks_too() -> None:
-    kept = service_view([{"name": "heavy", "argv": ["docker"], "state": "started"}], "record")
-    assert kept == [{"name": "heavy", "state": "started"}]
-    assert service_view(kept, "proof") == [{"name": "heavy"}]
+    fields = service_view([{"name": "heavy", "argv": ["docker"], "state": "started"}], "record")
+    assert fields == [{"name": "heavy", "state": "started"}]
+    assert service_view(fields, "proof") == [{"name": "heavy"}]
 
 
 def test_views_are_documented() -> None:

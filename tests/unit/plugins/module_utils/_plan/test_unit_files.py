@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies on a host is what is planned, to the letter: units as systemd itself reads them, whatever the texts of a plan hold."""
+"""The files of a host are exactly the planned ones: units as systemd reads them, with any text in the plan."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ CONTROL = [
 def texts(seed: int, count: int, parts: list[str]) -> list[str]:
     """Texts out of hostile parts, the same ones for the same seed; each part alone first."""
     chance = random.Random(seed)
-    made = ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _each in range(count)]
+    made = ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _number in range(count)]
     return [*parts, *made]
 
 
@@ -143,7 +143,7 @@ def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         return "".join(chance.choices(plain_parts, k=chance.randint(1, 5)))
 
     folder = re.sub(r"[:,\"/.]", "", text()).strip() or "x"
-    given = {
+    inputs = {
         "vars": {
             "spark_services": [
                 {
@@ -168,7 +168,7 @@ def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         },
         "address": "192.0.2.1",
     }
-    plan = engine.make_plan({"spark-1": given}, RECIPES, lambda _path: "0" * 64)
+    plan = engine.make_plan({"spark-1": inputs}, RECIPES, lambda _path: "0" * 64)
     return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
 
 
@@ -178,21 +178,21 @@ def rendered(planned: dict[str, Any], addons: dict[str, Any]) -> dict[str, dict[
 
 @needs_systemd
 def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
-    wanted: dict[str, list[str]] = {}
+    expected: dict[str, list[str]] = {}
     mounts: dict[str, list[str]] = {}
     units: dict[str, str] = {}
     for seed in range(25):
         planned, addons = hostile_plan(seed)
-        assert planned["services"], [each["message"] for each in planned["findings"]]
+        assert planned["services"], [finding["message"] for finding in planned["findings"]]
         made = rendered(planned, addons)
         item, settings = planned["services"][0], planned["settings"]
         for component in made.values():
             for file in component["files"]:
                 if Path(file["path"]).parent == Path(unit_files.SYSTEM):
                     units[f"s{seed}-{Path(file['path']).name}"] = file["content"]
-        wanted[f"s{seed}-spark-heavy.service"] = item["argv"]
-        wanted[f"s{seed}-spark-ears.service"] = addons["speech"]["services"][0]["argv"]
-        wanted[f"s{seed}-spark-ollama.service"] = addons["ollama"]["argv"]
+        expected[f"s{seed}-spark-heavy.service"] = item["argv"]
+        expected[f"s{seed}-spark-ears.service"] = addons["speech"]["services"][0]["argv"]
+        expected[f"s{seed}-spark-ollama.service"] = addons["ollama"]["argv"]
         mounts[f"s{seed}-spark-heavy.service"] = [settings["hf_home"], item["cache_dir"]]
         files = {file["path"]: file for component in made.values() for file in component["files"]}
         lines = files[item["env_file"]]["content"].split("\n")
@@ -206,7 +206,7 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
             secret["source"] for secret in item["secrets"]
         ]
     seen = read_by_systemd(units)
-    for name, argv in wanted.items():
+    for name, argv in expected.items():
         (shown,) = seen[name]["ExecStart"]
         assert run_by_systemd(unquoted(shown)) == argv, name
     for name, folders in mounts.items():
@@ -244,7 +244,7 @@ def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() ->
 
 
 def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
-    """Units that hold none and run once, such as that of the GPU's clocks, are those without it."""
+    """Units without such memory that run once, such as the unit of the GPU's clocks."""
     planned, addons = hostile_plan(SEED)
     units = {
         file["path"]: file["content"]
@@ -268,7 +268,7 @@ def test_protection_has_the_drop_ins_that_are_planned() -> None:
     files = drop_ins(ssh_mib=512, sessions_mib=256, journal_mib=128, hardware_watchdog_seconds=60)
     assert len(files) == 5
     assert "[Manager]\nRuntimeWatchdogSec=60s\n" in files["/etc/systemd/system.conf.d/50-dgxspark.conf"]
-    # Promised to the slice: what its units are promised, sshd, journal and guard.
+    # MemoryMin of the slice is the sum of its units: sshd, journal and guard.
     assert "[Slice]\nMemoryMin=704M\n" in files["/etc/systemd/system/system.slice.d/50-dgxspark.conf"]
     # A score here would be inherited by what people start in their sessions.
     assert "OOMScoreAdjust" not in files["/etc/systemd/system/ssh.service.d/50-dgxspark.conf"]
@@ -286,7 +286,9 @@ def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
 
 
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:
-    found: dict[str, Any] = {}
+    roles_by_variable: dict[str, Any] = {}
     for role in ("host", "service", "speech", "ollama"):
-        found |= yaml.safe_load((ROOT / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    assert {name: found[name] for name in unit_files.DEFAULTS} == unit_files.DEFAULTS
+        roles_by_variable |= yaml.safe_load(
+            (ROOT / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8")
+        )
+    assert {name: roles_by_variable[name] for name in unit_files.DEFAULTS} == unit_files.DEFAULTS

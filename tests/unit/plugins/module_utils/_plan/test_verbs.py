@@ -1,4 +1,4 @@
-"""Which services a verb is about, what may run beside what, and when memory counts as back."""
+"""The services that a verb selects, exclusive sets, and the wait for freed memory."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_names_as_people_give_them(value: Any, names: list[str]) -> None:
 
 
 def test_without_names_all_services_of_the_hosts_are_meant() -> None:
-    found, messages = verbs.select(PLANNED, ALL, [])
+    hosts, messages = verbs.select(PLANNED, ALL, [])
     assert messages == []
-    assert found == {"spark-1": ["heavy", "fast"], "spark-2": ["fast", "big"], "spark-3": ["big"]}
+    assert hosts == {"spark-1": ["heavy", "fast"], "spark-2": ["fast", "big"], "spark-3": ["big"]}
 
 
 def test_a_name_is_looked_for_on_all_hosts_of_the_run() -> None:
@@ -45,7 +45,7 @@ def test_a_name_is_looked_for_on_all_hosts_of_the_run() -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    _found, messages = verbs.select(PLANNED, ["spark-2"], ["heavi", "heavy", "big", "fast"])
+    _hosts, messages = verbs.select(PLANNED, ["spark-2"], ["heavi", "heavy", "big", "fast"])
     assert len(messages) == 3
     assert "did you mean 'heavy'?" in messages[0] and "Known: big, fast, heavy." in messages[0]
     assert "is on spark-1, which this run leaves out" in messages[1]
@@ -87,9 +87,9 @@ def test_two_of_a_set_at_once_are_refused() -> None:
     assert message.startswith("big and heavy are of the exclusive set large")
 
 
-@pytest.mark.parametrize(("active", "wanted"), [([], ["big"]), (["heavy"], ["heavy"]), (["heavy", "big"], ["fast"])])
-def test_what_is_free_to_run_is_not_refused(active: list[str], wanted: list[str]) -> None:
-    assert verbs.excluded(SETTINGS, active, wanted) == []
+@pytest.mark.parametrize(("active", "names"), [([], ["big"]), (["heavy"], ["heavy"]), (["heavy", "big"], ["fast"])])
+def test_what_is_free_to_run_is_not_refused(active: list[str], names: list[str]) -> None:
+    assert verbs.excluded(SETTINGS, active, names) == []
 
 
 def test_memory_is_counted_by_the_containers_of_the_services() -> None:
@@ -126,14 +126,14 @@ class Looks:
 
 
 def test_a_process_that_is_gone_is_not_yet_memory_that_is_back() -> None:
-    found = Looks((10, {7}), (10, set()), (60, set()), (100, set())).wait(99, [7])
-    assert found == {"ok": True, "waited_seconds": 3.0, "available_gib": 100, "left": []}
+    wait = Looks((10, {7}), (10, set()), (60, set()), (100, set())).wait(99, [7])
+    assert wait == {"ok": True, "waited_seconds": 3.0, "available_gib": 100, "left": []}
 
 
 def test_memory_that_is_there_while_a_process_stays_is_not_enough() -> None:
-    found = Looks((100, {7, 8})).wait(99, [7], timeout=2)
-    assert found["ok"] is False and found["left"] == [7]
-    text = verbs.not_back(found, 99, ["heavy"], "held by x")
+    wait = Looks((100, {7, 8})).wait(99, [7], timeout=2)
+    assert wait["ok"] is False and wait["left"] == [7]
+    text = verbs.not_back(wait, 99, ["heavy"], "held by x")
     assert "still lists pid 7" in text and "held by x" in text and "heavy" in text
 
 
