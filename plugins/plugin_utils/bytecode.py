@@ -25,7 +25,8 @@ class _Finder:
         """Return the specification of a module, None for what belongs to others."""
         if not name.startswith(COLLECTION) or not path:
             return None
-        return next((spec for folder in path if (spec := _folder_finder(folder).find_spec(name))), None)
+        specs = (_folder_finder(folder).find_spec(name) for folder in path)
+        return next((spec for spec in specs if spec and spec.loader), None)  # a folder without code is Ansible's
 
 
 @cache

@@ -26,7 +26,7 @@ class OutgoingFile(NamedTuple):
     size: int
 
 
-class HostSteps(ActionBase):  # type: ignore[misc]  # Ansible has no types
+class HostSteps(ActionBase):
     """Runs steps of a module on the host."""
 
     TRANSFERS_FILES = True

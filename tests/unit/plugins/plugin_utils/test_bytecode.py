@@ -19,7 +19,9 @@ from ansible.plugins.loader import filter_loader, init_plugin_loader
 init_plugin_loader([sys.argv[1]])
 filter_loader.get("dgxspark.vllm.checked_hosts")
 import ansible_collections.ansible.builtin
-print(json.dumps({name: getattr(module, "__cached__", None) for name, module in sys.modules.items() if name.startswith("ansible_collections.")}))
+import ansible_collections.dgxspark.vllm.plugins.modules
+modules = {name: module for name, module in sys.modules.items() if name.startswith("ansible_collections.")}
+print(json.dumps([{name: getattr(module, "__cached__", None) for name, module in modules.items()}, {name: bool(module.__loader__) for name, module in modules.items()}]))
 """
 
 
@@ -31,8 +33,11 @@ def test_the_engine_has_bytecode_and_other_collections_stay_with_their_loader(tm
         [sys.executable, "-c", IMPORT, str(ROOT / "collections")], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    cached = json.loads(done.stdout)
+    cached, loaders = json.loads(done.stdout)
     engine = {name: path for name, path in cached.items() if "dgxspark.vllm.plugins.module_utils._" in name}
     assert engine
     assert all(Path(path).is_file() and Path(path).is_relative_to(tmp_path) for path in engine.values())
     assert not cached["ansible_collections.ansible.builtin"]
+    # A folder without code: Ansible gives such a package a file and a loader, which plugins in it rely on.
+    assert "ansible_collections.dgxspark.vllm.plugins.modules" in loaders
+    assert all(loaders.values())
