@@ -94,21 +94,23 @@ class RecipeSources:
         self.keep = keep
         self._contents: dict[str, Content | str] = {}  # a text: why the source cannot be read
 
-    def recipes(self, references: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    def recipes(
+        self, references: Iterable[str], known_recipes: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
         """Return a recipe for each reference; C({refused: reason}) without one.
 
         :param references: of services
-        :param known: recipes of this collection, for their configs
+        :param known_recipes: recipes of this collection, for their configs
         """
         recipes: dict[str, dict[str, Any]] = {}
         for reference in references:
             try:
-                recipes[reference] = self._recipe(reference, known)
+                recipes[reference] = self._recipe(reference, known_recipes)
             except (NoRecipe, Unfetched) as error:
                 recipes[reference] = {"refused": printable(str(error))}
         return recipes
 
-    def every(self, known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    def every(self, known_recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return every recipe of every source by its reference, as C(recipes) does."""
         recipes: dict[str, dict[str, Any]] = {}
         for name, source in self.sources.items():
@@ -120,10 +122,10 @@ class RecipeSources:
             for path in sorted(content.files):
                 with contextlib.suppress(BrokenYaml):
                     if not path.startswith(".") and recipe_references.is_recipe(read_launch_yaml(content.files[path])):
-                        recipes.update(self.recipes([f"{name}:{recipe_references.identity(path)}"], known))
+                        recipes.update(self.recipes([f"{name}:{recipe_references.identity(path)}"], known_recipes))
         return recipes
 
-    def _recipe(self, reference: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _recipe(self, reference: str, known_recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         source_name, name = recipe_references.split(reference) or ("", "")
         source = self.sources.get(source_name)
         if source is None:
@@ -141,7 +143,7 @@ class RecipeSources:
             document = received(read_launch_yaml(text))  # a YAML text can spell any character
         except (BrokenYaml, Untrusted) as error:
             raise NoRecipe(f"{path} is no YAML: {error}") from error
-        return recipe_references.as_recipe(reference, source, path, text, document, known)
+        return recipe_references.as_recipe(reference, source, path, text, document, known_recipes)
 
     def _content(self, source: Source) -> Content:
         """Return the content of a source; raises Unfetched if it cannot be read."""
@@ -306,8 +308,8 @@ def _inside(name: str, content: Content) -> str:
 
 
 def named(
-    sources: RecipeSources, hosts: Mapping[str, Mapping[str, Any]], known: Mapping[str, Any]
+    sources: RecipeSources, hosts: Mapping[str, Mapping[str, Any]], known_recipes: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the recipes that services of hosts name by reference."""
     references = recipe_references.references_of([host["vars"] for host in hosts.values()])
-    yield from sources.recipes(references, known).items()
+    yield from sources.recipes(references, known_recipes).items()

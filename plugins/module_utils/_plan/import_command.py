@@ -135,8 +135,8 @@ def _is_bare_name(words: Sequence[str]) -> bool:
 def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
     """Return why a container without a command cannot be imported."""
     image = draft.run.image or "the image"
-    known = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
-    names = [name for name in env if name not in known and not name.startswith(("NCCL_", "NVIDIA_"))]
+    standard_names = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
+    names = [name for name in env if name not in standard_names and not name.startswith(("NCCL_", "NVIDIA_"))]
     if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
         return f"the container runs {image}, which does not look like vLLM"
     shown = f" ({', '.join(names[:8])})" if names else ""

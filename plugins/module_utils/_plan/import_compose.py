@@ -159,7 +159,7 @@ def _chosen(services: _Services, select: str | None) -> tuple[str, dict[str, Any
 
 
 def _engines(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the services with vLLM: the only one that starts without a profile, else the leading ones, else all."""
+    """Return the services with vLLM: the only service without a profile, else the leading engines, else all."""
     engines = [entry for entry in entries if "vllm" in str(entry)]
     leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]

@@ -76,11 +76,11 @@ def hub_snapshot(path: str) -> tuple[str, str]:
 def _of_cli(words: Sequence[str]) -> Download | None:
     values: dict[str, str] = {}
     repo = ""
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         name, equals, value = word.partition("=")
         if name in _WITH_VALUE and not equals:
-            value = next(rest, "")
+            value = next(remaining, "")
         if name.startswith("-"):
             values[name] = value
         else:

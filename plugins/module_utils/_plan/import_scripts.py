@@ -293,22 +293,22 @@ def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
     if place is None:
         return None
     run, mods = DockerRun(options=[("--network", "host")]), []
-    rest = iter(words[place + 1 :])
+    remaining = iter(words[place + 1 :])
     action = ""
-    for word in rest:
+    for word in remaining:
         if word in _CLUSTER_ACTIONS:
             action = word
             break
         name, equals, value = word.partition("=")
         if name in _CLUSTER_VALUES and not equals:
-            value = next(rest, "")
+            value = next(remaining, "")
         if name == "-t":
             run.image = value
         elif name == "--apply-mod":
             mods.append(value)
         elif name in _CLUSTER_DOCKER:
             run.options.append((_CLUSTER_DOCKER[name], value))
-    run.command = list(rest)
+    run.command = list(remaining)
     if action != "exec" or not has_launch(" ".join(["exec", *run.command])):
         return None
     if mods:

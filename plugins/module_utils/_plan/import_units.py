@@ -86,11 +86,11 @@ def _read_environment(draft: Draft, unit: docker_run.Unit) -> None:
 def _assignments(items: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that C(NAME=value) items set. variables: known before."""
     assigned: dict[str, str] = {}
-    known = ChainMap(assigned, dict(variables))
+    values = ChainMap(assigned, dict(variables))
     for item in items:
         name, equals, value = item.strip().partition("=")
         if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
-            assigned[name] = shell.expand(value.strip("\"'"), known)
+            assigned[name] = shell.expand(value.strip("\"'"), values)
     return assigned
 
 

@@ -362,7 +362,7 @@ def pin_ref(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None
 
 
 def run_ref(lock: Mapping[str, Any] | None, ref: str, images: Mapping[str, Any], machine: str | None = None) -> str:
-    """Return the reference by which a host runs an image: by digest, or by id if the image lacks a digest there.
+    """Return the reference of an image that a host runs: its digest, or its id if the host's image lacks the digest.
 
     :param lock: None without a lock file
     :param ref: as the inventory has it

@@ -510,8 +510,10 @@ def label_notes(
     return notes
 
 
-def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
-    """Return the combinations of each on-demand set. beside: combinations of sets without a listed service."""
+def _combinations(
+    services: Iterable[Mapping[str, Any]], further_sets: Mapping[str, Sequence[Sequence[str]]]
+) -> list[str]:
+    """Return the combinations of each on-demand set. further_sets: combinations of sets without a listed service."""
     sets = {
         service["on_demand"]["set"]: service["on_demand"]["combinations"]
         for service in services
@@ -519,7 +521,7 @@ def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Se
     }
     return [
         f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
-        for name, combinations in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
+        for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]
 

@@ -188,8 +188,8 @@ def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
     for path, reason in skipped.items():
         if sought in (identity(path).lower(), _last_part(identity(path).lower())):
             raise NoRecipe(f"{path} is not read: {reason}")
-    known = {*names.values(), *map(_last_part, names.values())}
-    raise NoRecipe(f"there is no recipe '{name}'{nearest(sought, known)}".rstrip("."))
+    all_names = {*names.values(), *map(_last_part, names.values())}
+    raise NoRecipe(f"there is no recipe '{name}'{nearest(sought, all_names)}".rstrip("."))
 
 
 def _matches(name: str, sought: str, names: Mapping[str, str]) -> Iterator[list[str]]:
@@ -220,7 +220,7 @@ def as_recipe(
     path: str,
     text: str,
     document: Any,
-    known: Mapping[str, Mapping[str, Any]],
+    known_recipes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Make a recipe of a file of a source.
 
@@ -229,17 +229,17 @@ def as_recipe(
     :param path: of the file in it
     :param text: of the file
     :param document: the text as YAML
-    :param known: recipes of this collection, for the config of a model that has none here
+    :param known_recipes: recipes of this collection, for the config of the model
     :returns: as the files of C(playbooks/recipes) have it, with C(left_out) and, without an image, C(no_image)
     :raises NoRecipe: if it cannot be served, with the reason
     """
     if not is_recipe(document):
         raise NoRecipe(f"{path} is no recipe of eugr, sparkrun, vLLM or NVIDIA")
-    base = _body(path, text, document, known, {})
+    base = _body(path, text, document, known_recipes, {})
     variants: dict[str, Any] = {}
     for name, options in _choices(document, base["nodes"]).items():
         with contextlib.suppress(NoRecipe):
-            body = _body(path, text, document, known, options)
+            body = _body(path, text, document, known_recipes, options)
             if name != SOLO or body["nodes"] == 1:
                 variants[name] = _difference(base, body)
     title = document.get("description") or document.get("title") or (document.get("meta") or {}).get("title")
@@ -266,11 +266,11 @@ def _choices(document: Mapping[str, Any], nodes: int) -> dict[str, dict[str, Any
 
 
 def _body(
-    path: str, text: str, document: Any, known: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]
+    path: str, text: str, document: Any, known_recipes: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the import of a file, by the keys of a recipe."""
     try:
-        launch = importer.import_launch(text, document, known_recipes=known, **options)
+        launch = importer.import_launch(text, document, known_recipes=known_recipes, **options)
     except ValueError as error:
         raise NoRecipe(f"{path}: {error}") from error
     service = launch["service"]
@@ -307,9 +307,7 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     """Return the variant that turns one recipe into another: the different values, and null for removed ones."""
     variant: dict[str, Any] = {"nodes": other["nodes"]}
     for key in ("args", "env"):
-        before, after = base.get(key) or {}, other.get(key) or {}
-        changed = {name: value for name, value in after.items() if before.get(name) != value}
-        changed.update(dict.fromkeys(name for name in before if name not in after))
+        changed = _changes(base.get(key) or {}, other.get(key) or {})
         if changed:
             variant[key] = changed
     if other["model"] != base["model"]:
@@ -320,6 +318,11 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     if other["images"] and other["images"] != base["images"]:
         variant["images"] = other["images"]
     return variant
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    return {**changed, **dict.fromkeys(name for name in before if name not in after)}
 
 
 def references_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:

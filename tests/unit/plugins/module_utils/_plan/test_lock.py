@@ -478,29 +478,38 @@ def test_a_recipe_is_the_same_in_every_checkout() -> None:
     assert lock.recipe_sum(variants, ["v"], str) != lock.recipe_sum(variants, [], str)
 
 
-def test_a_fleet_is_refused_what_moves_and_two_sparks_are_not(made: dict[str, Any]) -> None:
+def fleet(count: int, locked: Any = None, **variables: Any) -> dict[str, Any]:
+    """Return the plan of so many Sparks that serve an image by a moving tag."""
     service = {**SERVICE, "image": "vllm/vllm-openai:latest"}
+    return planned({f"spark-{n}": host(service, **variables) for n in range(1, count + 1)}, locked)
 
-    def fleet(count: int, locked: Any = None, **variables: Any) -> dict[str, Any]:
-        return planned({f"spark-{n}": host(service, **variables) for n in range(1, count + 1)}, locked)
 
-    assert rules(fleet(2)) == {}
-    assert "SPK302" in [finding["rule"] for finding in fleet(2)["spark-1"]["findings"]]
-    three = fleet(3)
-    assert rules(three) == {"lock.moving": "error"}
-    message = next(f["message"] for f in three["spark-1"]["findings"] if f["rule"] == "lock.moving")
-    assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
-    errors = [{**f, "host": name} for name, body in three.items() for f in body["findings"]]
-    text = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
-    assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
-    assert text.endswith("what is locked there holds for all hosts. [lock.moving]")
-    assert lock_findings.refusal([]) == ""
+def test_a_fleet_is_refused_moving_names_and_two_sparks_are_not() -> None:
+    two = fleet(2)
+    assert rules(two) == {}
+    assert "SPK302" in [finding["rule"] for finding in two["spark-1"]["findings"]]
+    assert rules(fleet(3)) == {"lock.moving": "error"}
     assert rules(fleet(3, spark_allow_moving="true")) == {}
     assert rules(fleet(3, spark_moving_hosts=3)) == {}
+
+
+def test_a_lock_entry_holds_a_moving_name_in_a_fleet(made: dict[str, Any]) -> None:
     locked = copy.deepcopy(made)
     locked["images"]["vllm/vllm-openai:latest"] = locked["images"][REF]
     assert "lock.moving" not in rules(fleet(3, locked))
     assert rules(fleet(3, made), "spark-3") == {"lock.moving": "error", "lock.unlisted": "warning"}
+
+
+def test_the_refusal_of_a_fleet_names_its_services_and_the_fix_once() -> None:
+    three = fleet(3)
+    errors = [{**finding, "host": name} for name, body in three.items() for finding in body["findings"]]
+    moving = [error for error in errors if error["rule"] == "lock.moving"]
+    message = moving[0]["message"]
+    assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
+    text = lock_findings.refusal(moving)
+    assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
+    assert text.endswith("what is locked there holds for all hosts. [lock.moving]")
+    assert lock_findings.refusal([]) == ""
 
 
 @pytest.mark.parametrize(
