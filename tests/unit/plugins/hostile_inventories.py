@@ -31,6 +31,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     speech,
     watchdog,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons.descriptions import options
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader, schema
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_input
@@ -826,7 +827,7 @@ def documented(path: Path) -> list[str]:
         (("spark_gateway", "aliases", "*", "backends", "*"), gateway.BACKEND_KEYS),
         (("spark_clients",), clients.KEYS),
         (("spark_clients", "open_webui"), clients.OPEN_WEBUI_KEYS),
-        (("spark_clients", "open_webui", "admin"), clients.ADMIN_KEYS),
+        (("spark_clients", "open_webui", "admin"), options("spark_clients.open_webui.admin")),
         (("spark_clients", "hermes"), clients.HERMES_KEYS),
         (("spark_exporters",), monitoring.EXPORTERS_KEYS),
         (("spark_monitoring",), monitoring.MONITORING_KEYS),
