@@ -232,7 +232,8 @@ class Hub:
     def change(self, slot: Slot, state: str, unit: dict[str, str] | None = None) -> None:
         """Give a service another state. unit: as systemd shows it, None if this program decided it."""
         now, before, since = self.loop.time(), slot.state, slot.since
-        began = moment(unit or {}, "InactiveExit", now)
+        times = unit or {}
+        began = moment(times, "InactiveExit", now)
         slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
         if unit is not None and state in (on_demand.STARTING, on_demand.READY):
             self.remove_guards_pin(slot, before)
@@ -241,7 +242,7 @@ class Hub:
             if unit is not None:
                 slot.since, slot.began, slot.reason = began or now, True, ""
         elif state == on_demand.READY and before != on_demand.DRAINING:
-            entered = moment(unit or {}, "ActiveEnter", now) or now
+            entered = moment(times, "ActiveEnter", now) or now
             self.become_ready(slot, before, entered, entered - (began or since))
         elif state == on_demand.COLD:
             slot.reason, slot.freed_hosts = "", self.freed_hosts(slot)

@@ -32,8 +32,11 @@ GOOD = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generatio
 
 
 def load(name: str) -> dict[str, Any]:
-    """The names of a program of a role."""
-    return runpy.run_path(str(REPO / "roles" / name))
+    """Return the names of a program of a role, which imports files of its folder."""
+    path = REPO / "roles" / name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        return runpy.run_path(str(path))
 
 
 def bad_metrics(value: str) -> str:
