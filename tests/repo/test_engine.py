@@ -67,6 +67,7 @@ LOOKS_AT = {
     "spread_access": "files of a distribution, which it writes below a folder that it is given",
     "spread_server": "files and images of a host, which it sends to other hosts, and the request in the environment",
     "spread_worker": "files and images of a host, which it takes from other hosts, and a clock to wait by",
+    "incoming": "free space and folders of a host, at paths that it is given, and the login user",
     "image_parts": "docker save, and files in a folder that it is given, through programs that compress and cut",
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",
