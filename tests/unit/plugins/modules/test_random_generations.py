@@ -148,7 +148,7 @@ STEPS = (
     (deploy_units, "systemctl"),
     (deploy_units, "bring"),
     (deployed, "save"),
-    (generation_restore, "restore_receipts"),
+    (generation_restore, "_restore_receipts"),
 )
 
 
