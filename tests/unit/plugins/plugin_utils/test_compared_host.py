@@ -43,18 +43,21 @@ def network_of(plan: dict[str, Any], network_now: Any, host: str) -> tuple[dict[
 
 
 def test_a_network_that_is_right_is_compared_asked_and_pinged() -> None:
-    asked, why = network_of(PLAN, pair(), "s1")
-    assert why == [] and [ping["target"] for ping in asked["pings"]] == ["192.168.100.12", "192.168.101.12"]
-    assert asked["ufw"] == {"netdevs": ["enP2p1s0f0np0", "enp1s0f0np0"], "peers": []}
+    questions, why = network_of(PLAN, pair(), "s1")
+    assert why == [] and [ping["target"] for ping in questions["pings"]] == ["192.168.100.12", "192.168.101.12"]
+    assert questions["ufw"] == {"netdevs": ["enP2p1s0f0np0", "enp1s0f0np0"], "peers": []}
     text = role_documents.network_text(pair()["hosts"]["s1"]["netplan"])
-    assert asked["file"] == {"path": role_documents.NETWORK_FILE, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert questions["file"] == {
+        "path": role_documents.NETWORK_FILE,
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
     closed = {"cluster": {"name": "pair", "fabric": {"firewall": False}}}
     assert network_of(closed, pair(), "s1")[0]["ufw"] == {}
     assert network_of({"cluster": None}, None, "s1") == ({}, [])
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("cluster_network", "why"),
     [
         (None, "is not known to be ready"),
         ({}, "is not known to be ready"),
@@ -63,9 +66,9 @@ def test_a_network_that_is_right_is_compared_asked_and_pinged() -> None:
         (pair(rdma={"name": "roce", "state": "DOWN"}), "NCCL would fall back to TCP"),
     ],
 )
-def test_a_network_that_is_not_known_to_be_right_is_for_the_role(given: Any, why: str) -> None:
+def test_a_network_that_is_not_known_to_be_right_is_for_the_role(cluster_network: Any, why: str) -> None:
     for host in ("s1", "s2"):
-        assert why in " ".join(network_of(PLAN, given, host)[1])
+        assert why in " ".join(network_of(PLAN, cluster_network, host)[1])
 
 
 RELAY = fabric_layout.Settings(relay=True)
@@ -85,16 +88,16 @@ def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
     now = fabric.plan(entries, settings)
     assert now["topology"] == "ring"
     for name in names:
-        asked, why = network_of(PLAN, now, name)
-        assert why == [] and network_of(PLAN, listened, name) == (asked, [])
+        questions, why = network_of(PLAN, now, name)
+        assert why == [] and network_of(PLAN, listened, name) == (questions, [])
         # Two interfaces of each of two cables, with a relay what lies beyond them, and all others by the network over which engines meet.
         by = {"cable": 0, "management": 0}
-        for ping in asked["pings"]:
+        for ping in questions["pings"]:
             by["management" if ping["rail"] == "management" else "cable"] += 1
             assert ping["size"] == (1472 if ping["rail"] == "management" else 8972)
         assert by["cable"] >= 4 and by["management"] == count - 1
-        assert bool(asked["routes"]) is bool(asked["relay"]) is settings.relay
-        assert len(asked["relay"]) == (4 if settings.relay else 0)
+        assert bool(questions["routes"]) is bool(questions["relay"]) is settings.relay
+        assert len(questions["relay"]) == (4 if settings.relay else 0)
         # The unit of the relay is a row of the document.
         planned = PlannedParts(name, {"settings": {"hf_home": "/hf", "cache_dir": "/c"}}, {}, now, {})
         units = [unit.name for unit in compared_host.document_of(planned, {"fabric"}).units]
@@ -171,12 +174,22 @@ def test_a_pair_is_wanted_alike_before_and_after_its_hosts_have_listened(executo
     }
     listened = {host: {**body, "fabric": fabric.plan(entries)} for host, body in hosts.items()}
     marks = []
-    for given in (hosts, listened):
-        plan = engine.make_plan(given, RECIPES, lambda _path: "0" * 64, {"pair": list(given), "sparks": list(given)})
-        own = plan["hosts"]
-        marks.append([host_documents.desired_checksum(own[host], plan["addons"][host], {}) for host in given])
+    for cluster_network in (hosts, listened):
+        plan = engine.make_plan(
+            cluster_network,
+            RECIPES,
+            lambda _path: "0" * 64,
+            {"pair": list(cluster_network), "sparks": list(cluster_network)},
+        )
+        host_variables = plan["hosts"]
+        marks.append(
+            [
+                host_documents.desired_checksum(host_variables[host], plan["addons"][host], {})
+                for host in cluster_network
+            ]
+        )
         network_now = plan["clusters"]["pair"]["fabric"]
-        assert [network_of(own[host], network_now, host)[1] for host in given] == [[], []]
+        assert [network_of(host_variables[host], network_now, host)[1] for host in cluster_network] == [[], []]
     assert marks[0] == marks[1] and marks[0][0] != marks[0][1]
 
 
@@ -222,8 +235,8 @@ def test_what_tags_apply(run: list[str], skipped: list[str], parts: set[str] | N
 
 
 def test_every_tag_of_the_playbook_is_known() -> None:
-    found = playbook_tags.playbook_tags(ROOT / "playbooks" / "site.yml")
-    assert found - {"always"} == set(compared_host.TAGS)
+    known_tags = playbook_tags.playbook_tags(ROOT / "playbooks" / "site.yml")
+    assert known_tags - {"always"} == set(compared_host.TAGS)
 
 
 def test_a_run_of_all_roles_is_known_by_its_tags() -> None:
@@ -260,17 +273,17 @@ def test_images_whose_contents_nobody_knows_have_to_be_asked() -> None:
 def planned_host(**variables: Any) -> PlannedParts:
     """Return what is planned for a host with one service."""
     service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
-    own = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
-    made = engine.make_plan({"s1": {"vars": own, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    host_variables = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
+    made = engine.make_plan({"s1": {"vars": host_variables, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
     return PlannedParts("s1", made["hosts"]["s1"], made["addons"]["s1"], {}, {})
 
 
 def test_a_host_is_asked_about_the_parts_of_the_run_alone() -> None:
     planned = planned_host()
-    whole, why = compared_host.arguments_of(planned, EVERYTHING, {})
-    assert why == [] and whole["parts"] is None and [model["repo"] for model in whole["models"]]
-    assert {"host", "service", "watchdog"} <= {row["part"] for row in whole["document"]["files"]}
-    assert all(len(file["digest"]) == 64 and "content" not in file for file in whole["document"]["files"])
+    complete, why = compared_host.arguments_of(planned, EVERYTHING, {})
+    assert why == [] and complete["parts"] is None and [model["repo"] for model in complete["models"]]
+    assert {"host", "service", "watchdog"} <= {row["part"] for row in complete["document"]["files"]}
+    assert all(len(file["digest"]) == 64 and "content" not in file for file in complete["document"]["files"])
     few, _why = compared_host.arguments_of(planned, frozenset({"service", "prove"}), {})
     assert few["parts"] == ["prove", "service"] and few["models"] == []
     assert {row["part"] for row in few["document"]["files"]} == {"service"}

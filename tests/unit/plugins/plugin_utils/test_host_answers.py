@@ -15,34 +15,36 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 
 def test_sections_become_answers_of_their_own() -> None:
     host = {"spark": {}, "images": None, "health": {"soc_c": 48.2}, "unknown": {"images": "docker failed"}}
-    said = sections_apart({"host": host, "deployed": {"recorded": {}}}, "host", "images", "health", "engines")
-    assert said["images"] == {"failed": True, "msg": "docker failed"} and said["health"] == {"health": {"soc_c": 48.2}}
-    assert "engines" not in said and said["deployed"] == {"recorded": {}} and said["host"] == host
+    answers = sections_apart({"host": host, "deployed": {"recorded": {}}}, "host", "images", "health", "engines")
+    assert answers["images"] == {"failed": True, "msg": "docker failed"} and answers["health"] == {
+        "health": {"soc_c": 48.2}
+    }
+    assert "engines" not in answers and answers["deployed"] == {"recorded": {}} and answers["host"] == host
 
 
-@pytest.mark.parametrize("said", [{}, {"host": {"failed": True, "msg": "no root"}}, {"host": {"spark": {}}}])
-def test_an_answer_without_the_section_stays_as_it_is(said: dict[str, Any]) -> None:
-    assert sections_apart(said, "host", "images") == said
+@pytest.mark.parametrize("answers", [{}, {"host": {"failed": True, "msg": "no root"}}, {"host": {"spark": {}}}])
+def test_an_answer_without_the_section_stays_as_it_is(answers: dict[str, Any]) -> None:
+    assert sections_apart(answers, "host", "images") == answers
 
 
-def asked(**answer: Any) -> dict[str, Any]:
+def result_of(**answer: Any) -> dict[str, Any]:
     return {"reached": True, "answers": {"services": answer}}
 
 
 def test_the_status_takes_facts_and_starts_together() -> None:
     spark, starts = {"units": [], "unknown": {"docker": "docker failed"}}, {"starting": {"heavy": {"stage": "load"}}}
-    found = status.joined(asked(spark=spark, starts=starts, services=[], unknown={}), "services")
-    host = found["answers"]["services"]["host"]
+    merged = status.joined(result_of(spark=spark, starts=starts, services=[], unknown={}), "services")
+    host = merged["answers"]["services"]["host"]
     assert host == {"units": [], "starting": {"heavy": {"stage": "load"}}, "unknown": {"docker": "docker failed"}}
-    found = status.joined(asked(spark=spark, starts=None, services=[], unknown={"starts": "odd"}), "services")
-    assert found["answers"]["services"]["host"]["unknown"] == {"docker": "docker failed", "starts": "odd"}
+    merged = status.joined(result_of(spark=spark, starts=None, services=[], unknown={"starts": "odd"}), "services")
+    assert merged["answers"]["services"]["host"]["unknown"] == {"docker": "docker failed", "starts": "odd"}
 
 
 def test_services_that_are_unknown_make_the_answer_one_that_failed() -> None:
-    found = status.joined(asked(spark={}, services=None, unknown={"services": "odd"}), "services")
-    assert found["answers"]["services"] == {"failed": True, "msg": "odd"}
+    merged = status.joined(result_of(spark={}, services=None, unknown={"services": "odd"}), "services")
+    assert merged["answers"]["services"] == {"failed": True, "msg": "odd"}
 
 
 @pytest.mark.parametrize("answer", [{"failed": True, "msg": "no root"}, {}])
 def test_an_answer_without_facts_is_left_to_the_judge(answer: dict[str, Any]) -> None:
-    assert status.joined(asked(**answer), "services") == asked(**answer)
+    assert status.joined(result_of(**answer), "services") == result_of(**answer)

@@ -33,16 +33,16 @@ def path_in(folder: Path, name: str = "s1") -> Path:
 
 
 def test_facts_come_back_to_the_host_that_said_them_and_to_no_other(tmp_path: Path) -> None:
-    kept = kept_in(tmp_path)
-    assert kept.of_host("s1") == {} and kept.keep("s1", MEASURED, IMAGES)
-    assert kept.of_host("s1") == FACTS and kept.of_host("s2") == {}
+    store = kept_in(tmp_path)
+    assert store.of_host("s1") == {} and store.keep("s1", MEASURED, IMAGES)
+    assert store.of_host("s1") == FACTS and store.of_host("s2") == {}
     assert path_in(tmp_path).stat().st_mode & 0o777 == 0o600
     # A host that was renamed is asked anew, also where somebody has renamed the file with it.
     path_in(tmp_path).rename(path_in(tmp_path, "s2"))
-    assert kept.of_host("s2") == {} == kept.of_host("s1")
+    assert store.of_host("s2") == {} == store.of_host("s1")
     # The name of a host is no path.
-    assert kept.keep("../s3", MEASURED, IMAGES) and not (tmp_path / ".spark" / "s3.json").exists()
-    assert kept.of_host("../s3") == FACTS
+    assert store.keep("../s3", MEASURED, IMAGES) and not (tmp_path / ".spark" / "s3.json").exists()
+    assert store.of_host("../s3") == FACTS
 
 
 @pytest.mark.parametrize(
@@ -58,35 +58,35 @@ def test_facts_come_back_to_the_host_that_said_them_and_to_no_other(tmp_path: Pa
     ],
 )
 def test_a_file_of_another_form_counts_as_none(tmp_path: Path, change: dict[str, Any]) -> None:
-    kept = kept_in(tmp_path)
-    kept.keep("s1", MEASURED, IMAGES)
+    store = kept_in(tmp_path)
+    store.keep("s1", MEASURED, IMAGES)
     content = json.loads(path_in(tmp_path).read_text())
     path_in(tmp_path).write_text(json.dumps({**content, **change}))
-    assert kept.of_host("s1") == {}
+    assert store.of_host("s1") == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\xff", '{"schema": 1e999}', "[" * 10_000])
 def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
-    kept = kept_in(tmp_path)
-    kept.keep("s1", MEASURED, IMAGES)
+    store = kept_in(tmp_path)
+    store.keep("s1", MEASURED, IMAGES)
     path_in(tmp_path).write_bytes(text.encode("latin-1"))
-    assert kept.of_host("s1") == {}
+    assert store.of_host("s1") == {}
 
 
 def test_a_file_that_is_too_long_is_neither_written_nor_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = kept_in(tmp_path)
+    store = kept_in(tmp_path)
     monkeypatch.setattr(kept_facts, "MOST_BYTES", 100)
-    assert not kept.keep("s1", MEASURED, IMAGES) and not path_in(tmp_path).exists()
+    assert not store.keep("s1", MEASURED, IMAGES) and not path_in(tmp_path).exists()
     monkeypatch.undo()
-    kept.keep("s1", MEASURED, IMAGES)
+    store.keep("s1", MEASURED, IMAGES)
     monkeypatch.setattr(kept_facts, "MOST_BYTES", 100)
-    assert kept.of_host("s1") == {}
+    assert store.of_host("s1") == {}
 
 
 def test_answers_that_a_plan_cannot_use_are_not_kept(tmp_path: Path) -> None:
-    kept = kept_in(tmp_path)
+    store = kept_in(tmp_path)
     for measured in (None, {}, {**MEASURED, "units": 7}):
-        assert not kept.keep("s1", measured, IMAGES)
+        assert not store.keep("s1", measured, IMAGES)
     # Without an inventory folder nothing is kept.
     assert not KeptFacts({}).keep("s1", MEASURED, IMAGES) and KeptFacts({}).of_host("s1") == {}
 
@@ -97,7 +97,7 @@ def plan_of(*errors: dict[str, Any]) -> JudgedPlan:
 
 def test_an_error_stops_the_run_before_hosts_are_asked_only_if_the_inventory_alone_has_one() -> None:
     made: list[Mapping[str, Any]] = []
-    kept = {"s1": FACTS}
+    store = {"s1": FACTS}
 
     def judged(with_kept: JudgedPlan, bare: JudgedPlan) -> JudgedPlan:
         made.clear()
@@ -106,15 +106,15 @@ def test_an_error_stops_the_run_before_hosts_are_asked_only_if_the_inventory_alo
             made.append(facts)
             return with_kept if facts else bare
 
-        return judged_with(kept, judge)
+        return judged_with(store, judge)
 
-    found = judged(plan_of(), plan_of(ERROR))
-    assert (found.facts, found.findings, made) == ({"s1": checksum_of(FACTS)}, [], [kept])
+    judged_hosts = judged(plan_of(), plan_of(ERROR))
+    assert (judged_hosts.facts, judged_hosts.findings, made) == ({"s1": checksum_of(FACTS)}, [], [store])
     # Kept facts may be old: the plan counts, and its errors stop nothing yet.
-    found = judged(plan_of(ERROR), plan_of())
-    assert found.facts and found.findings == [ERROR] and made == [kept, {}]
-    found = judged(plan_of(ERROR), plan_of(ERROR))
-    assert not found.facts and found.findings == [ERROR]
+    judged_hosts = judged(plan_of(ERROR), plan_of())
+    assert judged_hosts.facts and judged_hosts.findings == [ERROR] and made == [store, {}]
+    judged_hosts = judged(plan_of(ERROR), plan_of(ERROR))
+    assert not judged_hosts.facts and judged_hosts.findings == [ERROR]
     assert judged_with({}, lambda _facts: plan_of(ERROR)).facts == {}
 
 
@@ -138,9 +138,9 @@ def test_a_host_is_unchanged_if_it_is_up_to_date_and_says_what_the_plan_was_made
 
 
 def test_hosts_that_are_not_to_be_asked_or_not_in_the_run_are_not_planned_with_kept_facts(tmp_path: Path) -> None:
-    kept = kept_in(tmp_path)
+    store = kept_in(tmp_path)
     for name in ("s1", "s2", "s3"):
-        kept.keep(name, MEASURED, IMAGES)
+        store.keep(name, MEASURED, IMAGES)
     hosts: dict[str, Any] = {name: {"vars": {}} for name in ("s1", "s2", "s3")}
     hosts["s2"]["vars"]["spark_plan_facts"] = "never"
     variables = {
