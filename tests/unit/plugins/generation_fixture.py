@@ -112,16 +112,16 @@ class Spark:
         **row: Any,
     ) -> HostState:
         """Return the document of a service."""
-        own = {
+        properties = {
             f"/etc/systemd/system/spark-{name}.service": unit.replace("heavy", name).replace("IMAGE", image),
             f"/etc/dgxspark/services/{name}.json": json.dumps({"url": "http://127.0.0.1:1", "model": name}),
             f"/etc/dgxspark/env/{name}.env": {"content": env, "mode": "0600"},
             f"/etc/dgxspark/secrets/{name}/VLLM_API_KEY": {"content": secret, "mode": "0600", "secret": True},
             **(files or {}),
         }
-        watched = [self.at(path) for path in own if not path.endswith(f"services/{name}.json")]
+        watched = [self.at(path) for path in properties if not path.endswith(f"services/{name}.json")]
         units = [{"name": f"spark-{name}.service", "enabled": True, "wait": False, "restart_on": watched, **row}]
-        return self.document("service", own, units)
+        return self.document("service", properties, units)
 
     def host(self) -> HostState:
         """Return the document of the part that all hosts have."""
@@ -184,17 +184,21 @@ class Spark:
         elif argv[:2] == ["systemctl", "disable"]:
             self.enabled.difference_update(names)
         elif argv[:3] == ["docker", "image", "inspect"]:
-            found = [self.described(image) for image, tags in self.images.items() if {image, *tags} & set(argv[3:])]
-            there = {name for image in found for name in (image["Id"], *image["RepoTags"], *image["RepoDigests"])}
-            lacking = [name for name in argv[3:] if name not in there]
-            return int(bool(lacking)), json.dumps(found), "".join(f"Error: No such image: {name}\n" for name in lacking)
+            images = [self.described(image) for image, tags in self.images.items() if {image, *tags} & set(argv[3:])]
+            existing = {name for image in images for name in (image["Id"], *image["RepoTags"], *image["RepoDigests"])}
+            lacking = [name for name in argv[3:] if name not in existing]
+            return (
+                int(bool(lacking)),
+                json.dumps(images),
+                "".join(f"Error: No such image: {name}\n" for name in lacking),
+            )
         elif argv[:2] == ["docker", "tag"]:
             for tags in self.images.values():
                 tags.discard(argv[3])
             next(tags for image, tags in self.images.items() if argv[2] in {image, *tags}).add(argv[3])
         elif argv[:3] == ["docker", "image", "ls"]:
-            own = [tag for tags in self.images.values() for tag in tags if tag.startswith(f"{engine.TAG}:")]
-            out = "\n".join(tag.split(":")[1] for tag in own)
+            properties = [tag for tags in self.images.values() for tag in tags if tag.startswith(f"{engine.TAG}:")]
+            out = "\n".join(tag.split(":")[1] for tag in properties)
         elif argv[:3] == ["docker", "image", "rm"]:
             for tags in self.images.values():
                 tags.discard(argv[3])

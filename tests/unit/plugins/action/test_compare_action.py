@@ -48,15 +48,15 @@ class Host:
 
     def task(self, check_mode: bool = False, **args: Any) -> dict[str, Any]:
         """Run a task of the playbook; the plan comes as text in JSON, as plans of many hosts do."""
-        given = {"plan": json.dumps(self.plan), "addons": json.dumps(self.addons), "prove": True, **args}
+        arguments = {"plan": json.dumps(self.plan), "addons": json.dumps(self.addons), "prove": True, **args}
         plugin = compare.ActionModule.__new__(compare.ActionModule)
-        plugin._task = SimpleNamespace(args=given, _uuid="0", check_mode=check_mode)
+        plugin._task = SimpleNamespace(args=arguments, _uuid="0", check_mode=check_mode)
         plugin._templar = SimpleNamespace(template=lambda value: value)
         plugin._loader = SimpleNamespace(get_text_file_contents=lambda path: Path(path).read_text(encoding="utf-8"))
 
-        def execute(**asked: Any) -> dict[str, Any]:
-            self.sent.append(asked["module_args"])
-            return {**self.answer, **(self.facts if asked["module_args"]["gather"] else {}), "invocation": {"x": 1}}
+        def execute(**call: Any) -> dict[str, Any]:
+            self.sent.append(call["module_args"])
+            return {**self.answer, **(self.facts if call["module_args"]["gather"] else {}), "invocation": {"x": 1}}
 
         plugin._execute_module = execute
         return dict(plugin.run(task_vars=self.variables))
@@ -86,8 +86,8 @@ def test_a_second_task_asks_nobody_if_the_plan_asks_for_the_same(host: Host) -> 
     earlier = host.first()
     # Figures that follow the memory of the host are no part of what is deployed.
     host.plan["memory_map"] = [{"label": "free", "gib": 1.0}]
-    again = host.task(earlier=earlier)
-    assert len(host.sent) == 1 and again == {
+    repeated = host.task(earlier=earlier)
+    assert len(host.sent) == 1 and repeated == {
         "changed": False,
         **{k: earlier[k] for k in compare.VERDICT if k in earlier},
     }
@@ -101,8 +101,8 @@ def test_a_second_task_asks_the_host_if_the_new_plan_is_another_one(host: Host) 
     host.plan["services"][0]["port"] = 8009
     host.addons["watchdog"] = None
     host.answer.update(up_to_date=False, why=["spark-watchdog.service has to go"], proved=False)
-    again = host.task(earlier=earlier)
-    assert len(host.sent) == 2 and again["why"] == ["spark-watchdog.service has to go"]
+    repeated = host.task(earlier=earlier)
+    assert len(host.sent) == 2 and repeated["why"] == ["spark-watchdog.service has to go"]
     # Facts are known; a proof goes by a few of them.
     assert (
         host.sent[1]["gather"] == {**compare.FEW_FACTS, "root": "/"}
@@ -179,7 +179,7 @@ def test_a_comparison_without_a_plan_is_passed_on(host: Host) -> None:
     host.plan = host.addons = {}
     plugin = compare.ActionModule.__new__(compare.ActionModule)
     plugin._task = SimpleNamespace(args=plugin_args, _uuid="0", check_mode=False)
-    plugin._execute_module = lambda **asked: host.sent.append(asked["module_args"]) or {"up_to_date": True}
+    plugin._execute_module = lambda **call: host.sent.append(call["module_args"]) or {"up_to_date": True}
     assert plugin.run(task_vars=host.variables) == {"up_to_date": True} and host.sent == [plugin_args]
 
 

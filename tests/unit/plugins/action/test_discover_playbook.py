@@ -97,13 +97,13 @@ class Lan:
         self.sockets.append(server)
 
         def serve() -> None:
-            kept = []
+            existing = []
             while True:
                 try:
                     connection, _peer = server.accept()
                 except OSError:
                     return
-                kept.append(connection)
+                existing.append(connection)
                 if greeting is not None:
                     connection.sendall(greeting)
 
@@ -113,7 +113,7 @@ class Lan:
         return tree
 
     def run(self, *options: str, playbook: str = "discover", **values: Any) -> tuple[int, str]:
-        given = {
+        arguments = {
             "spark_sysroot": f"{self.folder}/roots/{{{{ inventory_hostname }}}}",
             "ansible_become": False,
             "ansible_ssh_executable": str(self.folder / "bin" / "ssh"),
@@ -125,7 +125,7 @@ class Lan:
             f"dgxspark.vllm.{playbook}",
             *options,
             "-e",
-            json.dumps({name: value for name, value in given.items() if value is not None}),
+            json.dumps({name: value for name, value in arguments.items() if value is not None}),
             cwd=self.folder,
             env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "SPARK_TEST": str(self.folder)},
         )
@@ -274,9 +274,11 @@ def test_names_of_the_ssh_configuration_are_found_and_kept(lan: Lan) -> None:
     code, text = lan.run(discover_hosts="rack-a,rack-b,rack-c.invalid")
     assert code == 0, text
     hosts = yaml.safe_load((lan.folder / "my-sparks" / "hosts.yml").read_text())
-    found = {**hosts["sparks"]["hosts"], **(hosts.get("spark_found") or {"hosts": {}})["hosts"]}
+    inventory_hosts = {**hosts["sparks"]["hosts"], **(hosts.get("spark_found") or {"hosts": {}})["hosts"]}
     # Both are this machine, so that they may be taken for one.
-    assert "rack-a" in found and not {"ansible_host", "ansible_port", "ansible_user"} & set(found["rack-a"] or {})
+    assert "rack-a" in inventory_hosts and not {"ansible_host", "ansible_port", "ansible_user"} & set(
+        inventory_hosts["rack-a"] or {}
+    )
     flat = " ".join(text.split())
     assert "not known: rack-c.invalid: its name cannot be resolved" in flat and "not known: rack-b" not in flat
     assert "ansible_host: 192.0.2.9" not in text

@@ -59,8 +59,8 @@ def test_everything_is_found_and_said(tmp_path: Path, engine: Any) -> None:
     dest = tmp_path / "out" / "doctor.json"
     code, text = doctor(tmp_path, engine.set(models=["fast"]), "failed", "-e", f"spark_doctor_file={dest}")
     assert code == 2, text
-    found = json.loads(dest.read_text())
-    rules = {(finding["host"], finding["rule"]) for finding in found["findings"]}
+    report = json.loads(dest.read_text())
+    rules = {(finding["host"], finding["rule"]) for finding in report["findings"]}
     assert {
         ("spark-1", "doctor.unit_failed"),
         ("spark-1", "doctor.gpu_fault"),
@@ -70,11 +70,11 @@ def test_everything_is_found_and_said(tmp_path: Path, engine: Any) -> None:
         ("spark-2", "doctor.unreachable"),
     } <= rules
     assert ("spark-2", "host.gpu") not in rules
-    severities = [finding["severity"] for finding in found["findings"]]
+    severities = [finding["severity"] for finding in report["findings"]]
     assert severities == sorted(severities, key=["error", "warning", "info"].index)
     assert "spark-2: the host is unreachable: port 22: No route to host. [doctor.unreachable] Fix: Try ssh" in text
-    assert found["counts"]["silent"] == 1 and "2 hosts (1 silent): " in text
-    assert found["reason"] in text and "unreachable=0" in text
+    assert report["counts"]["silent"] == 1 and "2 hosts (1 silent): " in text
+    assert report["reason"] in text and "unreachable=0" in text
 
 
 def test_the_exit_code_goes_by_what_is_asked(tmp_path: Path, engine: Any) -> None:
@@ -101,9 +101,9 @@ def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
     deployed = {"recorded": {"number": 3, "units": {"spark-gateway.service": {"enabled": True, "active": "active"}}}}
     deployed["units"] = {"spark-gateway.service": {"enabled": True, "active": "failed"}}
     planned = {"services": [service], "models": []}
-    found = drifted(planned, facts, {"images": {"images": {}}, "deployed": deployed})
+    report = drifted(planned, facts, {"images": {"images": {}}, "deployed": deployed})
     # That the unit of a service is gone, and a service left over, the doctor says itself.
-    assert [(finding.rule, finding.service) for finding in found] == [("drift.stopped", "")]
-    assert "spark-gateway.service ran when it was recorded, but is now failed" in found[0].message
+    assert [(finding.rule, finding.service) for finding in report] == [("drift.stopped", "")]
+    assert "spark-gateway.service ran when it was recorded, but is now failed" in report[0].message
     assert drifted(planned, facts, {"deployed": {"failed": True, "msg": "no"}}) == []
     assert drifted(planned, {}, {"deployed": deployed}) == []

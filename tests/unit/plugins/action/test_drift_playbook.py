@@ -76,11 +76,11 @@ class Controller:
         """Have the last task judge what hosts said; none is reached."""
         play = self.folder / "play.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [PLAN, DRIFT]}]))
-        said = {
+        answer_of = {
             name: {"ansible_host": f"192.0.2.{number}", "spark_measured": {"images": IMAGES}, **body}
             for number, (name, body) in enumerate(hosts.items(), start=1)
         }
-        return self.run(said, str(play), *options, **variables)
+        return self.run(answer_of, str(play), *options, **variables)
 
     def planned(self) -> dict[str, Any]:
         """The service as the plan has it."""
@@ -99,7 +99,7 @@ def controller(tmp_path: Path) -> Controller:
     return Controller(tmp_path)
 
 
-def said(service: dict[str, Any], **changed: Any) -> dict[str, Any]:
+def answer_of(service: dict[str, Any], **changed: Any) -> dict[str, Any]:
     """What a host says that is as it was left; by name what is otherwise."""
     unit = {"name": UNIT, "active_state": "active", "enabled": True, "queued": False, "load_state": "loaded"}
     container = {
@@ -144,7 +144,7 @@ SILENT = {"spark_asked": {"reached": False, "why": "port 22: No route to host", 
 
 def test_a_fleet_that_is_as_it_was_left_is_one_line(controller: Controller) -> None:
     service = controller.planned()
-    code, text = controller.judge({"spark-1": said(service), "spark-2": said(service)}, "-e", "fail_on=info")
+    code, text = controller.judge({"spark-1": answer_of(service), "spark-2": answer_of(service)}, "-e", "fail_on=info")
     assert code == 0, text
     assert "2 hosts, 2 services: nothing has drifted." in text
     assert "changed=0" in text and "[drift." not in text and "ERROR" not in text
@@ -155,17 +155,19 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
     dest = controller.folder / "out" / "drift.json"
     env = "/etc/dgxspark/env/fast.env"
     hosts = {
-        "spark-1": said(service, files=[env], left=["old"]),
-        "spark-2": said(service, files=[env], container={"image_id": OTHER}),
-        "spark-3": said(service, unit={"active_state": "inactive"}, wrong=["config.json has 2 bytes instead of 728"]),
-        "spark-4": said(service, answers={"deployed": {"failed": True, "msg": "permission denied"}}),
+        "spark-1": answer_of(service, files=[env], left=["old"]),
+        "spark-2": answer_of(service, files=[env], container={"image_id": OTHER}),
+        "spark-3": answer_of(
+            service, unit={"active_state": "inactive"}, wrong=["config.json has 2 bytes instead of 728"]
+        ),
+        "spark-4": answer_of(service, answers={"deployed": {"failed": True, "msg": "permission denied"}}),
         "spark-5": SILENT,
-        "spark-6": {**said(service, files=[env]), "spark_ignore_rules": ["drift.file_changed"]},
+        "spark-6": {**answer_of(service, files=[env]), "spark_ignore_rules": ["drift.file_changed"]},
     }
     code, text = controller.judge(hosts, "--check", "-e", f"dest={dest}", spark_allow_moving=True)
     assert code == 0, text
-    found = json.loads(dest.read_text())
-    assert [(each["host"], each["rule"]) for each in found["findings"]] == [
+    report = json.loads(dest.read_text())
+    assert [(row["host"], row["rule"]) for row in report["findings"]] == [
         ("spark-2", "drift.image"),
         ("spark-3", "drift.by_hand"),
         ("spark-3", "drift.model_files"),
@@ -175,7 +177,7 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
         ("spark-1", "drift.file_changed"),
         ("spark-2", "drift.file_changed"),
     ]
-    assert {host: body["state"] for host, body in found["hosts"].items()} == {
+    assert {host: body["state"] for host, body in report["hosts"].items()} == {
         "spark-1": "drifted",
         "spark-2": "drifted",
         "spark-3": "drifted",
@@ -184,10 +186,10 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
         "spark-6": "same",
     }
     assert (
-        found["hosts"]["spark-1"]["generation"] == 4
-        and found["hosts"]["spark-5"]["why"] == SILENT["spark_asked"]["why"]
+        report["hosts"]["spark-1"]["generation"] == 4
+        and report["hosts"]["spark-5"]["why"] == SILENT["spark_asked"]["why"]
     )
-    assert found["well"] is False and found["counts"] == {
+    assert report["well"] is False and report["counts"] == {
         "hosts": 6, "silent": 1, "drifted": 4, "services": 6, "error": 5, "warning": 3, "info": 0,
     }  # fmt: skip
     assert f"WARNING fast on spark-1..2: {env} was changed after it was deployed. [drift.file_changed]" in text
@@ -197,7 +199,7 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
 
 def test_the_exit_code_goes_by_what_is_asked(controller: Controller) -> None:
     service = controller.planned()
-    hosts = {"spark-1": said(service, files=["/etc/dgxspark/env/fast.env"]), "spark-2": said(service)}
+    hosts = {"spark-1": answer_of(service, files=["/etc/dgxspark/env/fast.env"]), "spark-2": answer_of(service)}
     assert controller.judge(hosts)[0] == 0
     assert controller.judge(hosts, "-e", "fail_on=error")[0] == 0
     code, text = controller.judge(hosts, "-e", "fail_on=warning", "-e", "show=none", "-e", "dest=-")
@@ -206,7 +208,7 @@ def test_the_exit_code_goes_by_what_is_asked(controller: Controller) -> None:
     assert "1 difference on 1 of 2 hosts (spark-1): drift.file_changed" in text
     assert "was changed after it was deployed. [drift.file_changed]" not in text
     # Silence is a reason at any severity.
-    code, text = controller.judge({"spark-1": said(service), "spark-2": SILENT}, "-e", "fail_on=error")
+    code, text = controller.judge({"spark-1": answer_of(service), "spark-2": SILENT}, "-e", "fail_on=error")
     assert code == 2, text
     assert "1 of 2 hosts did not answer: spark-2" in text
 
@@ -214,10 +216,10 @@ def test_the_exit_code_goes_by_what_is_asked(controller: Controller) -> None:
 def test_the_plan_is_ahead(controller: Controller) -> None:
     service = controller.planned()
     then = {"launches": {"fast": {"argv": service["argv"], "env": service["env"]}}}
-    host = said(service)
+    host = answer_of(service)
     host["spark_asked"]["answers"]["deployed"].update(then)
-    wanted = {**SERVICE, "args": {"max-num-seqs": 7}, "env": {"VLLM_LOGGING_LEVEL": "hush-hush"}}
-    code, text = controller.judge({"spark-1": host}, "-e", "show=lines", spark_services=[wanted])
+    planned_service = {**SERVICE, "args": {"max-num-seqs": 7}, "env": {"VLLM_LOGGING_LEVEL": "hush-hush"}}
+    code, text = controller.judge({"spark-1": host}, "-e", "show=lines", spark_services=[planned_service])
     assert code == 0, text
     assert "spark-1/fast: the planned launch differs from the running one: " in text, text.partition("drift]")[2]
     assert "--max-num-seqs" in text
@@ -226,16 +228,16 @@ def test_the_plan_is_ahead(controller: Controller) -> None:
 
 def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> None:
     service = controller.planned()
-    asked = said(service)["spark_asked"]
-    asked["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
+    result = answer_of(service)["spark_asked"]
+    result["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
     planned = {"services": [service]}
     (finding,) = drift_action.judge(
-        drift_host.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], asked
+        drift_host.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], result
     )
     assert finding["rule"] == "drift.plan" and "what was deployed (gateway, host): " in finding["message"]
     # Programs that did not answer leave nothing to compare.
-    asked["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
-    (finding,) = drift_action.judge(drift_host.Host.planned(planned, {"host": "newer"}, True), [], asked)
+    result["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
+    (finding,) = drift_action.judge(drift_host.Host.planned(planned, {"host": "newer"}, True), [], result)
     assert finding["rule"] == "drift.not_asked" and "it hangs" in finding["message"]
 
 
@@ -255,7 +257,7 @@ def test_lock_and_plan_are_compared_once(controller: Controller) -> None:
     }
     (controller.folder / ".spark").mkdir(exist_ok=True)
     (controller.folder / ".spark/spark.lock.yml").write_text(yaml.safe_dump(lock))
-    code, text = controller.judge({"spark-1": said(service), "spark-2": said(service)})
+    code, text = controller.judge({"spark-1": answer_of(service), "spark-2": answer_of(service)})
     assert code == 0, text
     assert text.count("[lock.recipe]") == 1 and text.count("[lock.image]") == 1
     assert (

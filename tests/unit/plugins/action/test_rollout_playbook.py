@@ -63,7 +63,7 @@ def test_check_mode_touches_nobody_and_a_canary_that_fails_goes_back_alone(fleet
     assert "it does not answer" in flat(text) and "failed, back at 1" in flat(text)
     assert "The rollout stops; hosts of later batches are as they were" in flat(text)
     state = json.loads((fleet.folder / "spark-2" / "state.json").read_text())
-    assert [(each["number"], each["proven"]) for each in state["made"]] == [(1, True), (2, False)]
+    assert [(generation["number"], generation["proven"]) for generation in state["made"]] == [(1, True), (2, False)]
 
 
 @pytest.mark.nightly

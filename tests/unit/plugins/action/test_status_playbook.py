@@ -94,8 +94,8 @@ def test_a_pair_that_serves(pair: Pair) -> None:
     code, text = pair.status()
     assert code == 0, text
     assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
-    asked = {path for path, _body in pair.engine.requests}
-    assert asked == {"/v1/chat/completions"}
+    paths = {path for path, _body in pair.engine.requests}
+    assert paths == {"/v1/chat/completions"}
 
 
 def test_the_status_as_a_page(pair: Pair) -> None:
@@ -157,9 +157,9 @@ def test_json_for_machines(pair: Pair) -> None:
     dest = pair.folder / "out" / "status.json"
     code, text = pair.status("-e", f"spark_status_file={dest}", "-e", "spark_status_show=none")
     assert code == 0, text
-    found = json.loads(dest.read_text())
-    assert found["well"] is True and found["counts"]["services"] == 1
-    assert [row["host"] for row in found["services"]] == ["spark-1", "spark-2"]
+    report = json.loads(dest.read_text())
+    assert report["well"] is True and report["counts"]["services"] == 1
+    assert [row["host"] for row in report["services"]] == ["spark-1", "spark-2"]
     assert "rank 0 of 2" not in text
     pair.unit("spark-2", "failed")
     code, text = pair.status("-e", "spark_status_file=-", "-e", "spark_status_fail_on=never")

@@ -74,13 +74,13 @@ def call(tmp_path: Path, capsys: Any) -> Any:
     return call
 
 
-def found(result: dict[str, Any]) -> list[str]:
+def titles(result: dict[str, Any]) -> list[str]:
     return [entry["kind"] for entry in result["entries"]]
 
 
 def test_a_look_removes_nothing(docker: Docker, call: Any, tmp_path: Path) -> None:
     result = call()
-    assert result["changed"] is False and found(result) == ["images", "caches", "models"]
+    assert result["changed"] is False and titles(result) == ["images", "caches", "models"]
     assert docker.removed == [] and (tmp_path / "cache/gone").exists()
 
 
@@ -142,7 +142,7 @@ def test_a_container_that_sees_the_weights_and_does_not_say_which_keeps_them_all
         "Config": {"Cmd": ["serve", "x"]},
     }
     docker.containers = [box]
-    assert "models" not in found(call())
+    assert "models" not in titles(call())
     box["Config"] = {"Cmd": ["vllm", "serve", "Org/New"]}
     (tmp_path / "hf/hub/models--Org--New/blobs").mkdir(parents=True)
     assert [entry["what"] for entry in call()["entries"] if entry["kind"] == "models"] == ["Org/Old"]
@@ -151,7 +151,7 @@ def test_a_container_that_sees_the_weights_and_does_not_say_which_keeps_them_all
 def test_nothing_of_the_weights_is_judged_while_a_download_is_under_way(docker: Docker, call: Any) -> None:
     docker.containers = [{"Name": "/f", "State": {"Running": True}, "Config": {"Labels": {"dgxspark.fetch": "true"}}}]
     result = call()
-    assert "models" not in found(result)
+    assert "models" not in titles(result)
     assert any("weights were not judged: a download is under way" in line for line in result["lines"])
 
 
@@ -159,7 +159,7 @@ def test_nor_while_somebody_serves_what_cannot_be_told(docker: Docker, call: Any
     mounts = [{"Source": str(tmp_path / "hf")}]
     docker.containers = [{"Name": "/theirs", "State": {"Running": True}, "Config": {"Labels": {}}, "Mounts": mounts}]
     result = call()
-    assert "models" not in found(result)
+    assert "models" not in titles(result)
     assert "the container theirs has" in result["unjudged"] and any(
         result["unjudged"] in line for line in result["lines"]
     )
@@ -168,7 +168,7 @@ def test_nor_while_somebody_serves_what_cannot_be_told(docker: Docker, call: Any
 def test_a_program_that_serves_a_model_without_a_container_keeps_it(docker: Docker, call: Any, tmp_path: Path) -> None:
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/cmdline").write_bytes(b"vllm\0serve\0Org/Old\0")
-    assert "models" not in found(call())
+    assert "models" not in titles(call())
 
 
 def test_hostile_what_the_owner_brought_is_listed_and_stays(docker: Docker, call: Any, tmp_path: Path) -> None:
@@ -189,6 +189,6 @@ def test_hostile_what_the_owner_brought_is_listed_and_stays(docker: Docker, call
     ]
     assert any(line.startswith("not recorded as brought by this collection") for line in result["lines"])
     assert (tmp_path / "cache/photos").is_dir() and (tmp_path / "hf/local/mine").is_dir()
-    left = sorted(path.name for path in (tmp_path / "hf/hub").rglob("*") if path.is_file())
-    assert left == ["a", "theirs"], "the owner's model, and the owner's file beside ours"
+    remaining = sorted(path.name for path in (tmp_path / "hf/hub").rglob("*") if path.is_file())
+    assert remaining == ["a", "theirs"], "the owner's model, and the owner's file beside ours"
     assert result["freed_bytes"] == 2**30 + 100

@@ -81,23 +81,23 @@ def vocabulary_of(spark: Spark) -> tuple[str, bytes]:
 
 def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> None:
     spark.deploy()
-    wanted = {"repo": "Org/M", "revision": "main", "only": [], "locked": "main", "files": {}}
+    model = {"repo": "Org/M", "revision": "main", "only": [], "locked": "main", "files": {}}
     local = {"source": "/models/mine", "path": "/srv/huggingface/local/mine"}
 
-    def models(*asked: dict[str, Any]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = call(models=list(asked))["differences"]["models"]
-        return found
+    def models(*planned_models: dict[str, Any]) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = call(models=list(planned_models))["differences"]["models"]
+        return answer
 
-    there, lacks = models(wanted, local)
-    assert (there["there"], there["wrong"], there["commit"]) == (True, [], COMMITS["old"])
-    assert (lacks["there"], lacks["path"]) == (False, local["path"])
+    present, missing = models(model, local)
+    assert (present["there"], present["wrong"], present["commit"]) == (True, [], COMMITS["old"])
+    assert (missing["there"], missing["path"]) == (False, local["path"])
     spark.write("/srv/huggingface/local/mine/config.json", "{}")
     assert models(local)[0]["there"] is True
     # The lock file has it by its commit, and longer; a shard that the index names is not there either.
     locked = {"config.json": {"size": 9, "sha256": "f" * 64}, "README.md": {"size": 1, "sha256": "f" * 64}}
     shards = json.dumps({"weight_map": {"a": "model-1.safetensors"}})
     spark.write(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors.index.json", shards)
-    [cut] = models({**wanted, "revision": COMMITS["old"], "files": locked})
+    [cut] = models({**model, "revision": COMMITS["old"], "files": locked})
     assert cut["there"] is True
     assert cut["wrong"] == [
         "model-1.safetensors is missing",
@@ -105,7 +105,7 @@ def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> Non
         "config.json has 2 bytes instead of 9",
         "model.safetensors.index.json is not in the lock file",
     ]
-    [gone] = models({**wanted, "revision": COMMITS["new"], "locked": COMMITS["new"], "files": locked})
+    [gone] = models({**model, "revision": COMMITS["new"], "locked": COMMITS["new"], "files": locked})
     assert (gone["there"], gone["wrong"]) == (False, [])
 
 
@@ -115,9 +115,9 @@ def test_vocabularies_are_compared_by_their_checksum(spark: Spark, call: Call) -
     row = {"url": "https://example.org/o200k_base.tiktoken", "sha256": "x", "bytes": 7, "path": path}
 
     def compared() -> tuple[bool, list[str]]:
-        [found] = call(models=[row])["differences"]["models"]
-        assert found["is_vocabulary"] and found["path"] == path
-        return found["there"], found["wrong"]
+        [answer] = call(models=[row])["differences"]["models"]
+        assert answer["is_vocabulary"] and answer["path"] == path
+        return answer["there"], answer["wrong"]
 
     assert compared() == (True, [])
     spark.write(path, "IQ==")
@@ -162,8 +162,8 @@ def test_a_model_from_the_controller_is_compared_by_size_and_time(
     os.utime(file, (1000, 1000))
     copied = {"path": "/srv/huggingface/own", "copied": {"config.json": {"size": 2, "mtime": 1000}}}
     assert up_to_date(models=[MODEL, copied])["up_to_date"] is True
-    whole = up_to_date(models=[MODEL, copied], settings={"verify": "all"})
-    assert whole["why"] == ["/srv/huggingface/own is to be read as a whole, and compared with the controller's"]
+    verified = up_to_date(models=[MODEL, copied], settings={"verify": "all"})
+    assert verified["why"] == ["/srv/huggingface/own is to be read as a whole, and compared with the controller's"]
     wrong = ["/srv/huggingface/own: config.json not as on the controller"]
     os.utime(file, (1000, 1001))
     assert up_to_date(models=[MODEL, copied])["why"] == wrong
@@ -208,14 +208,15 @@ def receipts(tmp_path: Path) -> list[str]:
 def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
     proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path
 ) -> None:
-    found = proved(served.url)
-    assert (found["up_to_date"], found["proved"], found["changed"]) == (True, True, True), found
-    assert found["answers"]["heavy"]["ready"] is True and found["receipts"]["heavy"]["receipt"]["service"] == "heavy"
-    assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in found
+    answer = proved(served.url)
+    assert (answer["up_to_date"], answer["proved"], answer["changed"]) == (True, True, True), answer
+    assert answer["answers"]["heavy"]["ready"] is True and answer["receipts"]["heavy"]["receipt"]["service"] == "heavy"
+    assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in answer
     assert host_lock.lock_file().exists()
     # The receipts lie on the host, the action plugin takes them out; what is left is registered for each host of a fleet.
     assert (
-        len(json.dumps({name: value for name, value in found.items() if name not in ("receipts", "invocation")})) < 2000
+        len(json.dumps({name: value for name, value in answer.items() if name not in ("receipts", "invocation")}))
+        < 2000
     )
     # Again: nothing of it is another deployment.
     assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
@@ -235,9 +236,9 @@ def test_what_is_not_settled_or_not_asked_for_is_not_proved(
 def test_who_does_not_answer_soon_is_left_to_the_whole_proof(
     proved: Callable[..., dict[str, Any]], closed_port: int, tmp_path: Path
 ) -> None:
-    found = proved(f"http://127.0.0.1:{closed_port}")
-    assert "failed" not in found and (found["up_to_date"], found["proved"]) == (True, False)
-    assert "heavy at http://127.0.0.1" in found["unproved"] and receipts(tmp_path) == []
+    answer = proved(f"http://127.0.0.1:{closed_port}")
+    assert "failed" not in answer and (answer["up_to_date"], answer["proved"]) == (True, False)
+    assert "heavy at http://127.0.0.1" in answer["unproved"] and receipts(tmp_path) == []
 
 
 def test_a_finding_that_is_an_error_leaves_no_receipt(
@@ -245,8 +246,8 @@ def test_a_finding_that_is_an_error_leaves_no_receipt(
 ) -> None:
     wrong = Finding("fast_path.moe_backend", "error", "heavy runs another kernel.", "Do.")
     monkeypatch.setattr(host_proof.engines, "look", lambda *_args: ({}, {}, [wrong]))
-    found = proved(served.url)
-    assert (found["proved"], found["unproved"]) == (False, "heavy runs another kernel.")
+    answer = proved(served.url)
+    assert (answer["proved"], answer["unproved"]) == (False, "heavy runs another kernel.")
     assert receipts(tmp_path) == []
 
 
@@ -257,16 +258,16 @@ def test_a_tool_that_is_silent_is_no_failure_of_the_look(
         raise NoAnswer("docker", "docker did not answer in 30 s")
 
     monkeypatch.setattr(host_proof.engines, "look", silent)
-    found = proved(served.url)
-    assert "failed" not in found and "docker did not answer in 30 s" in found["unproved"]
+    answer = proved(served.url)
+    assert "failed" not in answer and "docker did not answer in 30 s" in answer["unproved"]
 
 
 def test_what_a_request_starts_is_not_started_by_a_look(
     spark: Spark, proved: Callable[..., dict[str, Any]], served: Any
 ) -> None:
     asleep = {"name": "cold", "unit": "spark-cold.service", "on_demand": {"set": None}}
-    found = proved(served.url, asleep)
-    assert (found["proved"], found["unproved"]) == (False, "cold: requests start it")
+    answer = proved(served.url, asleep)
+    assert (answer["proved"], answer["unproved"]) == (False, "cold: requests start it")
     assert served.requests == []
 
 
@@ -285,9 +286,9 @@ def test_what_no_file_shows_is_asked_before_the_proof_and_leaves_it_out(
         ),
     ):
         spark.refuse = {compare_programs.HEALTH} if "servers" in wrong else set()
-        found = proved(served.url, **wrong)
-        assert (found["up_to_date"], found["proved"], len(found["why"])) == (False, False, 1), found
-        assert found["why"] == [why] and served.requests == []
+        answer = proved(served.url, **wrong)
+        assert (answer["up_to_date"], answer["proved"], len(answer["why"])) == (False, False, 1), answer
+        assert answer["why"] == [why] and served.requests == []
 
 
 def test_a_proof_that_makes_no_sense_is_refused(up_to_date: Callable[..., dict[str, Any]]) -> None:
@@ -298,8 +299,8 @@ def test_a_host_that_was_proved_as_what_is_wanted_is_unchanged(
     spark: Spark, up_to_date: Callable[..., dict[str, Any]]
 ) -> None:
     before = spark.files()
-    found = up_to_date()
-    assert (found["up_to_date"], found["why"], found["changed"]) == (True, [], False)
+    answer = up_to_date()
+    assert (answer["up_to_date"], answer["why"], answer["changed"]) == (True, [], False)
     assert not [call for call in spark.calls if call[:2] in (["systemctl", "restart"], ["docker", "tag"])]
     after = spark.files()
     assert {path: after[path] for path in before} == before
@@ -340,9 +341,9 @@ def test_a_firewall_that_somebody_changed_is_something_to_apply(
     spark: Spark, call: Call, closed: Callable[[str], HostState], table: str | None
 ) -> None:
     is_same, spark.table = table == spark.table, table
-    found = call(document=sent(closed("32768\t60999\n")))
-    assert found["up_to_date"] is is_same
-    assert found["why"] == ([] if is_same else ["restarts spark-firewall.service"])
+    answer = call(document=sent(closed("32768\t60999\n")))
+    assert answer["up_to_date"] is is_same
+    assert answer["why"] == ([] if is_same else ["restarts spark-firewall.service"])
 
 
 @pytest.mark.parametrize("ports", ["32768\t60999\n", "10000\t60999\n", "2768\t60999\n"])
@@ -350,9 +351,9 @@ def test_ephemeral_ports_that_somebody_changed_are_something_to_apply(
     spark: Spark, call: Call, closed: Callable[[str], HostState], ports: str
 ) -> None:
     document = sent(closed(ports))
-    found = call(document=document)
+    answer = call(document=document)
     is_same = ports.startswith("32768")
-    assert found["up_to_date"] is is_same and found["differences"]["changed"] == [spark.at(FIREWALL)] * (not is_same)
+    assert answer["up_to_date"] is is_same and answer["differences"]["changed"] == [spark.at(FIREWALL)] * (not is_same)
     # Tags that do not deploy the firewall leave it alone.
     assert call(document=document, parts=["host"])["why"] == []
 
@@ -384,8 +385,8 @@ def test_ephemeral_ports_that_somebody_changed_are_something_to_apply(
     ],
 )
 def test_another_wish_is_something_to_apply(up_to_date: Call, more: dict[str, Any], why: str) -> None:
-    found = up_to_date(**more)
-    assert found["up_to_date"] is False and any(why in text for text in found["why"]), found
+    answer = up_to_date(**more)
+    assert answer["up_to_date"] is False and any(why in text for text in answer["why"]), answer
 
 
 @pytest.mark.parametrize(
@@ -406,17 +407,17 @@ def test_another_document_is_something_to_apply(
     spark: Spark, up_to_date: Call, change: dict[str, Any], why: str
 ) -> None:
     before = spark.files()
-    found = up_to_date(document=sent(merge([spark.host(), spark.service(**change)])))
+    answer = up_to_date(document=sent(merge([spark.host(), spark.service(**change)])))
     names = {"ENV": spark.at(ENV), "KEY": spark.at(KEY), "DIR": spark.at("/etc/dgxspark")}
     for name, path in names.items():
         why = why.replace(name, path)
-    assert why in found["why"] and spark.files() == before
+    assert why in answer["why"] and spark.files() == before
 
 
 def test_rows_that_the_document_no_longer_has_are_something_to_apply(spark: Spark, up_to_date: Call) -> None:
-    found = up_to_date(document=sent(spark.host()))
-    assert found["up_to_date"] is False and "stops spark-heavy.service" in found["why"]
-    assert spark.at(ENV) in found["differences"]["removed"]
+    answer = up_to_date(document=sent(spark.host()))
+    assert answer["up_to_date"] is False and "stops spark-heavy.service" in answer["why"]
+    assert spark.at(ENV) in answer["differences"]["removed"]
     # They are of a part that this run does not deploy.
     assert up_to_date(document=sent(spark.host()), parts=["host"])["why"] == []
 
@@ -512,11 +513,11 @@ def test_another_state_is_something_to_apply(
     spark: Spark, up_to_date: Call, spoil: Callable[[Spark], None], why: str, of_service: bool
 ) -> None:
     spoil(spark)
-    found = up_to_date()
-    assert found["up_to_date"] is False and any(why in text for text in found["why"]), found["why"]
+    answer = up_to_date()
+    assert answer["up_to_date"] is False and any(why in text for text in answer["why"]), answer["why"]
     # A run with tags is about what these deploy, and what nothing else does.
-    others = up_to_date(document=sent(spark.host()), models=[], parts=["host"])
-    assert others["up_to_date"] is of_service, others["why"]
+    of_parts = up_to_date(document=sent(spark.host()), models=[], parts=["host"])
+    assert of_parts["up_to_date"] is of_service, of_parts["why"]
 
 
 def test_a_document_that_is_none_is_refused(up_to_date: Call) -> None:
@@ -540,9 +541,9 @@ def test_a_generated_key_has_to_exist_whatever_it_is(spark: Spark, call: Call, r
 def test_a_stranger_is_named_and_is_nothing_to_apply(spark: Spark, up_to_date: Call) -> None:
     spark.write("/etc/dgxspark/services/other.json", "{}")
     spark.write(f"{UNIT_PATH}.d/override.conf", "[Service]\n")
-    found = up_to_date()
-    assert found["up_to_date"] is True
-    assert found["differences"]["added"] == [
+    answer = up_to_date()
+    assert answer["up_to_date"] is True
+    assert answer["differences"]["added"] == [
         spark.at("/etc/dgxspark/services/other.json"),
         spark.at(f"{UNIT_PATH}.d/override.conf"),
     ]
@@ -579,8 +580,8 @@ def test_kernel_and_driver_are_compared_by_whoever_proves(
         compare.host_report, "report_host", lambda *_args: {"spark": facts, "images": {}, "unknown": {}}
     )
     gather = {"gather": ["host"]}
-    found = up_to_date(gather=gather)
-    assert found["up_to_date"] is True and found["spark"] == facts
+    answer = up_to_date(gather=gather)
+    assert answer["up_to_date"] is True and answer["spark"] == facts
     facts["kernel"] = "6.18"
     assert up_to_date(gather=gather)["why"] == ["kernel, driver or DGX OS are others than at the last proof"]
     parts = ["service", "host"]
@@ -601,8 +602,8 @@ def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Ca
     assert call(document=document)["why"] == []
     # Deployed by a run that did not come to record it.
     spark.apply(spark.host(), spark.service(env="A=2\n"))
-    again = call(document=sent(merge([spark.host(), spark.service(env="A=2\n")])))
-    assert again["why"] == ["more was deployed than generation 1, and is not recorded"]
+    repeated = call(document=sent(merge([spark.host(), spark.service(env="A=2\n")])))
+    assert repeated["why"] == ["more was deployed than generation 1, and is not recorded"]
 
 
 def test_programs_without_an_answer_are_reasons(
@@ -617,9 +618,9 @@ def test_programs_without_an_answer_are_reasons(
             return played(argv)
 
         play(monkeypatch, silent)
-        found = up_to_date()
-        assert found["up_to_date"] is False and "failed" not in found
-        assert any(f"{program} did not answer in 30 s" in text for text in found["why"])
+        answer = up_to_date()
+        assert answer["up_to_date"] is False and "failed" not in answer
+        assert any(f"{program} did not answer in 30 s" in text for text in answer["why"])
         assert any(f"{program} did not answer" in text for text in call()["unanswered"])
     play(monkeypatch, lambda argv, **_options: (1, "[]", "Cannot connect") if argv[0] == "docker" else played(argv))
     assert "Docker does not say which images run: docker failed: Cannot connect" in up_to_date()["why"]
@@ -629,13 +630,13 @@ def test_programs_without_an_answer_are_reasons(
 
 
 def test_a_host_without_a_generation_has_nothing_to_compare(spark: Spark, call: Call) -> None:
-    found = call()
-    assert (found["recorded"], found["changed"]) == (None, False)
+    answer = call()
+    assert (answer["recorded"], answer["changed"]) == (None, False)
     spark.deploy()
-    found = call()
-    assert found["recorded"] is None
-    assert not any(found["differences"][kind] for kind in ("changed", "missing", "added", "attributes"))
-    assert found["units"] == {"spark-heavy.service": {"enabled": True, "active": "active"}}
+    answer = call()
+    assert answer["recorded"] is None
+    assert not any(answer["differences"][kind] for kind in ("changed", "missing", "added", "attributes"))
+    assert answer["units"] == {"spark-heavy.service": {"enabled": True, "active": "active"}}
 
 
 def test_what_is_different_is_named_and_nothing_of_it_shown_or_written(spark: Spark, call: Call, record: Call) -> None:
@@ -650,9 +651,9 @@ def test_what_is_different_is_named_and_nothing_of_it_shown_or_written(spark: Sp
     spark.write("/srv/huggingface/hub/models--Org--M/refs/main", COMMITS["new"])
     spark.enabled.clear()
     before = spark.files()
-    found = call()
-    differences = found["differences"]
-    assert found["changed"] is False and found["up_to_date"] is False
+    answer = call()
+    differences = answer["differences"]
+    assert answer["changed"] is False and answer["up_to_date"] is False
     assert {kind: differences[kind] for kind in ("changed", "missing", "added", "attributes")} == {
         "changed": [spark.at(KEY)],
         "missing": [spark.at(template)],
@@ -662,13 +663,13 @@ def test_what_is_different_is_named_and_nothing_of_it_shown_or_written(spark: Sp
     assert differences["moved"] == {
         "heavy": {"repo": "Org/M", "revision": "main", "was": COMMITS["old"], "is": COMMITS["new"]}
     }
-    assert found["units"]["spark-heavy.service"]["enabled"] is False
-    recorded = found["recorded"]
+    assert answer["units"]["spark-heavy.service"]["enabled"] is False
+    recorded = answer["recorded"]
     assert recorded["units"]["spark-heavy.service"]["enabled"] is True
     assert (recorded["number"], recorded["wanted"], recorded["proven"]) == (1, "w", True)
     assert recorded["images"]["spark-heavy.service"]["id"] == OLD and set(recorded["checksums"]) == {"host", "service"}
-    assert found["launches"] == {"heavy": {"model": {"repo": "Org/M", "revision": "main"}}}
-    assert 'secret"' not in json.dumps(found) and "third-secret" not in json.dumps(found)
+    assert answer["launches"] == {"heavy": {"model": {"repo": "Org/M", "revision": "main"}}}
+    assert 'secret"' not in json.dumps(answer) and "third-secret" not in json.dumps(answer)
     assert spark.files() == before
     assert not [argv for argv in spark.calls if argv[1] not in ("show", "image")]
 

@@ -43,8 +43,8 @@ def call(spark: Spark, capsys: Any) -> Call:
 def look_at_recorded(spark: Spark) -> dict[str, Any]:
     """The current generation as its file has it."""
     number = json.loads(spark.read(f"{engine.FOLDER}/current.json"))["number"]
-    found: dict[str, Any] = json.loads(spark.read(f"{engine.FOLDER}/{number}.json"))
-    return found
+    file_content: dict[str, Any] = json.loads(spark.read(f"{engine.FOLDER}/{number}.json"))
+    return file_content
 
 
 def test_a_state_is_recorded_once(spark: Spark, call: Call) -> None:
@@ -58,8 +58,8 @@ def test_a_state_is_recorded_once(spark: Spark, call: Call) -> None:
     )
     assert first["current"]["services"]["heavy"]["commit"] == COMMITS["old"]
     assert first["current"]["services"]["heavy"]["image_id"] == OLD
-    again = call("record", proven=True)
-    assert (again["changed"], again["recorded"], again["current"]["number"]) == (False, False, 1)
+    repeated = call("record", proven=True)
+    assert (repeated["changed"], repeated["recorded"], repeated["current"]["number"]) == (False, False, 1)
     # What a proof measured is no other state.
     spark.receipt(measured={"decode": 2})
     assert call("record", proven=True)["recorded"] is False
@@ -225,8 +225,8 @@ def test_the_same_command_again_changes_nothing(spark: Spark, call: Call) -> Non
         spark.deploy(env=env)
         call("record", proven=True)
     assert call("restore")["current"]["number"] == 2
-    again = call("restore")
-    assert (again["changed"], again["current"]["number"], spark.asked("restart")) == (False, 2, [])
+    repeated = call("restore")
+    assert (repeated["changed"], repeated["current"]["number"], spark.asked("restart")) == (False, 2, [])
     assert call("restore", generation=1)["current"]["number"] == 1
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
     # What is deployed next comes after the one that runs, not after the newest number.
@@ -269,20 +269,20 @@ def test_a_disk_that_is_full_leaves_all_files_as_they_were(
     call("record", proven=True)
     spark.deploy(env="A=2\n", secret="key-2", image=f"repo/engine@{NEW}")
     call("record", proven=True)
-    before, whole, left = spark.files(), os.fsync, room
+    before, original, remainder = spark.files(), os.fsync, room
 
     def fsync(handle: int) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal remainder
+        remainder -= 1
+        if remainder < 0:
             raise OSError(28, "No space left on device")
-        whole(handle)
+        original(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    said = call("restore")["msg"]
-    assert f"{spark.root}/" in said and "No space left on device" in said
+    message = call("restore")["msg"]
+    assert f"{spark.root}/" in message and "No space left on device" in message
     assert spark.files() == before and not spark.asked("restart")
-    monkeypatch.setattr(os, "fsync", whole)
+    monkeypatch.setattr(os, "fsync", original)
     assert call("look")["target"] == 1
     assert call("restore")["current"]["number"] == 1 and call("look")["restoring"] is None
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
@@ -312,9 +312,9 @@ def vocabulary_of(spark: Spark) -> tuple[str, bytes]:
     return path, content
 
 
-@pytest.mark.parametrize(("left", "problem"), [(None, "is gone"), ("IQ==", "is damaged")])
+@pytest.mark.parametrize(("remainder", "problem"), [(None, "is gone"), ("IQ==", "is damaged")])
 def test_a_rollback_asks_for_the_vocabulary_that_its_unit_mounts(
-    spark: Spark, call: Call, left: str | None, problem: str
+    spark: Spark, call: Call, remainder: str | None, problem: str
 ) -> None:
     path, _content = vocabulary_of(spark)
     mount = f"--mount type=bind,src={path},dst={vocabularies.CONTAINER_FOLDER}/o200k_base.tiktoken,readonly IMAGE"
@@ -325,8 +325,8 @@ def test_a_rollback_asks_for_the_vocabulary_that_its_unit_mounts(
     call("record", proven=True)
     assert call("look")["problems"] == []
     (spark.root / path.lstrip("/")).unlink()
-    if left is not None:
-        spark.write(path, left)
+    if remainder is not None:
+        spark.write(path, remainder)
     assert call("look")["problems"] == [
         f"spark-heavy: its vocabulary {path} {problem}; fetch it again (site.yml --tags models) and run again"
     ]
@@ -478,13 +478,13 @@ def test_a_proof_after_an_update_is_noted_and_the_plan_stays(spark: Spark, call:
     assert call("confirm", facts=SPARK_FACTS)["changed"] is False  # nothing was recorded that could be confirmed
     newer = {**SPARK_FACTS, "driver": "595.1"}
     call("record", facts=SPARK_FACTS, wanted="w")
-    told = call("confirm", facts=newer)  # what failed, or was never tried, is not proved by what happens to run
-    assert (told["changed"], told["current"]["proven"]) == (False, False)
+    confirmed = call("confirm", facts=newer)  # what failed, or was never tried, is not proved by what happens to run
+    assert (confirmed["changed"], confirmed["current"]["proven"]) == (False, False)
     call("record", facts=SPARK_FACTS, proven=True, wanted="w")
     assert call("confirm", facts=newer, _ansible_check_mode=True)["changed"] is True
     assert look_at_recorded(spark)["facts"] == SPARK_FACTS
-    told = call("confirm", facts=newer)
-    assert (told["changed"], told["current"]["proven"], told["current"]["wanted"]) == (True, True, "w")
+    confirmed = call("confirm", facts=newer)
+    assert (confirmed["changed"], confirmed["current"]["proven"], confirmed["current"]["wanted"]) == (True, True, "w")
     assert look_at_recorded(spark)["facts"] == newer
     assert call("confirm", facts=newer)["changed"] is False
     # By hand since: what was proved is not what the generation says.
@@ -515,10 +515,18 @@ def schema_1(spark: Spark, number: int = 1, **more: Any) -> dict[str, Any]:
     units = {name: {"enabled": name in spark.enabled, "active": active} for name, active in spark.active.items()}
     images = {"spark-heavy.service": {"ref": f"repo/engine@{OLD}", "id": OLD}}
     state = {"files": files, "folders": {}, "units": units, "images": images, "models": {}}
-    found = {"schema": 1, "number": number, "parent": None, "at": "then", "proven": True, "state": state, "secrets": {}}
-    found.update(more)
-    (spark.root / FOLDER / f"{number}.json").write_text(json.dumps(found), encoding="utf-8")
-    return found
+    file_content = {
+        "schema": 1,
+        "number": number,
+        "parent": None,
+        "at": "then",
+        "proven": True,
+        "state": state,
+        "secrets": {},
+    }
+    file_content.update(more)
+    (spark.root / FOLDER / f"{number}.json").write_text(json.dumps(file_content), encoding="utf-8")
+    return file_content
 
 
 def test_a_generation_of_an_earlier_release_comes_back(spark: Spark, call: Call) -> None:
@@ -546,18 +554,18 @@ def test_a_generation_of_an_earlier_release_comes_back(spark: Spark, call: Call)
 def test_hostile_keys_of_an_older_release_are_taken_out_and_do_not_come_back(spark: Spark, call: Call) -> None:
     spark.deploy(secret="new-key")
     key, digest = "/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "f" * 64
-    found = schema_1(spark)
-    found["state"]["files"][key] = {"sha256": digest, "owner": "root", "group": "root", "mode": "0600"}
-    del found["secrets"]
+    file_content = schema_1(spark)
+    file_content["state"]["files"][key] = {"sha256": digest, "owner": "root", "group": "root", "mode": "0600"}
+    del file_content["secrets"]
     folder = spark.root / FOLDER
-    (folder / "1.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "1.json").write_text(json.dumps(file_content), encoding="utf-8")
     (folder / "store" / digest).write_text("rotated-away", encoding="utf-8")
     assert call("look")["current"]["number"] == 1 and (folder / "store" / digest).exists(), "a look writes nothing"
     call("record", proven=True)
     assert not (folder / "store" / digest).exists()
-    kept = json.loads((folder / "1.json").read_text(encoding="utf-8"))
-    assert kept["schema"] == 2 and digest not in json.dumps(kept)
-    assert [row["path"] for row in kept["state"]["files"] if row.get("secret")] == [key]
+    stored = json.loads((folder / "1.json").read_text(encoding="utf-8"))
+    assert stored["schema"] == 2 and digest not in json.dumps(stored)
+    assert [row["path"] for row in stored["state"]["files"] if row.get("secret")] == [key]
     assert spark.read(key) == "new-key"
 
 
@@ -578,8 +586,8 @@ def test_a_key_that_is_gone_is_named_before_anything_is_touched(spark: Spark, ca
     (spark.root / "etc/dgxspark/secrets/heavy/VLLM_API_KEY").unlink()
     call("record", proven=True)
     before = spark.files()
-    said = call("restore", generation=1)["msg"]
-    assert "VLLM_API_KEY: this key is not on the host any more" in said and spark.files() == before
+    message = call("restore", generation=1)["msg"]
+    assert "VLLM_API_KEY: this key is not on the host any more" in message and spark.files() == before
 
 
 def test_the_key_of_a_service_goes_when_the_state_without_it_is_proven(spark: Spark, call: Call) -> None:
@@ -614,19 +622,19 @@ def test_hostile_two_controllers_do_not_record_what_they_made_together(spark: Sp
 def test_hostile_what_a_killed_module_left_half_written_goes_with_the_next(spark: Spark, call: Call) -> None:
     spark.deploy()
     call("record", proven=True)
-    left = [
+    remainder = [
         f"{folder}/.dgxspark-left"
         for folder in ("/etc/dgxspark/secrets/heavy", f"{engine.FOLDER}/store", engine.FOLDER)
     ]
-    for path in left:
+    for path in remainder:
         spark.write(path, "a key", 0o600)
     call("record", proven=True)
-    assert [path for path in left if spark.exists(path)] == []
+    assert [path for path in remainder if spark.exists(path)] == []
 
 
-@pytest.mark.parametrize(("account", "meant"), [("root", "root"), ("1000", 1000), ("0", 0)])
-def test_an_account_without_a_name_is_given_files_by_its_number(account: str, meant: str | int) -> None:
-    assert generation_records.number_or_name(account) == meant
+@pytest.mark.parametrize(("account", "expected"), [("root", "root"), ("1000", 1000), ("0", 0)])
+def test_an_account_without_a_name_is_given_files_by_its_number(account: str, expected: str | int) -> None:
+    assert generation_records.number_or_name(account) == expected
 
 
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:

@@ -146,7 +146,7 @@ STEPS = (
     (deploy_units, "systemctl"),
     (deploy_units, "bring"),
     (deployed, "save"),
-    (generation_restore, "restore_receipts"),
+    (generation_restore, "_restore_receipts"),
 )
 
 
@@ -162,7 +162,7 @@ def test_an_interrupted_rollback_is_completed_by_the_next(
     spark.apply(second)
     run(generation, capsys, spark, action="record", proven=False, services=[])
     module, step = choice.choice(STEPS)
-    countdown, is_after, whole = choice.randint(1, 3), choice.random() < 0.5, getattr(module, step)
+    countdown, is_after, original = choice.randint(1, 3), choice.random() < 0.5, getattr(module, step)
     print(f"seed {seed}: {step}, call {countdown}, {'after' if is_after else 'before'} it", file=sys.stderr)
 
     def interrupted(*args: Any, **more: Any) -> Any:
@@ -170,7 +170,7 @@ def test_an_interrupted_rollback_is_completed_by_the_next(
         countdown -= 1
         if countdown == 0 and not is_after:
             raise Interrupted
-        result = whole(*args, **more)
+        result = original(*args, **more)
         if countdown == 0:
             raise Interrupted
         return result

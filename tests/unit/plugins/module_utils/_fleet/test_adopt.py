@@ -56,10 +56,10 @@ def service(**changes: Any) -> dict[str, Any]:
 
 
 def read(box: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = import_launch(adopt.command_of(container_launch.launch_of(box, IMAGE)), form="docker")[
+    imported: dict[str, Any] = import_launch(adopt.command_of(container_launch.launch_of(box, IMAGE)), form="docker")[
         "service"
     ]
-    return found
+    return imported
 
 
 def test_a_container_is_read_as_the_command_that_it_came_from() -> None:
@@ -72,9 +72,9 @@ def test_a_container_is_read_as_the_command_that_it_came_from() -> None:
 
 
 def test_the_importer_makes_a_service_of_it() -> None:
-    found = read(BOX)
-    assert found["model"]["repo"] == "Qwen/Qwen3-4B-Instruct-2507" and found["port"] == 8001
-    assert found["served_model_name"] == "qwen" and found["args"]["max-model-len"] == 32768
+    imported = read(BOX)
+    assert imported["model"]["repo"] == "Qwen/Qwen3-4B-Instruct-2507" and imported["port"] == 8001
+    assert imported["served_model_name"] == "qwen" and imported["args"]["max-model-len"] == 32768
 
 
 @pytest.mark.parametrize(
@@ -116,31 +116,38 @@ def pairs(
 
 
 def test_the_same_model_on_another_port_is_replaced_beside_it() -> None:
-    (found,) = pairs(BOX, service())
-    assert (found["service"], found["by"], found["way"], found["refused"]) == ("fast", "model", "beside", "")
-    assert "port: 8001 -> 8002" in found["differences"] and "--max-model-len: 32768 -> 16384" in found["differences"]
-    assert "served as: qwen -> fast" in found["differences"]
+    (imported,) = pairs(BOX, service())
+    assert (imported["service"], imported["by"], imported["way"], imported["refused"]) == (
+        "fast",
+        "model",
+        "beside",
+        "",
+    )
+    assert (
+        "port: 8001 -> 8002" in imported["differences"] and "--max-model-len: 32768 -> 16384" in imported["differences"]
+    )
+    assert "served as: qwen -> fast" in imported["differences"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "available", "why"),
+    ("planned_service", "available", "why"),
     [
         (service(port=8001), 50.0, "both want port 8001"),
         (service(), 5.0, "12.0 GiB are needed, 5.0"),
         (service(), None, "unknown"),
     ],
 )
-def test_else_instead_of_it(wanted: dict[str, Any], available: float | None, why: str) -> None:
-    (found,) = pairs(BOX, wanted, available=available)
-    assert found["way"] == "instead" and why in found["why"]
+def test_else_instead_of_it(planned_service: dict[str, Any], available: float | None, why: str) -> None:
+    (imported,) = pairs(BOX, planned_service, available=available)
+    assert imported["way"] == "instead" and why in imported["why"]
 
 
 def test_the_same_model_goes_before_the_same_port() -> None:
     other = service(name="heavy", port=8001, model={"repo": "Org/Other", "path": None})
     assert pairs(BOX, other, service())[0]["service"] == "fast"
-    (found,) = pairs(BOX, other)
-    assert (found["service"], found["by"]) == ("heavy", "port")
-    assert "model: Qwen/Qwen3-4B-Instruct-2507 -> Org/Other" in found["differences"]
+    (imported,) = pairs(BOX, other)
+    assert (imported["service"], imported["by"]) == ("heavy", "port")
+    assert "model: Qwen/Qwen3-4B-Instruct-2507 -> Org/Other" in imported["differences"]
 
 
 def test_what_nobody_wants_is_left_alone_and_said() -> None:
@@ -152,7 +159,7 @@ def test_what_nobody_wants_is_left_alone_and_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "changes", "said"),
+    ("launch", "changes", "reason"),
     [
         ({"removed": True}, {}, "started with --rm"),
         ({"removed": True, "unit": "mine.service"}, {}, ""),
@@ -165,14 +172,14 @@ def test_what_nobody_wants_is_left_alone_and_said() -> None:
     ],
 )
 def test_what_could_not_be_brought_back_is_not_touched(
-    launch: dict[str, Any], changes: dict[str, Any], said: str
+    launch: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
-    (found,) = pairs(BOX, service(**changes), **launch)
-    assert (said in found["refused"]) if said else found["refused"] == ""
+    (imported,) = pairs(BOX, service(**changes), **launch)
+    assert (reason in imported["refused"]) if reason else imported["refused"] == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "imported"),
     [
         (["/opt/bin/python3", "/opt/bin/vllm", "serve", "M"], ["vllm", "serve", "M"]),
         (["vllm", "serve", "M"], ["vllm", "serve", "M"]),
@@ -185,16 +192,16 @@ def test_what_could_not_be_brought_back_is_not_touched(
         ([], []),
     ],
 )
-def test_a_program_that_is_the_server(words: list[str], found: list[str] | None) -> None:
-    assert unmanaged.engine_words(words) == (words if found is None else found)
+def test_a_program_that_is_the_server(words: list[str], imported: list[str] | None) -> None:
+    assert unmanaged.engine_words(words) == (words if imported is None else imported)
 
 
 def test_the_importer_reads_the_command_of_a_program() -> None:
     words = ["vllm", "serve", "Qwen/Qwen3-4B-Instruct-2507", "--port", "8001", "--max-model-len", "8192"]
     words += ["--override-generation-config", '{"top_p": 0.9, "note": "100% $HOME"}']
-    found = import_launch(adopt.unit_text(words), form="systemd")["service"]
-    assert (found["model"]["repo"], found["port"]) == ("Qwen/Qwen3-4B-Instruct-2507", 8001)
-    assert found["args"]["max-model-len"] == 8192
+    imported = import_launch(adopt.unit_text(words), form="systemd")["service"]
+    assert (imported["model"]["repo"], imported["port"]) == ("Qwen/Qwen3-4B-Instruct-2507", 8001)
+    assert imported["args"]["max-model-len"] == 8192
     module = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Org/M", "--port", "8003"]
     assert import_launch(adopt.unit_text(module), form="systemd")["service"]["model"]["repo"] == "Org/M"
 
@@ -213,8 +220,8 @@ def test_the_importer_reads_the_command_of_a_program() -> None:
     ],
 )
 def test_the_unit_of_a_program(cgroup: str, unit: str, why: str) -> None:
-    found = unmanaged.unit_of(cgroup)
-    assert found[0] == unit and found[1].startswith(why) and bool(found[1]) is not bool(unit)
+    imported = unmanaged.unit_of(cgroup)
+    assert imported[0] == unit and imported[1].startswith(why) and bool(imported[1]) is not bool(unit)
 
 
 def test_values_of_secrets_are_left_out_of_a_command() -> None:
@@ -224,11 +231,11 @@ def test_values_of_secrets_are_left_out_of_a_command() -> None:
 
 
 def test_what_was_taken_over_before_is_told_with_the_way_back() -> None:
-    taken = [
+    stopped = [
         {"name": "mine", "service": "fast", "there": True},
         {"name": "old.service", "service": "heavy", "there": False},
     ]
-    lines = adopt.lines_of([], [], taken)
+    lines = adopt.lines_of([], [], stopped)
     assert lines[1] == "mine: fast has taken its place; it can come back: -e spark_adopt_undo=true"
     assert "is not there any more" in lines[2]
 

@@ -27,8 +27,15 @@ PLANNED = ["vllm/vllm-openai:v0.24.0"]
 
 
 def unused(**changes: Any) -> list[str]:
-    given: dict[str, Any] = {"containers": [], "planned": PLANNED, "keep": [], "asked_ids": [], "notes": "", **changes}
-    return [entry["what"] for entry in cleanup.unused_images(IMAGES, **given)]
+    arguments: dict[str, Any] = {
+        "containers": [],
+        "planned": PLANNED,
+        "keep": [],
+        "asked_ids": [],
+        "notes": "",
+        **changes,
+    }
+    return [entry["what"] for entry in cleanup.unused_images(IMAGES, **arguments)]
 
 
 def test_old_images_of_known_kinds_are_found_and_others_not_looked_at() -> None:
@@ -57,14 +64,14 @@ def test_what_anything_names_stays(changes: dict[str, Any]) -> None:
 def test_a_step_that_another_image_stands_on_goes_with_that_one() -> None:
     step = image("dangling", Config={"Labels": {"dgxspark.simulated": "true"}})
     child = {**NEW_IMAGE, "Parent": step["Id"]}
-    given: dict[str, Any] = {"containers": [], "planned": PLANNED, "keep": [], "asked_ids": [], "notes": ""}
-    assert cleanup.unused_images([step, child], **given) == []
-    assert [entry["what"] for entry in cleanup.unused_images([step, NEW_IMAGE], **given)] == [
+    arguments: dict[str, Any] = {"containers": [], "planned": PLANNED, "keep": [], "asked_ids": [], "notes": ""}
+    assert cleanup.unused_images([step, child], **arguments) == []
+    assert [entry["what"] for entry in cleanup.unused_images([step, NEW_IMAGE], **arguments)] == [
         f"{step['Id'][:19]} (no name)"
     ]
     # One with a name of its own is a thing of its own.
     named = {**step, "RepoTags": ["dgxspark/ray:old"]}
-    assert [entry["what"] for entry in cleanup.unused_images([named, child], **given)] == ["dgxspark/ray:old"]
+    assert [entry["what"] for entry in cleanup.unused_images([named, child], **arguments)] == ["dgxspark/ray:old"]
 
 
 def test_a_digest_in_the_plan_keeps_its_image() -> None:
@@ -98,10 +105,12 @@ class Hub:
         return folder
 
     def unused(
-        self, wanted: list[list[str]], notes: str = "", keep: Any = (), whole: bool = True
+        self, planned_models: list[list[str]], notes: str = "", keep: Any = (), is_complete: bool = True
     ) -> list[dict[str, Any]]:
-        found = cleanup.read_models(self.home)
-        return cleanup.unused_weights(found, wanted, list(keep), notes, lambda _repo, _revision: whole)
+        unused_weights = cleanup.read_models(self.home)
+        return cleanup.unused_weights(
+            unused_weights, planned_models, list(keep), notes, lambda _repo, _revision: is_complete
+        )
 
 
 @pytest.fixture
@@ -140,36 +149,39 @@ def test_a_revision_that_something_names_stays(hub: Hub, changes: dict[str, Any]
 
 def test_a_model_whose_wanted_revision_is_not_there_keeps_all_that_is(hub: Hub) -> None:
     hub.add("Org/Model", OLD)
-    assert hub.unused([["Org/Model", OTHER]], whole=False) == []
+    assert hub.unused([["Org/Model", OTHER]], is_complete=False) == []
 
 
 def test_models_that_nothing_names(hub: Hub) -> None:
     hub.add("Org/Old", OLD, ref="main")
     hub.add("Org/Run", OLD, ref="main")
-    found = hub.unused([], notes="vllm serve Org/Run --port 1")
-    assert kinds(found) == [("models", "Org/Old")]
-    assert found[0]["bytes"] >= 100
+    unused_weights = hub.unused([], notes="vllm serve Org/Run --port 1")
+    assert kinds(unused_weights) == [("models", "Org/Old")]
+    assert unused_weights[0]["bytes"] >= 100
 
 
 def test_leftovers_of_a_download_stay_while_it_can_go_on(hub: Hub) -> None:
     folder = hub.add("Org/Model", NEW, ref="main")
     (folder / "blobs" / "abc.incomplete").write_text("y" * 30)
     (folder / "blobs" / "lost").write_text("z" * 7)
-    wanted = [["Org/Model", "main"]]
-    assert hub.unused(wanted, whole=False) == []
-    found = hub.unused(wanted)
-    assert [(entry["kind"], entry["bytes"]) for entry in found] == [("downloads", 30), ("revisions", 7)]
+    planned_models = [["Org/Model", "main"]]
+    assert hub.unused(planned_models, is_complete=False) == []
+    unused_weights = hub.unused(planned_models)
+    assert [(entry["kind"], entry["bytes"]) for entry in unused_weights] == [("downloads", 30), ("revisions", 7)]
 
 
 def test_caches_of_services_that_are_gone(tmp_path: Path) -> None:
     for name in ("heavy", "gone", "No_Service"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel").write_text("k" * 5)
-    found = cleanup.read_caches(tmp_path)
-    assert found == {str(tmp_path / "gone"): 5, str(tmp_path / "heavy"): 5}
-    (entry,) = cleanup.unused_folders(found, [str(tmp_path / "heavy")], "caches", "", "why")
+    unused_weights = cleanup.read_caches(tmp_path)
+    assert unused_weights == {str(tmp_path / "gone"): 5, str(tmp_path / "heavy"): 5}
+    (entry,) = cleanup.unused_folders(unused_weights, [str(tmp_path / "heavy")], "caches", "", "why")
     assert entry["what"] == str(tmp_path / "gone")
-    assert cleanup.unused_folders(found, [], "caches", f"{tmp_path}/gone:/root {tmp_path}/heavy:/root", "why") == []
+    assert (
+        cleanup.unused_folders(unused_weights, [], "caches", f"{tmp_path}/gone:/root {tmp_path}/heavy:/root", "why")
+        == []
+    )
 
 
 def test_notes_are_units_settings_and_receipts_but_no_secrets_and_no_lists_of_the_disk(tmp_path: Path) -> None:
@@ -190,7 +202,7 @@ def test_notes_are_units_settings_and_receipts_but_no_secrets_and_no_lists_of_th
 
 
 @pytest.mark.parametrize(
-    ("remove", "weights", "said"),
+    ("remove", "weights", "expected"),
     [
         ("images,caches", False, []),
         ("image", False, ["did you mean 'images'?"]),
@@ -199,9 +211,9 @@ def test_notes_are_units_settings_and_receipts_but_no_secrets_and_no_lists_of_th
         ("", True, []),
     ],
 )
-def test_weights_are_asked_for_twice(remove: str, weights: bool, said: list[str]) -> None:
+def test_weights_are_asked_for_twice(remove: str, weights: bool, expected: list[str]) -> None:
     _kinds, messages = cleanup.check_request(remove, weights)
-    assert len(messages) == len(said) and all(word in message for word, message in zip(said, messages))
+    assert len(messages) == len(expected) and all(word in message for word, message in zip(expected, messages))
 
 
 def test_what_a_plan_uses() -> None:

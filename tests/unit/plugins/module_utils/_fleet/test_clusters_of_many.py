@@ -55,7 +55,7 @@ def plan_of(size: int, topology: str = "ring") -> dict[str, Any]:
         "spark_exporters": {},
         "spark_allow_moving": True,
     }
-    given = {
+    rows_by_host = {
         host: {
             "vars": {**variables, **(WATCH if host == hosts[-1] else {})},
             "address": f"10.0.0.{number}",
@@ -65,7 +65,7 @@ def plan_of(size: int, topology: str = "ring") -> dict[str, Any]:
         }
         for number, host in enumerate(hosts, 1)
     }
-    return engine.make_plan(given, RECIPES, groups={"many": hosts, "sparks": hosts})
+    return engine.make_plan(rows_by_host, RECIPES, groups={"many": hosts, "sparks": hosts})
 
 
 def ranks(size: int) -> dict[str, dict[str, Any]]:
@@ -78,19 +78,19 @@ def test_the_head_is_the_one_backend_endpoint_and_target_and_the_watchdogs_only_
     hosts, addons = names(size), plan_of(size, topology)["addons"]
     front = addons[hosts[-1]]
     backends = front["gateway"]["settings"]["backends"]
-    assert {key: each["url"] for key, each in backends.items()} == {"many/big": "http://10.0.0.1:8000"}
-    watched = {each["key"]: each["url"] for each in front["fleet_monitor"]["settings"]["endpoints"]}
+    assert {key: entry["url"] for key, entry in backends.items()} == {"many/big": "http://10.0.0.1:8000"}
+    watched = {entry["key"]: entry["url"] for entry in front["fleet_monitor"]["settings"]["endpoints"]}
     assert watched["many/big"] == "http://10.0.0.1:8000" and len(watched) == 2  # and the gateway
     jobs = {job["name"]: job["targets"] for job in front["monitoring"]["jobs"]}
-    assert [(each["targets"], each["labels"]["cluster"]) for each in jobs["vllm"]] == [(["10.0.0.1:8000"], "many")]
-    assert [(each["labels"]["host"], each["labels"]["cluster"]) for each in jobs["node"]] == [
+    assert [(entry["targets"], entry["labels"]["cluster"]) for entry in jobs["vllm"]] == [(["10.0.0.1:8000"], "many")]
+    assert [(entry["labels"]["host"], entry["labels"]["cluster"]) for entry in jobs["node"]] == [
         (host, "many") for host in hosts
     ]
     assert [host for host in hosts if addons[host]["watchdog"]["state"] == "present"] == ["s1"]
     assert {addons[host]["guard"]["settings"]["services"]["big"]["planned_gib"] > 1 for host in hosts} == {True}
 
 
-def said(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]:
+def answer_of(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]:
     answer = {"name": "big", "ready": ready, "stage": "completion" if ready else "health", "error": ""}
     body = {"units": [{"name": UNIT, "active_state": state, "n_restarts": 0, "active_seconds": 9000}]}
     return {"host": {**body, "resident": []}, "services": [answer] if host == "s1" else []}
@@ -98,21 +98,21 @@ def said(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]
 
 def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, list[status_rows.Row]]:
     rows: list[status_rows.Row] = []
-    asked = {host: answers.get(host) or said(host) for host in names(size)}
+    results = {host: answers.get(host) or answer_of(host) for host in names(size)}
     for host, body in plan_of(size)["hosts"].items():
-        rows += status_rows.status_rows(host, body, asked[host]["host"], asked[host]["services"])
-    reached = {host: {"reached": True, "why": "", "answers": {"services": asked[host]}} for host in asked}
-    judged = {host: fleet_status.judge_host(each, "services") for host, each in reached.items()}
+        rows += status_rows.status_rows(host, body, results[host]["host"], results[host]["services"])
+    reached = {host: {"reached": True, "why": "", "answers": {"services": results[host]}} for host in results}
+    judged = {host: fleet_status.judge_host(entry, "services") for host, entry in reached.items()}
     return fleet_status.report(rows, judged, "2026-11-23T12:00:00+00:00", "down"), rows
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_status_of_a_model_is_that_of_its_worst_rank(size: int) -> None:
-    found, rows = status(size)
-    assert found.well and [status_rows.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
+    order, rows = status(size)
+    assert order.well and [status_rows.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
     for number, host in list(enumerate(names(size)))[1:]:
-        found, rows = status(size, **{host: said(host, "failed")})
-        assert not found.well and "many/big" in found.reason
+        order, rows = status(size, **{host: answer_of(host, "failed")})
+        assert not order.well and "many/big" in order.reason
         assert {row.stage for row in rows if row.host != host} == {f"rank {number}"}
 
 
@@ -124,13 +124,13 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
         facts = {"units": [], "containers": [{**run, "service": "big", "fingerprint": service["fingerprint"]}]}
 
         def launches(
-            facts: dict[str, Any], at: dict[str, Any], whole: bool = True, host: str = host
+            facts: dict[str, Any], at: dict[str, Any], has_ranks: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            known = drift_host.Host.planned(planned, has_ranks=whole).with_answers(
+            drift_of_host = drift_host.Host.planned(planned, has_ranks=has_ranks).with_answers(
                 facts, compared={"launches": {"big": at}}
             )
-            return [each.to_dict() for each in drift.check_launches(known)]
+            return [entry.to_dict() for entry in drift.check_launches(drift_of_host)]
 
         assert launches(facts, at) == []
         facts["containers"][0]["fingerprint"] = "0" * 16
@@ -138,17 +138,17 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
         (finding,) = launches(facts, other)
         assert "--seed" in finding["message"]
         # A host of the cluster that was not asked has no say in the plan, so nothing is held against it.
-        assert launches(facts, other, whole=False) == []
+        assert launches(facts, other, has_ranks=False) == []
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_receipt_of_each_rank_and_a_cluster_that_loses_a_host_is_another_deployment(size: int) -> None:
     written = [
-        receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, None, each["cluster"], each["rank"])
-        for each in ranks(size).values()
+        receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, None, entry["cluster"], entry["rank"])
+        for entry in ranks(size).values()
     ]
-    assert [each.rank for each in written] == list(range(size))
-    assert {each.cluster["size"] for each in written} == {size}
+    assert [entry.rank for entry in written] == list(range(size))
+    assert {entry.cluster["size"] for entry in written} == {size}
     smaller = {**written[0].cluster, "size": size - 1, "hosts": names(size - 1)}
     (finding,) = receipts.compare(
         written[0], receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, written[0], smaller, 0)
@@ -163,18 +163,18 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
         report = doctor_host.HostReport.from_dicts(body, facts, earlyoom, {}, {}, {})
-        found = {each.rule for each in doctor.check(report)}
-        assert {"doctor.earlyoom", "doctor.unit_stopped"} <= found
+        order = {entry.rule for entry in doctor.check(report)}
+        assert {"doctor.earlyoom", "doctor.unit_stopped"} <= order
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_benchmark_of_the_head_asks_who_else_runs_on_any_of_the_hosts_and_takes_figures_of_as_many(size: int) -> None:
     planned = {
-        host: {"services": [{**each, "url": each["probe"]["url"]}, {"name": f"own-{host}", "url": f"http://{host}:1", "rank": 0, "cluster": None}]}
-        for host, each in ranks(size).items()
+        host: {"services": [{**entry, "url": entry["probe"]["url"]}, {"name": f"own-{host}", "url": f"http://{host}:1", "rank": 0, "cluster": None}]}
+        for host, entry in ranks(size).items()
     }  # fmt: skip
     neighbours = service_bench.neighbours(planned, "s1", planned["s1"]["services"][0])
-    assert [each["name"] for each in neighbours] == ["own-s1"] + [f"{host}/own-{host}" for host in names(size)[1:]]
+    assert [entry["name"] for entry in neighbours] == ["own-s1"] + [f"{host}/own-{host}" for host in names(size)[1:]]
     base: dict[str, Any] = {"images": [], "args": {}}
     expect = [{"what": f"on {n}", "tokens_per_second": 50, "streams": 1, "sparks": n} for n in (1, 2, size)]
     section = {"levels": [{"streams": 1, "decode_tokens_per_second": 49.0, "tokens_per_second": 49.0}]}
@@ -187,18 +187,18 @@ def test_hosts_are_updated_in_batches_that_split_no_cluster(seed: int) -> None:
     draw = random.Random(seed)
     hosts = [f"s{number}" for number in range(draw.randint(2, 24))]
     draw.shuffle(hosts)
-    left, clusters = list(hosts), {}
-    while len(left) > 2 and draw.random() < 0.8:
-        size = min(draw.randint(2, 8), len(left))
-        clusters[f"c{len(clusters)}"] = [left.pop() for _host in range(size)]
+    remaining, clusters = list(hosts), {}
+    while len(remaining) > 2 and draw.random() < 0.8:
+        size = min(draw.randint(2, 8), len(remaining))
+        clusters[f"c{len(clusters)}"] = [remaining.pop() for _host in range(size)]
     batch = draw.choice([1, 2, 3, 5, "10%", "50%", "100%"])
     done = [host for host in hosts if draw.random() < 0.2]
     silent = [host for host in hosts if draw.random() < 0.1]
-    found = rollout.order(hosts, clusters, draw.choice(["", "none", *clusters]), batch, done, silent)
-    assert sorted(found["hosts"]) == sorted(host for each in found["batches"] for host in each)
-    assert not set(found["hosts"]) & set(silent)
+    order = rollout.order(hosts, clusters, draw.choice(["", "none", *clusters]), batch, done, silent)
+    assert sorted(order["hosts"]) == sorted(host for entry in order["batches"] for host in entry)
+    assert not set(order["hosts"]) & set(silent)
     for members in clusters.values():
-        together = [each for each in found["batches"] if set(each) & set(members)]
-        assert len(together) <= 1 and all(set(members) <= set(each) for each in together)
+        together = [entry for entry in order["batches"] if set(entry) & set(members)]
+        assert len(together) <= 1 and all(set(members) <= set(entry) for entry in together)
         # Of one that somebody is silent in nobody is touched.
         assert not (set(members) & set(silent) and together)

@@ -19,13 +19,13 @@ NETPLAN = "/etc/netplan/40-cx7.yaml"
 TEXT = "# Ansible managed: dgxspark.vllm.fabric\n"
 
 
-def host_of(root: Path, there: Any = (), silent: str = "", **params: Any) -> Any:
+def host_of(root: Path, present: Any = (), silent: str = "", **params: Any) -> Any:
     """A host whose files are below a folder. there: images."""
     return SimpleNamespace(
         params={"settings": {}, "controller": "me", **params},
         at=lambda path: root / path.lstrip("/"),
         owner=Host.owner,
-        inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in there},
+        inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in present},
         tags=set,
         generation=lambda: None,
         generations={},
@@ -45,11 +45,11 @@ def put(root: Path, path: str, text: str = "", mode: int = 0o600) -> None:
 
 
 def test_images_that_are_made_on_the_host_have_to_be_there(tmp_path: Path) -> None:
-    wanted = [["built:1", "sha256:2"], ["ray:1"]]
-    assert compare_contents.image_faults(host_of(tmp_path, ["built:1", "ray:1"]), wanted) == []
-    assert compare_contents.image_faults(host_of(tmp_path, ["sha256:2", "ray:1"]), wanted) == []
-    assert compare_contents.image_faults(host_of(tmp_path, ["ray:1"]), wanted) == ["the image built:1 is not there"]
-    assert compare_contents.image_faults(host_of(tmp_path, silent="it hangs"), wanted) == [
+    images = [["built:1", "sha256:2"], ["ray:1"]]
+    assert compare_contents.image_faults(host_of(tmp_path, ["built:1", "ray:1"]), images) == []
+    assert compare_contents.image_faults(host_of(tmp_path, ["sha256:2", "ray:1"]), images) == []
+    assert compare_contents.image_faults(host_of(tmp_path, ["ray:1"]), images) == ["the image built:1 is not there"]
+    assert compare_contents.image_faults(host_of(tmp_path, silent="it hangs"), images) == [
         "Docker does not say which images run: it hangs"
     ]
 
@@ -63,18 +63,18 @@ def test_a_model_is_as_the_bundle_has_it(tmp_path: Path) -> None:
         "files": {"config.json": {"size": 2, "sha256": digest}},
     }
 
-    def asked(**changes: Any) -> list[str]:
+    def faults_of(**changes: Any) -> list[str]:
         host = host_of(tmp_path, hf_home="/hf", settings={"verify": "changed"})
         return compare_contents.bundle_faults(host, {**model, **changes})
 
     put(tmp_path, f"/hf/hub/models--Org--M/snapshots/{commit}/config.json", "{}")
     put(tmp_path, "/hf/hub/models--Org--M/refs/main", commit)
-    assert asked() == []
-    assert asked(revisions=["other"]) == ["Org/M: the bundle has another commit"]
-    assert asked(files={"config.json": {"size": 3, "sha256": digest}}) == [
+    assert faults_of() == []
+    assert faults_of(revisions=["other"]) == ["Org/M: the bundle has another commit"]
+    assert faults_of(files={"config.json": {"size": 3, "sha256": digest}}) == [
         "Org/M: config.json has 2 bytes instead of 3"
     ]
-    assert "Org/M: config.json is missing" in asked(commit="2" * 40)
+    assert "Org/M: config.json is missing" in faults_of(commit="2" * 40)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def put(root: Path, path: str) -> None:
     place.touch()
 
 
-def asked(
+def failures_of(
     root: Path, program: Callable[[list[str]], tuple[int, str, str]], check: bool = False, **params: Any
 ) -> tuple[list[str], list[list[str]]]:
     """What the host answers, and what was run for it."""
@@ -51,32 +51,32 @@ def asked(
 
 def test_packets_have_to_get_through_and_those_that_are_lost_end_it(tmp_path: Path) -> None:
     network, servers = {"pings": [PING, PING]}, [SERVER]
-    why, ran = asked(tmp_path, lambda _argv: GOOD, network=network, servers=servers)
+    why, ran = failures_of(tmp_path, lambda _argv: GOOD, network=network, servers=servers)
     assert why == [] and [argv[0] for argv in ran] == ["ping", "ping", "/usr/bin/python3"]
-    why, ran = asked(tmp_path, lambda _argv: LOST, network=network, servers=servers)
+    why, ran = failures_of(tmp_path, lambda _argv: LOST, network=network, servers=servers)
     assert "does not get through" in why[0] and len(ran) == 2  # the large one and the small one
 
 
 def test_routes_and_forwarding_of_a_ring_are_asked_before_packets_are_sent(tmp_path: Path) -> None:
     route = {"to": "192.168.102.0/24", "via": "192.168.100.11", "dev": "eth1"}
     network = {"pings": [PING], "routes": [route], "relay": [{"from": "eth1", "to": "eth2"}]}
-    said = {
+    answers = {
         "ip": "192.168.102.0/24 via 192.168.100.11 dev eth1 proto static\n",
         "systemctl": "Id=dgxspark-fabric-relay.service\nActiveState=active\nUnitFileState=enabled\n",
         "/usr/sbin/sysctl": "1\n",
         "/usr/sbin/iptables": "",
         "ping": GOOD[1],
     }
-    why, ran = asked(tmp_path, lambda argv: (0, said[argv[0]], ""), network=network)
-    assert why == [] and [argv[0] for argv in ran] == list(said)
+    why, ran = failures_of(tmp_path, lambda argv: (0, answers[argv[0]], ""), network=network)
+    assert why == [] and [argv[0] for argv in ran] == list(answers)
     for name, answer, text in (("ip", "", "no route"), ("/usr/sbin/sysctl", "0\n", "ip_forward is not 1")):
-        other = {**said, name: answer}
-        why, ran = asked(tmp_path, lambda argv, other=other: (0, other[argv[0]], ""), network=network)
+        other = {**answers, name: answer}
+        why, ran = failures_of(tmp_path, lambda argv, other=other: (0, other[argv[0]], ""), network=network)
         assert text in why[0] and "ping" not in [argv[0] for argv in ran]
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("answers", "why"),
     [
         ((0, UFW, ""), []),
         ((0, "Status: inactive\n", ""), []),
@@ -85,25 +85,25 @@ def test_routes_and_forwarding_of_a_ring_are_asked_before_packets_are_sent(tmp_p
         ((1, "", "ERROR: no lock"), ["ufw does not say what it lets in: ERROR: no lock"]),
     ],
 )
-def test_ufw_lets_the_fabric_in(tmp_path: Path, said: tuple[int, str, str], why: list[str]) -> None:
+def test_ufw_lets_the_fabric_in(tmp_path: Path, answers: tuple[int, str, str], why: list[str]) -> None:
     network = {"ufw": {"netdevs": ["eth1"], "peers": ["192.0.2.2"]}}
-    assert asked(tmp_path, lambda _argv: said, network=network) == ([], [])  # there is none
+    assert failures_of(tmp_path, lambda _argv: answers, network=network) == ([], [])  # there is none
     put(tmp_path, compare_programs.UFW)
-    assert asked(tmp_path, lambda _argv: said, network=network)[0] == why
-    assert asked(tmp_path, lambda _argv: said, network={"ufw": {}}) == ([], [])  # it is not asked for
+    assert failures_of(tmp_path, lambda _argv: answers, network=network)[0] == why
+    assert failures_of(tmp_path, lambda _argv: answers, network={"ufw": {}}) == ([], [])  # it is not asked for
 
 
 def test_a_server_gives_a_real_answer_soon_and_is_not_asked_in_check_mode(tmp_path: Path) -> None:
-    why, (argv,) = asked(tmp_path, lambda _argv: (0, "{}", ""), servers=[SERVER])
+    why, (argv,) = failures_of(tmp_path, lambda _argv: (0, "{}", ""), servers=[SERVER])
     assert why == [] and argv[1:] == [compare_programs.HELPER, "server", "prove", SERVER["settings"], "--seconds", "30"]
-    said = (1, "", "spark-unit: spark-hear.service: /v1/audio answers 500: boom\nIts log:\n  secret words\n")
-    why, _ran = asked(tmp_path, lambda _argv: said, servers=[SERVER, SERVER])
+    answers = (1, "", "spark-unit: spark-hear.service: /v1/audio answers 500: boom\nIts log:\n  secret words\n")
+    why, _ran = failures_of(tmp_path, lambda _argv: answers, servers=[SERVER, SERVER])
     assert why == ["hear: spark-unit: spark-hear.service: /v1/audio answers 500: boom"]
-    assert asked(tmp_path, lambda _argv: said, check=True, servers=[SERVER]) == ([], [])
+    assert failures_of(tmp_path, lambda _argv: answers, check=True, servers=[SERVER]) == ([], [])
 
 
 def test_silence_is_no_answer(tmp_path: Path) -> None:
     def silent(_argv: list[str]) -> tuple[int, str, str]:
         raise NoAnswer("ping", "ping did not answer in 15 s")
 
-    assert asked(tmp_path, silent, network={"pings": [PING]})[0] == ["ping did not answer in 15 s"]
+    assert failures_of(tmp_path, silent, network={"pings": [PING]})[0] == ["ping did not answer in 15 s"]

@@ -35,17 +35,17 @@ def facts(hostname: str = "spark-a", address: str = "192.168.1.11", **changes: A
     }
 
 
-def answers(**said: Any) -> dict[str, Any]:
-    return {"reached": True, "answers": said}
+def answers(**spark_answer: Any) -> dict[str, Any]:
+    return {"reached": True, "answers": spark_answer}
 
 
 def spark(address: str, **changes: Any) -> Machine:
-    asked = answers(spark={"spark": facts(address=address, **changes), "adoption": {"launches": []}})
-    return discovery.read_machine(Target(address), asked, {}, answers(probe={"cabling": {"heard": []}}))
+    result = answers(spark={"spark": facts(address=address, **changes), "adoption": {"launches": []}})
+    return discovery.read_machine(Target(address), result, {}, answers(probe={"cabling": {"heard": []}}))
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "outcome"),
     [
         ("spark-1", [("spark-1", "named", "", 0)]),
         ("me@spark-1.local:2222", [("spark-1.local", "named", "me", 2222)]),
@@ -59,9 +59,9 @@ def spark(address: str, **changes: Any) -> Machine:
         (" a1 , a1,", [("a1", "named", "", 0)]),
     ],
 )
-def test_targets(text: str, found: list[tuple[str, str, str, int]]) -> None:
+def test_targets(text: str, outcome: list[tuple[str, str, str, int]]) -> None:
     targets, problems = discovery.read_targets([text])
-    assert [(each.address, each.by, each.user, each.port) for each in targets] == found and problems == []
+    assert [(entry.address, entry.by, entry.user, entry.port) for entry in targets] == outcome and problems == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_mdns() -> None:
         "=;eth0;IPv4;bad;_ssh._tcp;local;$(id).local;192.168.1.12;22;\n"
         "=;eth0;IPv4;bad;_ssh._tcp;local;bad.local;nowhere;22;\n"
     )
-    assert [(each.address, each.by) for each in discovery.read_mdns(text)] == [
+    assert [(entry.address, entry.by) for entry in discovery.read_mdns(text)] == [
         ("192.168.1.11", "mDNS"),
         ("six.local", "mDNS"),
     ]
@@ -104,24 +104,30 @@ def test_a_greeting_says_whether_it_could_be_a_spark() -> None:
 
 
 def test_who_is_not_reached_is_not_known() -> None:
-    found = discovery.read_machine(Target("a"), {"reached": False, "why": "Permission denied (publickey)."}, {}, {})
-    assert (found.state, found.facts) == ("unknown", {}) and "ssh-copy-id" in found.why
+    outcome = discovery.read_machine(Target("a"), {"reached": False, "why": "Permission denied (publickey)."}, {}, {})
+    assert (outcome.state, outcome.facts) == (
+        "unknown",
+        {},
+    ) and "ssh-copy-id" in outcome.why
     # A task that ran out of time leaves nothing at all.
     assert discovery.read_machine(Target("a"), {}, {}, {}).why == "it was not asked"
 
 
 def test_without_root_the_rest_is_known_and_what_is_not_is_said() -> None:
     failed = answers(spark={"failed": True, "msg": "Missing sudo password"})
-    found = discovery.read_machine(Target("a"), failed, answers(spark={"spark": facts()}), {})
-    assert found.state == "spark" and found.launches is None and found.heard is None
-    assert "asked without root (Missing sudo password; add -K" in found.notes[0]
-    assert [note.partition(":")[0] for note in found.notes[1:]] == ["what runs not known", "cables not known"]
+    outcome = discovery.read_machine(Target("a"), failed, answers(spark={"spark": facts()}), {})
+    assert outcome.state == "spark" and outcome.launches is None and outcome.heard is None
+    assert "asked without root (Missing sudo password; add -K" in outcome.notes[0]
+    assert [note.partition(":")[0] for note in outcome.notes[1:]] == [
+        "what runs not known",
+        "cables not known",
+    ]
     both = discovery.read_machine(Target("a"), failed, failed, {})
     assert both.state == "unknown" and "add -K" in both.why
 
 
 @pytest.mark.parametrize(
-    "said",
+    "spark_answer",
     [
         None,
         [],
@@ -132,20 +138,20 @@ def test_without_root_the_rest_is_known_and_what_is_not_is_said() -> None:
         {"fabric": {"ports": [{"cage": 0}]}},
     ],
 )
-def test_an_answer_of_another_form_is_not_known(said: Any) -> None:
-    found = discovery.read_machine(Target("a"), answers(spark={"spark": said}), {}, {})
-    assert found.state == "unknown" and "its answer is invalid" in found.why
+def test_an_answer_of_another_form_is_not_known(spark_answer: Any) -> None:
+    outcome = discovery.read_machine(Target("a"), answers(spark={"spark": spark_answer}), {}, {})
+    assert outcome.state == "unknown" and "its answer is invalid" in outcome.why
 
 
 def test_cables_of_another_form_are_not_known() -> None:
-    found = discovery.read_machine(
+    outcome = discovery.read_machine(
         Target("a"),
         answers(spark={"spark": facts(), "adoption": {"launches": [5]}}),
         {},
         answers(probe={"cabling": {"heard": [{}]}}),
     )
-    assert found.state == "spark" and found.heard is None and found.launches is None
-    assert len([note for note in found.notes if "its answer is invalid" in note]) == 2
+    assert outcome.state == "spark" and outcome.heard is None and outcome.launches is None
+    assert len([note for note in outcome.notes if "its answer is invalid" in note]) == 2
 
 
 def test_another_machine_is_no_spark() -> None:
@@ -154,41 +160,41 @@ def test_another_machine_is_no_spark() -> None:
 
 
 def test_one_machine_by_two_addresses_is_one() -> None:
-    first, again, twin = spark("192.168.1.11"), spark("192.168.1.11"), spark("192.168.1.12")
-    again.target = Target("spark-a.local", discovery.MDNS)
-    found = discovery.join_same([first, again, twin])
-    assert found == [first, twin] and first.also == ["spark-a.local"]
+    first, same, twin = spark("192.168.1.11"), spark("192.168.1.11"), spark("192.168.1.12")
+    same.target = Target("spark-a.local", discovery.MDNS)
+    outcome = discovery.join_same([first, same, twin])
+    assert outcome == [first, twin] and first.also == ["spark-a.local"]
     # Without a name and an address of its own nothing is taken for the same.
     assert len(discovery.join_same([spark("1.1.1.1", hostname=""), spark("1.1.1.1", hostname="")])) == 2
 
 
 def test_names() -> None:
-    given = [
+    sparks = [
         spark("192.168.1.11"),
         spark("192.168.1.12"),
         spark("192.168.1.13", hostname="all"),
         spark("192.168.1.14", hostname="x: y"),
     ]
-    given[1].target = Target("Forge.lan")
+    sparks[1].target = Target("Forge.lan")
     twin = spark("192.168.1.15")
-    discovery.give_names([*given, twin])
-    assert [each.name for each in [*given, twin]] == ["spark-a", "forge", "spark-1", "spark-2", "spark-3"]
+    discovery.give_names([*sparks, twin])
+    assert [entry.name for entry in [*sparks, twin]] == ["spark-a", "forge", "spark-1", "spark-2", "spark-3"]
 
 
 def pair() -> list[Machine]:
-    one, two = spark("192.168.1.11", hostname="spark-a"), spark("192.168.1.12", hostname="spark-b")
-    one.heard = [{"netdev": "enp1s0f0np0", "host": "192.168.1.12", "peer": "enp1s0f0np0"}]
-    port = one.facts["fabric"]["ports"][0]
+    first_host, two = spark("192.168.1.11", hostname="spark-a"), spark("192.168.1.12", hostname="spark-b")
+    first_host.heard = [{"netdev": "enp1s0f0np0", "host": "192.168.1.12", "peer": "enp1s0f0np0"}]
+    port = first_host.facts["fabric"]["ports"][0]
     port["netdevs"][0]["neighbours"] = [{"address": "169.254.3.4", "mac": "02:00:00:00:00:99"}]
-    discovery.give_names([one, two])
-    return [one, two]
+    discovery.give_names([first_host, two])
+    return [first_host, two]
 
 
 def test_cables() -> None:
-    found = discovery.find_cables(pair())
-    assert found.groups() == [["spark-a", "spark-b"]]
-    assert found.of_host("spark-a") == ["port 0 to spark-b port 0"]
-    (stranger,) = found.strangers
+    outcome = discovery.find_cables(pair())
+    assert outcome.groups() == [["spark-a", "spark-b"]]
+    assert outcome.of_host("spark-a") == ["port 0 to spark-b port 0"]
+    (stranger,) = outcome.strangers
     assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is none of these Sparks")
 
 
@@ -266,8 +272,8 @@ def test_the_table_says_what_is_not_known() -> None:
 
 
 def test_differences() -> None:
-    found = first_inventory.differences("hosts.yml", "a\nmine\n", "a\n")
-    assert "-mine" in found and "hosts.yml (yours, kept)" in found
+    outcome = first_inventory.differences("hosts.yml", "a\nmine\n", "a\n")
+    assert "-mine" in outcome and "hosts.yml (yours, kept)" in outcome
 
 
 def test_a_port_of_the_loopback_is_not_this_machine() -> None:
@@ -303,6 +309,6 @@ def test_where_ssh_connects_to(target: Target, text: str, way: tuple[str, int, b
 
 
 def test_launches_that_are_unknown_are_noted_with_the_reason() -> None:
-    asked = answers(spark={"spark": facts(), "adoption": None, "unknown": {"adoption": "docker ps failed"}})
-    found = discovery.read_machine(Target("a"), asked, {}, {})
-    assert found.launches is None and any("what runs not known: docker ps failed" in note for note in found.notes)
+    result = answers(spark={"spark": facts(), "adoption": None, "unknown": {"adoption": "docker ps failed"}})
+    outcome = discovery.read_machine(Target("a"), result, {}, {})
+    assert outcome.launches is None and any("what runs not known: docker ps failed" in note for note in outcome.notes)

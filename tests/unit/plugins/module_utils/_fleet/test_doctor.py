@@ -85,33 +85,33 @@ def healthy() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def found(given: dict[str, Any]) -> dict[str, str]:
-    findings = doctor.check(doctor_host.HostReport.from_dicts(**given))
+def severities(host: dict[str, Any]) -> dict[str, str]:
+    findings = doctor.check(doctor_host.HostReport.from_dicts(**host))
     assert all(finding.fix for finding in findings)
     return {finding.rule.removeprefix("doctor."): finding.severity for finding in findings}
 
 
 def test_a_healthy_host_has_no_findings() -> None:
-    assert found(healthy()) == {}
+    assert severities(healthy()) == {}
 
 
 def test_a_host_of_which_nothing_is_known_has_none_either() -> None:
-    assert found({**{part: {} for part in healthy()}, "planned": healthy()["planned"]}) == {}
+    assert severities({**{part: {} for part in healthy()}, "planned": healthy()["planned"]}) == {}
 
 
 def unit(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["facts"]["units"][0].update(values)
+    return lambda host: host["facts"]["units"][0].update(values)
 
 
 def looked(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["looked"].update(values)
+    return lambda host: host["looked"].update(values)
 
 
 def went_off(hours: float, shut_down: bool = False) -> Callable[[dict[str, Any]], None]:
-    def change(given: dict[str, Any]) -> None:
+    def change(host: dict[str, Any]) -> None:
         now = 1790000000.0
-        given["times"] = {"began": now - 5, "ended": now + 1}
-        given["looked"].update(
+        host["times"] = {"began": now - 5, "ended": now + 1}
+        host["looked"].update(
             clock={"now": now, "synchronized": True}, last_boot={"ended": now - hours * 3600, "shut_down": shut_down}
         )
 
@@ -119,27 +119,27 @@ def went_off(hours: float, shut_down: bool = False) -> Callable[[dict[str, Any]]
 
 
 def memory(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["facts"]["memory"].update(values)
+    return lambda host: host["facts"]["memory"].update(values)
 
 
 def service(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["planned"]["services"][0].update(values)
+    return lambda host: host["planned"]["services"][0].update(values)
 
 
 def answer(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["answers"]["heavy"].update(values)
+    return lambda host: host["answers"]["heavy"].update(values)
 
 
 def both(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    def change(given: dict[str, Any]) -> None:
-        for one in changes:
-            one(given)
+    def change(host: dict[str, Any]) -> None:
+        for modify in changes:
+            modify(host)
 
     return change
 
 
 def words(text: str) -> Callable[[dict[str, Any]], None]:
-    return lambda given: given["looked"]["services"]["heavy"]["answer"].update(text=text)
+    return lambda host: host["looked"]["services"]["heavy"]["answer"].update(text=text)
 
 
 def idle() -> Callable[[dict[str, Any]], None]:
@@ -148,7 +148,7 @@ def idle() -> Callable[[dict[str, Any]], None]:
 
 def log_of(text: str) -> Callable[[dict[str, Any]], None]:
     answer = explain.explain(text.splitlines()).to_dict()
-    return lambda given: given["looked"]["services"]["heavy"].update(log=answer)
+    return lambda host: host["looked"]["services"]["heavy"].update(log=answer)
 
 
 FAILED_CORE = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
@@ -158,14 +158,14 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 REMOVED = {"doctor.fan": {"count": 1, "last": "Cable removal"}}
 
 CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
-    (lambda given: given["facts"]["units"].clear(), {"unit_absent": "error"}),
+    (lambda host: host["facts"]["units"].clear(), {"unit_absent": "error"}),
     (unit(active_state="failed"), {"unit_failed": "error", "page_cache": "info", "cache_stale": "info"}),
     (unit(active_state="inactive"), {"unit_stopped": "error"}),
     (both(unit(active_state="inactive"), service(state="stopped")), {}),
     (unit(n_restarts=3), {"unit_restarts": "warning"}),
     (unit(n_restarts=3, type="notify"), {}),
     (unit(enabled=False), {"unit_disabled": "warning"}),
-    (lambda given: given["facts"]["services"].append("old"), {"service_left": "warning"}),
+    (lambda host: host["facts"]["services"].append("old"), {"service_left": "warning"}),
     (answer(ready=False, stage="health", error="refused"), {"no_answer": "error"}),
     (both(answer(requests_running=9), service(args={"speculative-config": {"method": "mtp"}})), {"drafts_under_load": "info"}),
     (words("!" * 60), {"answer_repeats": "error"}),
@@ -174,7 +174,7 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (memory(available_gib=1.1), {"memory_low": "error"}),
     (memory(swap_free_gib=9.0), {"swap": "warning"}),
     (looked(shm_gib=8.0), {"shm_left": "warning"}),
-    (lambda given: given["facts"]["gpu"]["processes"][0].update(container=None), {"gpu_process": "warning"}),
+    (lambda host: host["facts"]["gpu"]["processes"][0].update(container=None), {"gpu_process": "warning"}),
     (looked(disks={"/": {"total_gib": 3700.0, "free_gib": 6.0}, "/var": {"total_gib": 3700.0, "free_gib": 6.0}}), {"disk": "warning"}),
     (looked(disks={"/": {"total_gib": 3700.0, "free_gib": 0.2}}), {"disk": "error"}),
     (looked(clock={"now": 1100.0, "synchronized": True}), {"clock": "warning"}),
@@ -209,9 +209,9 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (looked(receipts={"heavy": {"path": "/r", "error": "its schema is 9"}}), {"receipt_broken": "warning"}),
     (looked(receipts={"heavy": {"path": "/r", "age_days": 120.0, "image": REF}}), {"receipt_old": "info"}),
     (looked(receipts={"heavy": {"path": "/r", "age_days": 1.0, "image": "other:1"}}), {"receipt_image": "warning"}),
-    (lambda given: given["images"][REF].update(id="sha256:" + "b" * 64), {"image_moved": "warning"}),
-    (lambda given: given["images"][REF].update(present=False, id=None), {"registry_login": "warning"}),
-    (both(lambda given: given["images"][REF].update(present=False, id=None), looked(registries=["nvcr.io"])), {}),
+    (lambda host: host["images"][REF].update(id="sha256:" + "b" * 64), {"image_moved": "warning"}),
+    (lambda host: host["images"][REF].update(present=False, id=None), {"registry_login": "warning"}),
+    (both(lambda host: host["images"][REF].update(present=False, id=None), looked(registries=["nvcr.io"])), {}),
     (looked(unused_images=[{"ref": "old:1", "gib": 25.0}]), {"images_unused": "info"}),
 ]  # fmt: skip
 
@@ -219,82 +219,90 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_each_fault_has_its_finding_and_no_other(number: int) -> None:
     change, expected = CASES[number]
-    given = copy.deepcopy(healthy())
-    change(given)
-    assert found(given) == expected
+    host = copy.deepcopy(healthy())
+    change(host)
+    assert severities(host) == expected
 
 
 def test_two_engines_at_work_share_a_gpu() -> None:
-    given = healthy()
-    given["planned"]["services"].append({**given["planned"]["services"][0], "name": "fast"})
-    given["looked"]["receipts"]["fast"] = given["looked"]["receipts"]["heavy"]
-    given["facts"]["services"].append("fast")
-    given["answers"]["fast"] = {"ready": True, "requests_running": 1}
-    assert found(given) == {"gpu_shared": "info"}
-    given["answers"]["fast"]["requests_running"] = 0
-    assert found(given) == {}
+    host = healthy()
+    host["planned"]["services"].append({**host["planned"]["services"][0], "name": "fast"})
+    host["looked"]["receipts"]["fast"] = host["looked"]["receipts"]["heavy"]
+    host["facts"]["services"].append("fast")
+    host["answers"]["fast"] = {"ready": True, "requests_running": 1}
+    assert severities(host) == {"gpu_shared": "info"}
+    host["answers"]["fast"]["requests_running"] = 0
+    assert severities(host) == {}
 
 
 def test_the_other_one_of_an_exclusive_set_may_be_stopped() -> None:
-    given = healthy()
-    given["planned"]["services"][0]["exclusive"] = "day"
+    host = healthy()
+    host["planned"]["services"][0]["exclusive"] = "day"
     other = {
-        **given["planned"]["services"][0],
+        **host["planned"]["services"][0],
         "name": "night",
         "unit": "spark-night.service",
         "container": "spark-night",
     }
-    given["planned"]["services"].append(other)
-    given["facts"]["services"].append("night")
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": other["unit"], "active_state": "inactive"})
-    given["facts"]["containers"].append({"name": "spark-night", "image_id": None})
-    assert found(given) == {}
+    host["planned"]["services"].append(other)
+    host["facts"]["services"].append("night")
+    host["facts"]["units"].append({**host["facts"]["units"][0], "name": other["unit"], "active_state": "inactive"})
+    host["facts"]["containers"].append({"name": "spark-night", "image_id": None})
+    assert severities(host) == {}
     other["exclusive"] = ""
-    assert found(given) == {"unit_stopped": "error"}
+    assert severities(host) == {"unit_stopped": "error"}
 
 
 def guarded(**more: Any) -> dict[str, Any]:
     """What a host says of its guard."""
-    known = {"level": "calm", "available_gib": 20.0, "last": None, "stopped": {}, "refused": [], "who": "", "act": True}
-    return {**known, **more}
+    account = {
+        "level": "calm",
+        "available_gib": 20.0,
+        "last": None,
+        "stopped": {},
+        "refused": [],
+        "who": "",
+        "act": True,
+    }
+    return {**account, **more}
 
 
 def test_a_guard_that_runs_and_had_nothing_to_do_is_no_finding() -> None:
-    given = healthy()
-    given["facts"]["guard"] = guarded()
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
-    assert found(given) == {}
-    given["facts"]["units"][-1]["active_state"] = "failed"
-    assert found(given) == {"guard_off": "error"}
-    given["facts"]["units"].pop()
-    assert found(given) == {"guard_off": "error"}
-    given["facts"]["unknown"] = {"systemctl": "no answer"}
-    assert found(given) == {}
+    host = healthy()
+    host["facts"]["guard"] = guarded()
+    host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
+    assert severities(host) == {}
+    host["facts"]["units"][-1]["active_state"] = "failed"
+    assert severities(host) == {"guard_off": "error"}
+    host["facts"]["units"].pop()
+    assert severities(host) == {"guard_off": "error"}
+    host["facts"]["unknown"] = {"systemctl": "no answer"}
+    assert severities(host) == {}
 
 
 def test_what_the_guard_sees_and_did() -> None:
-    given = healthy()
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
-    given["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
+    host = healthy()
+    host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
+    host["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
     assert (
         finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB hold" in finding.message
     )
     last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
-    given["facts"]["guard"] = guarded(last=last)
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
+    host["facts"]["guard"] = guarded(last=last)
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
     assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
     last["at"] = 1000.0 - 90000
-    assert found(given) == {}
+    assert severities(host) == {}
 
 
 def test_a_service_that_the_guard_stopped_says_so() -> None:
-    given = healthy()
-    unit(active_state="inactive")(given)
-    given["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
-    findings = doctor.check(doctor_host.HostReport.from_dicts(**given))
-    (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
+    host = healthy()
+    unit(active_state="inactive")(host)
+    host["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
+    host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
+    findings = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    (finding,) = [result for result in findings if result.rule == "doctor.unit_stopped"]
     assert finding.message == (
         "spark-heavy.service was stopped by the guard of the memory: 0.80 GiB available, nothing milder is left."
     )
@@ -315,10 +323,10 @@ LINES = {
 
 @pytest.mark.parametrize("rule", LINES)
 def test_each_sign_is_seen_and_said_once(rule: str) -> None:
-    known = doctor_signs.KERNEL_SIGNS
-    counted = doctor_signs.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], known)
+    account = doctor_signs.KERNEL_SIGNS
+    counted = doctor_signs.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], account)
     assert {name: entry["count"] for name, entry in counted.items()} == {f"doctor.{rule}": 2}
-    findings = doctor.signs(counted, known, "heavy")
+    findings = doctor.signs(counted, account, "heavy")
     assert [finding.rule for finding in findings] == [f"doctor.{rule}"]
     assert "2 times, last: " in findings[0].message and LINES[rule][:30] in findings[0].message
 
@@ -359,9 +367,9 @@ def test_answers_that_repeat(text: str) -> None:
 
 
 def test_the_cause_in_a_log_comes_with_its_service_fix_and_source() -> None:
-    given = healthy()
-    log_of("OSError: [Errno 28] No space left on device")(given)
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
+    host = healthy()
+    log_of("OSError: [Errno 28] No space left on device")(host)
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
     assert (finding.rule, finding.service, finding.severity) == ("doctor.engine_log", "heavy", "error")
     assert finding.message.endswith("(OSError: [Errno 28] No space left on device).")
     assert "df -h" in finding.fix and "disk_full" in finding.source

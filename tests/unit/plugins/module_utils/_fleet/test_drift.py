@@ -42,9 +42,9 @@ def argv(image: str = REF, *words: str, mark: str = MARK) -> list[str]:
     return [*docker, image, "vllm", "serve", REPO, "--max-model-len", "4096", *words]
 
 
-def image(found: str | None, ref: str = REF) -> dict[str, Any]:
+def image(reported: str | None, ref: str = REF) -> dict[str, Any]:
     """A planned image, by its id on the host."""
-    return to_dict(PlannedImage(ref, found, None, ref))
+    return to_dict(PlannedImage(ref, reported, None, ref))
 
 
 def clean() -> dict[str, Any]:
@@ -114,17 +114,17 @@ def clean() -> dict[str, Any]:
     }
 
 
-def findings(known: dict[str, Any]) -> list[dict[str, Any]]:
-    host = drift_host.Host.planned(known["planned"], known["checksums"], known.get("ranks", True))
-    answered = host.with_answers(known["facts"], known["images"], known["compared"])
+def findings(host_data: dict[str, Any]) -> list[dict[str, Any]]:
+    host = drift_host.Host.planned(host_data["planned"], host_data["checksums"], host_data.get("ranks", True))
+    answered = host.with_answers(host_data["facts"], host_data["images"], host_data["compared"])
     return [finding.to_dict() for finding in drift.check(answered)]
 
 
-def only(known: dict[str, Any]) -> dict[str, Any]:
-    found = findings(known)
-    assert len(found) == 1, found
-    assert found[0]["fix"] and found[0]["message"]
-    return found[0]
+def only(host_data: dict[str, Any]) -> dict[str, Any]:
+    reported = findings(host_data)
+    assert len(reported) == 1, reported
+    assert reported[0]["fix"] and reported[0]["message"]
+    return reported[0]
 
 
 def test_what_is_as_it_was_deployed_has_no_findings() -> None:
@@ -132,46 +132,46 @@ def test_what_is_as_it_was_deployed_has_no_findings() -> None:
 
 
 def test_a_relay_that_is_asked_for_is_no_difference() -> None:
-    known = clean()
-    known["facts"]["fabric"] = {"relay": True}
-    known["planned"]["cluster"] = {"name": "quad", "fabric": {"relay": True}}
-    assert findings(known) == []
+    host_data = clean()
+    host_data["facts"]["fabric"] = {"relay": True}
+    host_data["planned"]["cluster"] = {"name": "quad", "fabric": {"relay": True}}
+    assert findings(host_data) == []
 
 
-def service(known: dict[str, Any], **values: Any) -> None:
-    known["planned"]["services"][0].update(values)
+def service(host_data: dict[str, Any], **values: Any) -> None:
+    host_data["planned"]["services"][0].update(values)
 
 
-def unit(known: dict[str, Any], **values: Any) -> None:
-    known["facts"]["units"][0].update(values)
+def unit(host_data: dict[str, Any], **values: Any) -> None:
+    host_data["facts"]["units"][0].update(values)
 
 
-def container(known: dict[str, Any], **values: Any) -> None:
-    known["facts"]["containers"][0].update(values)
+def container(host_data: dict[str, Any], **values: Any) -> None:
+    host_data["facts"]["containers"][0].update(values)
 
 
-def stopped(known: dict[str, Any], state: str = "inactive") -> None:
-    unit(known, active_state=state)
-    known["facts"]["containers"].clear()
+def stopped(host_data: dict[str, Any], state: str = "inactive") -> None:
+    unit(host_data, active_state=state)
+    host_data["facts"]["containers"].clear()
 
 
-def meant_stopped(known: dict[str, Any]) -> None:
-    service(known, state="stopped")
-    unit(known, enabled=False)
+def meant_stopped(host_data: dict[str, Any]) -> None:
+    service(host_data, state="stopped")
+    unit(host_data, enabled=False)
 
 
-def recorded(known: dict[str, Any], **values: Any) -> None:
-    known["compared"]["recorded"].update(values)
+def recorded(host_data: dict[str, Any], **values: Any) -> None:
+    host_data["compared"]["recorded"].update(values)
 
 
-def files(known: dict[str, Any], kind: str, path: str) -> None:
-    known["compared"]["differences"][kind].append(path)
+def files(host_data: dict[str, Any], kind: str, path: str) -> None:
+    host_data["compared"]["differences"][kind].append(path)
 
 
 def both(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    def change(known: dict[str, Any]) -> None:
-        for one in changes:
-            one(known)
+    def change(host_data: dict[str, Any]) -> None:
+        for modify in changes:
+            modify(host_data)
 
     return change
 
@@ -286,11 +286,11 @@ CASES: tuple[Case, ...] = (
     ("change", "rule", "severity", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_each_difference_has_its_finding(change: Any, rule: str, severity: str, says: str) -> None:
-    known = clean()
-    change(known)
-    found = only(known)
-    assert (found["rule"], found["severity"]) == (f"drift.{rule}", severity)
-    assert says in found["message"]
+    host_data = clean()
+    change(host_data)
+    reported = only(host_data)
+    assert (reported["rule"], reported["severity"]) == (f"drift.{rule}", severity)
+    assert says in reported["message"]
 
 
 @pytest.mark.parametrize(
@@ -308,106 +308,108 @@ def test_each_difference_has_its_finding(change: Any, rule: str, severity: str, 
     ],
 )
 def test_a_file_is_its_service_s(path: str, name: str) -> None:
-    known = clean()
-    files(known, "changed", path)
-    assert only(known)["service"] == name
+    host_data = clean()
+    files(host_data, "changed", path)
+    assert only(host_data)["service"] == name
 
 
 def test_what_comes_up_or_waits_for_its_turn_is_no_difference() -> None:
     for state in ({"active_state": "activating"}, {"active_state": "inactive", "queued": True}):
-        known = clean()
-        stopped(known)
-        unit(known, **state)
-        assert findings(known) == []
+        host_data = clean()
+        stopped(host_data)
+        unit(host_data, **state)
+        assert findings(host_data) == []
 
 
 def test_what_requests_start_may_run_or_not() -> None:
-    known = clean()
-    known["planned"]["services"][0]["state"] = "on_demand"
-    unit(known, enabled=False)
-    known["compared"]["units"][UNIT]["enabled"] = known["compared"]["recorded"]["units"][UNIT]["enabled"] = False
-    assert findings(known) == []
-    stopped(known)
-    unit(known, active_state="inactive", enabled=False)
-    assert findings(known) == []
-    unit(known, active_state="failed", enabled=False)
-    assert [each["rule"] for each in findings(known)] == ["drift.stopped"]
-    unit(known, active_state="inactive", enabled=True)
-    assert "started by requests alone" in only(known)["message"]
+    host_data = clean()
+    host_data["planned"]["services"][0]["state"] = "on_demand"
+    unit(host_data, enabled=False)
+    host_data["compared"]["units"][UNIT]["enabled"] = host_data["compared"]["recorded"]["units"][UNIT]["enabled"] = (
+        False
+    )
+    assert findings(host_data) == []
+    stopped(host_data)
+    unit(host_data, active_state="inactive", enabled=False)
+    assert findings(host_data) == []
+    unit(host_data, active_state="failed", enabled=False)
+    assert [lines_of_hosts["rule"] for lines_of_hosts in findings(host_data)] == ["drift.stopped"]
+    unit(host_data, active_state="inactive", enabled=True)
+    assert "started by requests alone" in only(host_data)["message"]
 
 
 def test_an_image_that_no_run_put_there_is_an_error_also_when_it_is_planned_otherwise() -> None:
-    known = clean()
-    container(known, image_id=OTHER)
-    service(known, image=image(THIRD))
-    assert only(known)["message"].endswith(f"aaaaaaaaaaaa was deployed; cccccccccccc is planned ({REF}).")
+    host_data = clean()
+    container(host_data, image_id=OTHER)
+    service(host_data, image=image(THIRD))
+    assert only(host_data)["message"].endswith(f"aaaaaaaaaaaa was deployed; cccccccccccc is planned ({REF}).")
 
 
 def test_a_digest_is_named_by_its_beginning() -> None:
-    known = clean()
-    service(known, image=image(None, f"{REF}@{THIRD}"))
-    assert only(known)["message"].startswith(f"{REF}@sha256:cccccccccccc is planned, ")
+    host_data = clean()
+    service(host_data, image=image(None, f"{REF}@{THIRD}"))
+    assert only(host_data)["message"].startswith(f"{REF}@sha256:cccccccccccc is planned, ")
 
 
 def test_an_image_with_ray_is_compared_with_what_was_recorded() -> None:
-    known = clean()
-    service(known, ray_image={"base": REF, "version": "2.49", "tag": "dgxspark/ray:1"}, image=image(THIRD))
-    assert findings(known) == []
-    container(known, image_id=OTHER)
-    assert only(known)["rule"] == "drift.image"
+    host_data = clean()
+    service(host_data, ray_image={"base": REF, "version": "2.49", "tag": "dgxspark/ray:1"}, image=image(THIRD))
+    assert findings(host_data) == []
+    container(host_data, image_id=OTHER)
+    assert only(host_data)["rule"] == "drift.image"
 
 
 def test_a_locked_id_is_right_by_whatever_name() -> None:
-    known = clean()
-    service(known, image=image(THIRD))
-    known["planned"]["images_locked"] = {REF: {"name": REF, "ids": [RUNS, OTHER]}}
-    assert findings(known) == []
+    host_data = clean()
+    service(host_data, image=image(THIRD))
+    host_data["planned"]["images_locked"] = {REF: {"name": REF, "ids": [RUNS, OTHER]}}
+    assert findings(host_data) == []
 
 
 def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
-    known = clean()
+    host_data = clean()
     cluster = {"name": "pair", "size": 2, "head": "spark-1", "hosts": ["spark-1", "spark-2"], "executor": "mp"}
-    service(known, cluster=cluster, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"), env={"NCCL_IB_HCA": "x"})
-    assert [each["rule"] for each in findings({**known, "ranks": True})] == ["drift.launch"]
-    assert findings(known)[0]["message"].endswith(": --seed.")
-    assert findings({**known, "ranks": False}) == []
+    service(host_data, cluster=cluster, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"), env={"NCCL_IB_HCA": "x"})
+    assert [lines_of_hosts["rule"] for lines_of_hosts in findings({**host_data, "ranks": True})] == ["drift.launch"]
+    assert findings(host_data)[0]["message"].endswith(": --seed.")
+    assert findings({**host_data, "ranks": False}) == []
     # What the fabric gives them is known to a deployment alone.
-    service(known, argv=argv())
-    assert findings({**known, "ranks": True}) == []
+    service(host_data, argv=argv())
+    assert findings({**host_data, "ranks": True}) == []
 
 
 def test_only_the_image_of_a_launch_is_said_once() -> None:
-    known = clean()
-    service(known, argv=argv(f"{REF}@{OTHER}"), fingerprint="2f" * 8, image=image(OTHER))
-    assert only(known)["rule"] == "drift.image_moved"
+    host_data = clean()
+    service(host_data, argv=argv(f"{REF}@{OTHER}"), fingerprint="2f" * 8, image=image(OTHER))
+    assert only(host_data)["rule"] == "drift.image_moved"
 
 
 def test_a_newer_plan_is_not_said_beside_what_it_changes() -> None:
-    known = clean()
-    recorded(known, checksums={"service": "older"})
-    service(known, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"))
-    assert only(known)["rule"] == "drift.launch"
-    assert findings({**known, "checksums": {}})[0]["rule"] == "drift.launch"
+    host_data = clean()
+    recorded(host_data, checksums={"service": "older"})
+    service(host_data, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"))
+    assert only(host_data)["rule"] == "drift.launch"
+    assert findings({**host_data, "checksums": {}})[0]["rule"] == "drift.launch"
 
 
 def test_names_of_launches_have_no_values() -> None:
-    known = clean()
+    host_data = clean()
     service(
-        known, fingerprint="x", env={"A": "1", "TOKEN": "very-secret"}, argv=argv(REF, "--api-token", "also-secret")
+        host_data, fingerprint="x", env={"A": "1", "TOKEN": "very-secret"}, argv=argv(REF, "--api-token", "also-secret")
     )
-    known["compared"]["launches"]["heavy"]["argv"] = argv("old", "--old=was-secret", mark="other")
-    text = json.dumps(findings(known))
+    host_data["compared"]["launches"]["heavy"]["argv"] = argv("old", "--old=was-secret", mark="other")
+    text = json.dumps(findings(host_data))
     assert "docker run" not in text  # the mark is no option of anybody's
     assert "--api-token" in text and "--old" in text and "env TOKEN" in text and "image" in text
     assert "secret" not in text and "hush" not in text
 
 
 def test_parts_that_could_not_be_asked_are_no_differences() -> None:
-    known = clean()
-    assert findings({**known, "compared": None}) == []
-    service(known, image=image(None))
-    container(known, image_id=OTHER)
-    assert findings({**known, "compared": None, "images": None}) == []
+    host_data = clean()
+    assert findings({**host_data, "compared": None}) == []
+    service(host_data, image=image(None))
+    container(host_data, image_id=OTHER)
+    assert findings({**host_data, "compared": None, "images": None}) == []
 
 
 def lock(message: str, rule: str = "lock.recipe", host: str = "spark-1") -> dict[str, Any]:
@@ -421,15 +423,15 @@ def lock(message: str, rule: str = "lock.recipe", host: str = "spark-1") -> dict
 
 
 def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
-    said = []
+    messages = []
     for host in ("spark-1", "spark-2", "spark-3"):
         services = [replace(PLANNED, name="heavy", lock={"key": f"{host}/heavy"})]
-        told = [lock("the recipe of {key} is not what it was", host=host), lock("moves", "lock.moving", host)]
-        told.append(lock("too large", "memory.fit", host))
-        said += [{"host": host, **finding} for finding in drift.check_lock(told, services)]
-    assert [finding["rule"] for finding in said] == ["lock.recipe"] * 3
+        lock_findings = [lock("the recipe of {key} is not what it was", host=host), lock("moves", "lock.moving", host)]
+        lock_findings.append(lock("too large", "memory.fit", host))
+        messages += [{"host": host, **finding} for finding in drift.check_lock(lock_findings, services)]
+    assert [finding["rule"] for finding in messages] == ["lock.recipe"] * 3
     hosts = {host: {"reached": True, "why": ""} for host in ("spark-1", "spark-2", "spark-3")}
-    report = drift.report(said, hosts, 3, "now", "never")
+    report = drift.report(messages, hosts, 3, "now", "never")
     assert {body["state"] for body in report["hosts"].values()} == {"same"} and report["well"] is False
     text = drift.text(report)
     assert text.count("is not what it was") == 1
@@ -438,36 +440,36 @@ def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
 
 
 def fleet(*differing: str, fail_on: str = "never", silent: tuple[str, ...] = ()) -> dict[str, Any]:
-    known = clean()
-    files(known, "changed", "/etc/dgxspark/env/heavy.env")
-    unit(known, enabled=False)
-    found = [{"host": host, **finding} for host in differing for finding in findings(known)]
-    found += [{"host": host, **drift.unreachable("port 22: No route to host").to_dict()} for host in silent]
+    host_data = clean()
+    files(host_data, "changed", "/etc/dgxspark/env/heavy.env")
+    unit(host_data, enabled=False)
+    reported = [{"host": host, **finding} for host in differing for finding in findings(host_data)]
+    reported += [{"host": host, **drift.unreachable("port 22: No route to host").to_dict()} for host in silent]
     hosts = {
         f"spark-{number}": {"reached": f"spark-{number}" not in silent, "why": "", "generation": number}
         for number in (10, 2, 1)
     }
-    return drift.report(found, hosts, 3, "now", fail_on)
+    return drift.report(reported, hosts, 3, "now", fail_on)
 
 
 def test_nothing_is_one_line() -> None:
-    found = fleet()
-    assert drift.text(found) == drift.text(found, "lines") == "3 hosts, 3 services: nothing has drifted."
-    assert (found["well"], found["reason"]) == (True, "")
-    assert [body["state"] for body in found["hosts"].values()] == ["same"] * 3
+    reported = fleet()
+    assert drift.text(reported) == drift.text(reported, "lines") == "3 hosts, 3 services: nothing has drifted."
+    assert (reported["well"], reported["reason"]) == (True, "")
+    assert [body["state"] for body in reported["hosts"].values()] == ["same"] * 3
 
 
 def test_what_hosts_have_in_common_is_said_once_and_the_worst_first() -> None:
-    found = fleet("spark-1", "spark-2", silent=("spark-10",))
-    lines = drift.text(found).splitlines()
+    reported = fleet("spark-1", "spark-2", silent=("spark-10",))
+    lines = drift.text(reported).splitlines()
     assert lines[0].startswith("ERROR   spark-10: the host is unreachable: port 22: No route to host.")
     assert sum("heavy on spark-1..2: /etc/dgxspark/env/heavy.env was changed" in line for line in lines) == 1
     assert lines[-1] == "3 hosts (1 silent), 3 services: 1 error, 4 warnings."
-    assert list(found["hosts"]) == ["spark-1", "spark-2", "spark-10"]
-    assert [body["state"] for body in found["hosts"].values()] == ["drifted", "drifted", "unreachable"]
-    assert found["counts"]["drifted"] == 2 and found["counts"]["silent"] == 1
-    each = drift.text(found, "lines").splitlines()
-    assert sum("/heavy: /etc/dgxspark/env/heavy.env was changed" in line for line in each) == 2
+    assert list(reported["hosts"]) == ["spark-1", "spark-2", "spark-10"]
+    assert [body["state"] for body in reported["hosts"].values()] == ["drifted", "drifted", "unreachable"]
+    assert reported["counts"]["drifted"] == 2 and reported["counts"]["silent"] == 1
+    lines_of_hosts = drift.text(reported, "lines").splitlines()
+    assert sum("/heavy: /etc/dgxspark/env/heavy.env was changed" in line for line in lines_of_hosts) == 2
 
 
 def test_the_reason_goes_by_what_is_asked() -> None:
@@ -481,22 +483,22 @@ def test_the_reason_goes_by_what_is_asked() -> None:
 
 
 def test_what_is_only_to_know_is_no_reason_unless_asked() -> None:
-    known = clean()
-    known["facts"]["kernel"] = "7.0.0"
-    found = [{"host": "spark-1", **finding} for finding in findings(known)]
+    host_data = clean()
+    host_data["facts"]["kernel"] = "7.0.0"
+    reported = [{"host": "spark-1", **finding} for finding in findings(host_data)]
     hosts = {"spark-1": {"reached": True, "why": ""}}
-    assert drift.report(found, hosts, 1, "now", "warning")["well"] is True
-    informed = drift.report(found, hosts, 1, "now", "info")
+    assert drift.report(reported, hosts, 1, "now", "warning")["well"] is True
+    informed = drift.report(reported, hosts, 1, "now", "info")
     assert informed["reason"] == "1 difference on 1 of 1 host (spark-1): drift.kernel"
     assert drift.text(informed).splitlines()[-1] == "1 host, 1 service: 1 to know."
     # The same machine reads the same on every run.
-    assert drift.report(found, hosts, 1, "now", "info") == informed
+    assert drift.report(reported, hosts, 1, "now", "info") == informed
 
 
 def test_a_part_that_could_not_be_asked_is_named() -> None:
-    found = drift.not_asked("what was deployed", "Missing sudo password\nand more").to_dict()
-    assert found["severity"] == "error"
-    assert found["message"] == "what was deployed could not be read: Missing sudo password and more"
+    reported = drift.not_asked("what was deployed", "Missing sudo password\nand more").to_dict()
+    assert reported["severity"] == "error"
+    assert reported["message"] == "what was deployed could not be read: Missing sudo password and more"
 
 
 def test_parts_whose_document_changed_are_named() -> None:

@@ -29,7 +29,7 @@ def planned(*names: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def asked(*names: str, unit: dict[str, Any] | None = None, ready: bool = True, **answer: Any) -> dict[str, Any]:
+def result_of(*names: str, unit: dict[str, Any] | None = None, ready: bool = True, **answer: Any) -> dict[str, Any]:
     """What ask brings of a host whose services all are in one state."""
     says = {"ready": ready, "stage": "completion" if ready else "health", "error": "" if ready else "refused", **answer}
     host = {
@@ -41,24 +41,24 @@ def asked(*names: str, unit: dict[str, Any] | None = None, ready: bool = True, *
     return {"reached": True, "why": "", "answers": {"services": {"host": host, "services": services}}}
 
 
-def judged(plans: dict[str, Any], said: dict[str, Any], fail_on: str = "down") -> fleet_status.Status:
-    hosts = {host: fleet_status.judge_host(said.get(host) or {}, "services") for host in plans}
+def judged(plans: dict[str, Any], results: dict[str, Any], fail_on: str = "down") -> fleet_status.Status:
+    hosts = {host: fleet_status.judge_host(results.get(host) or {}, "services") for host in plans}
     rows = []
     for host, plan in plans.items():
-        answers = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
+        answers = ((results.get(host) or {}).get("answers") or {}).get("services") or {}
         rows += status_rows.status_rows(host, plan, answers.get("host"), answers.get("services"))
     return fleet_status.report(rows, hosts, NOW.isoformat(), fail_on)
 
 
 def fleet(count: int = 100) -> tuple[dict[str, Any], dict[str, Any]]:
     names = [f"spark-{number:03}" for number in range(1, count + 1)]
-    return {name: planned("heavy", "fast") for name in names}, {name: asked("heavy", "fast") for name in names}
+    return {name: planned("heavy", "fast") for name in names}, {name: result_of("heavy", "fast") for name in names}
 
 
 def test_a_hundred_hosts_that_are_well_take_three_lines() -> None:
-    found = judged(*fleet())
-    assert found.well and found.reason == ""
-    text = fleet_status.text(found)
+    status = judged(*fleet())
+    assert status.well and status.reason == ""
+    text = fleet_status.text(status)
     assert text.splitlines()[0] == "100 hosts, 200 services: 200 well."
     assert len(text.splitlines()) == 4
     assert (
@@ -68,16 +68,16 @@ def test_a_hundred_hosts_that_are_well_take_three_lines() -> None:
 
 
 def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
-    plans, said = fleet()
+    plans, results = fleet()
     for host in ("spark-003", "spark-004", "spark-050"):
-        said[host] = {"reached": False, "why": fleet_status.why_unreachable(REFUSED), "answers": {}}
-    said["spark-009"] = {"reached": True, "answers": {"services": {"failed": True, "msg": "Missing sudo password"}}}
-    said["spark-020"] = asked("heavy", "fast", unit={"active_state": "failed"}, ready=False)
-    said["spark-021"] = asked("heavy", "fast", unit={"active_state": "activating"}, ready=False)
-    said["spark-030"] = asked("heavy", "fast", fast_path="2 off")
-    del said["spark-099"]
-    found = judged(plans, said)
-    lines = fleet_status.text(found).splitlines()
+        results[host] = {"reached": False, "why": fleet_status.why_unreachable(REFUSED), "answers": {}}
+    results["spark-009"] = {"reached": True, "answers": {"services": {"failed": True, "msg": "Missing sudo password"}}}
+    results["spark-020"] = result_of("heavy", "fast", unit={"active_state": "failed"}, ready=False)
+    results["spark-021"] = result_of("heavy", "fast", unit={"active_state": "activating"}, ready=False)
+    results["spark-030"] = result_of("heavy", "fast", fast_path="2 off")
+    del results["spark-099"]
+    status = judged(plans, results)
+    lines = fleet_status.text(status).splitlines()
     words = [line.split()[0] for line in lines[2:]]
     assert words == sorted(words, key=lambda word: fleet_status.STATES.index(word.lower()))
     assert lines[2] == "UNREACHABLE  spark-003..004, spark-050 (3): port 22: Connection refused"
@@ -88,38 +88,40 @@ def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
     assert lines[0].startswith(
         "100 hosts (5 silent), 200 services: 10 on hosts that did not answer, 2 down, 2 starting, 2 "
     )
-    assert not found.well and "\n" not in found.reason
-    assert found.reason.startswith(
+    assert not status.well and "\n" not in status.reason
+    assert status.reason.startswith(
         "5 of 100 hosts did not answer: spark-003..004, spark-009, spark-050, spark-099; 14 of 200"
     )
-    assert found.services[0].host == "spark-003"
-    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    assert status.services[0].host == "spark-003"
+    assert json.loads(json.dumps(status.to_dict())) == status.to_dict()
 
 
 def test_any_fleet_fits_on_a_screen() -> None:
-    plans, said = fleet()
+    plans, results = fleet()
     for number, host in enumerate(plans):
-        said[host] = asked("heavy", "fast", ready=False, unit={"active_state": "failed"}, error=f"reason {number}")
-    text = fleet_status.text(judged(plans, said))
+        results[host] = result_of(
+            "heavy", "fast", ready=False, unit={"active_state": "failed"}, error=f"reason {number}"
+        )
+    text = fleet_status.text(judged(plans, results))
     assert len(text.splitlines()) == fleet_status.MOST_LINES + 3
     assert text.splitlines()[-1].startswith("and 168 lines more")
-    assert len(fleet_status.text(judged(plans, said), "table").splitlines()) > 200
+    assert len(fleet_status.text(judged(plans, results), "table").splitlines()) > 200
 
 
 def test_a_silent_host_without_services_is_not_well() -> None:
-    found = judged({"spark-1": planned(), "spark-2": planned()}, {"spark-1": asked()})
-    assert not found.well
-    assert "1 of 2 hosts did not answer: spark-2" in found.reason
-    assert "spark-2: it was not asked" in fleet_status.text(found, "table")
+    status = judged({"spark-1": planned(), "spark-2": planned()}, {"spark-1": result_of()})
+    assert not status.well
+    assert "1 of 2 hosts did not answer: spark-2" in status.reason
+    assert "spark-2: it was not asked" in fleet_status.text(status, "table")
 
 
 def test_what_is_worth_a_look_fails_only_when_told() -> None:
     restarted = {"n_restarts": 2, "active_seconds": 720}
-    plans, said = {"spark-1": planned("heavy")}, {"spark-1": asked("heavy", unit=restarted)}
-    assert judged(plans, said).well
-    found = judged(plans, said, "look")
-    assert (found.well, found.reason) == (False, "1 worth a look: spark-1/heavy")
-    assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(found)
+    plans, results = {"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", unit=restarted)}
+    assert judged(plans, results).well
+    status = judged(plans, results, "look")
+    assert (status.well, status.reason) == (False, "1 worth a look: spark-1/heavy")
+    assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(status)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +132,16 @@ def test_what_is_worth_a_look_fails_only_when_told() -> None:
     ],
 )
 def test_notes_of_a_service(change: dict[str, Any], note: str) -> None:
-    found = judged({"spark-1": planned("heavy")}, {"spark-1": asked("heavy", **change)})
-    assert found.services[0].notes == [note]
+    status = judged({"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", **change)})
+    assert status.services[0].notes == [note]
 
 
 def test_a_host_without_memory_is_worth_a_look() -> None:
-    said = asked("heavy")
-    said["answers"]["services"]["host"]["memory"]["available_gib"] = 0.8
-    found = judged({"spark-1": planned("heavy")}, {"spark-1": said})
-    assert found.hosts["spark-1"].state == "look"
-    assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(found, "groups")
+    results = result_of("heavy")
+    results["answers"]["services"]["host"]["memory"]["available_gib"] = 0.8
+    status = judged({"spark-1": planned("heavy")}, {"spark-1": results})
+    assert status.hosts["spark-1"].state == "look"
+    assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(status, "groups")
 
 
 GUARD = {
@@ -157,30 +159,30 @@ GUARD = {
 
 
 def test_the_guard_of_a_host_is_one_line() -> None:
-    said = asked("heavy", "fast")
-    host = said["answers"]["services"]["host"]
+    results = result_of("heavy", "fast")
+    host = results["answers"]["services"]["host"]
     host["guard"] = dict(GUARD)
     host["units"].append({"name": "spark-agent.service", **UNIT})
-    plans, answers = {"a": planned("heavy", "fast"), "b": planned("heavy")}, {"a": said, "b": asked("heavy")}
-    found = judged(plans, answers)
-    lines = [line for line in fleet_status.text(found).splitlines() if "guard" in line]
+    plans, answers = {"a": planned("heavy", "fast"), "b": planned("heavy")}, {"a": results, "b": result_of("heavy")}
+    status = judged(plans, answers)
+    lines = [line for line in fleet_status.text(status).splitlines() if "guard" in line]
     assert lines == [
         "a: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; it had nothing to do so far"
     ]
-    assert found.hosts["a"].state == "well" and found.hosts["b"].guard is None
-    assert "guard" not in fleet_status.text(found, "groups")  # a hundred that are well take no hundred lines
+    assert status.hosts["a"].state == "well" and status.hosts["b"].guard is None
+    assert "guard" not in fleet_status.text(status, "groups")  # a hundred that are well take no hundred lines
     # What it stopped is down, and says who stopped it and why.
     host["guard"].update(stopped={"fast": "0.80 GiB available"}, level="short")
     host["units"][1].update(active_state="inactive")
-    said["answers"]["services"]["services"][1].update(ready=False, stage="health", error="refused")
-    found = judged(plans, answers)
-    down = found.services[0]
+    results["answers"]["services"]["services"][1].update(ready=False, stage="health", error="refused")
+    status = judged(plans, answers)
+    down = status.services[0]
     assert (down.service, down.state, down.status) == (
         "fast",
         "down",
         "the guard of the memory stopped it: 0.80 GiB available",
     )
-    text = fleet_status.text(found, "groups")
+    text = fleet_status.text(status, "groups")
     assert (
         "the guard of the memory stopped it: 0.80 GiB available" in text
         and "LOOK         a: guard: memory is short" in text
@@ -192,42 +194,42 @@ def test_the_guard_of_a_host_is_one_line() -> None:
 
 
 def test_what_is_stopped_on_purpose_is_not_down() -> None:
-    said = asked("heavy", ready=False, unit={"active_state": "inactive"})
-    assert not judged({"spark-1": planned("heavy")}, {"spark-1": said}).well
-    found = judged({"spark-1": planned("heavy", state="stopped")}, {"spark-1": said})
-    assert found.well and found.counts["stopped"] == 1
+    results = result_of("heavy", ready=False, unit={"active_state": "inactive"})
+    assert not judged({"spark-1": planned("heavy")}, {"spark-1": results}).well
+    status = judged({"spark-1": planned("heavy", state="stopped")}, {"spark-1": results})
+    assert status.well and status.counts["stopped"] == 1
 
 
 def test_what_waits_for_its_first_request_is_cold() -> None:
-    said = asked("heavy", ready=False, unit={"active_state": "inactive"})
-    found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said})
-    assert found.well and found.counts["cold"] == 1
-    said = asked("heavy", ready=False, unit={"active_state": "failed"})
-    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said}).well
+    results = result_of("heavy", ready=False, unit={"active_state": "inactive"})
+    status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results})
+    assert status.well and status.counts["cold"] == 1
+    results = result_of("heavy", ready=False, unit={"active_state": "failed"})
+    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results}).well
     # Its set has one that serves: still cold, not stopped.
-    said = asked("heavy", "fast")
-    said["answers"]["services"]["services"][0].update(ready=False)
-    said["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
-    both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": said})
+    results = result_of("heavy", "fast")
+    results["answers"]["services"]["services"][0].update(ready=False)
+    results["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
+    both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": results})
     assert sorted(row.state for row in both.services) == ["cold", "well"]
 
 
 def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
-    said = asked("heavy", "fast")
-    services = said["answers"]["services"]
+    results = result_of("heavy", "fast")
+    services = results["answers"]["services"]
     services["services"][0].update(ready=False)
     services["host"]["units"][0].update(active_state="inactive")
-    found = judged({"spark-1": planned("heavy", "fast", exclusive="day")}, {"spark-1": said})
-    assert found.well and [row.state for row in found.services] == ["well", "stopped"]
-    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": said}).well
+    status = judged({"spark-1": planned("heavy", "fast", exclusive="day")}, {"spark-1": results})
+    assert status.well and [row.state for row in status.services] == ["well", "stopped"]
+    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": results}).well
 
 
 def test_a_rank_on_a_silent_host_takes_its_service_down() -> None:
     span = {"name": "pair_a", "size": 2, "executor": "mp"}
     plans = {f"spark-{rank + 1}": planned("big", cluster=span, rank=rank) for rank in (0, 1)}
-    found = judged(plans, {"spark-1": asked("big")})
-    assert [row.state for row in found.services] == ["unreachable", "down"]
-    assert "1 of 1 services are not ready: pair_a/big" in found.reason
+    status = judged(plans, {"spark-1": result_of("big")})
+    assert [row.state for row in status.services] == ["unreachable", "down"]
+    assert "1 of 1 services are not ready: pair_a/big" in status.reason
 
 
 @pytest.mark.parametrize(
@@ -249,42 +251,44 @@ SILENT = "systemctl did not answer in 10 s"
 
 def unasked(**answer: Any) -> dict[str, Any]:
     """A host whose systemctl gave no answer."""
-    said = asked("heavy", **answer)
-    said["answers"]["services"]["host"].update(units=[], resident=[], unknown={"systemctl": SILENT})
-    return said
+    results = result_of("heavy", **answer)
+    results["answers"]["services"]["host"].update(units=[], resident=[], unknown={"systemctl": SILENT})
+    return results
 
 
 def test_a_systemctl_that_is_silent_takes_no_service_down() -> None:
-    found = judged({"a": planned("heavy")}, {"a": unasked()})
-    row = found.services[0]
+    status = judged({"a": planned("heavy")}, {"a": unasked()})
+    row = status.services[0]
     assert row.ready is True and row.unit == "not known" and row.state == "well"
-    assert found.well is True and found.hosts["a"].notes == [SILENT]
-    assert SILENT in fleet_status.text(found)
-    found = judged({"a": planned("heavy")}, {"a": unasked(ready=False)})
-    assert found.services[0].state == "down" and found.services[0].error == "refused"
+    assert status.well is True and status.hosts["a"].notes == [SILENT]
+    assert SILENT in fleet_status.text(status)
+    status = judged({"a": planned("heavy")}, {"a": unasked(ready=False)})
+    assert status.services[0].state == "down" and status.services[0].error == "refused"
     cluster = {"name": "pair", "size": 2, "executor": "mp"}
-    found = judged({"a": planned("heavy", rank=1, cluster=cluster)}, {"a": unasked(ready=False)})
-    assert found.services[0].state == "unknown" and found.services[0].error == SILENT
+    status = judged({"a": planned("heavy", rank=1, cluster=cluster)}, {"a": unasked(ready=False)})
+    assert status.services[0].state == "unknown" and status.services[0].error == SILENT
 
 
-def demanded(said: dict[str, Any], **known: Any) -> dict[str, Any]:
+def demanded(results: dict[str, Any], **row_fields: Any) -> dict[str, Any]:
     """What a host brings whose program on demand has said something of its service."""
-    said["answers"]["services"]["host"]["on_demand"] = {"heavy": {"state": "cold", "pin": "", "why": "", **known}}
-    return said
+    results["answers"]["services"]["host"]["on_demand"] = {
+        "heavy": {"state": "cold", "pin": "", "why": "", **row_fields}
+    }
+    return results
 
 
 def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
     plans = {"spark-1": planned("heavy", state="on_demand")}
-    found = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=250)})
-    assert found.services[0].idle_seconds == 250 and found.services[0].state == "well"
-    assert "spark-1/heavy: idle for 4m 10s" in fleet_status.text(found, "table")
-    assert "idle for 4m 10s" in fleet_status.text(found, "groups")
-    busy = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=None)})
+    status = judged(plans, {"spark-1": demanded(result_of("heavy"), state="ready", idle_seconds=250)})
+    assert status.services[0].idle_seconds == 250 and status.services[0].state == "well"
+    assert "spark-1/heavy: idle for 4m 10s" in fleet_status.text(status, "table")
+    assert "idle for 4m 10s" in fleet_status.text(status, "groups")
+    busy = judged(plans, {"spark-1": demanded(result_of("heavy"), state="ready", idle_seconds=None)})
     assert "idle" not in fleet_status.text(busy, "table") and busy.services[0].idle_seconds is None
 
 
 @pytest.mark.parametrize(
-    ("known", "state", "says"),
+    ("row_fields", "state", "says"),
     [
         ({"pin": "cold", "why": ""}, "cold", "kept cold by its owner"),
         (
@@ -295,17 +299,17 @@ def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
         ({"waiting": 3}, "cold", "3 requests wait"),
     ],
 )
-def test_what_keeps_a_service_on_demand_down_is_told(known: dict[str, Any], state: str, says: str) -> None:
+def test_what_keeps_a_service_on_demand_down_is_told(row_fields: dict[str, Any], state: str, says: str) -> None:
     """What its owner keeps cold is well; what the guard does answers nobody, so it is down."""
-    off = demanded(asked("heavy", unit={"active_state": "inactive"}, ready=False), **known)
-    found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
-    assert found.services[0].state == state and found.well is (state == "cold")
-    assert says in fleet_status.text(found, "table")
+    off = demanded(result_of("heavy", unit={"active_state": "inactive"}, ready=False), **row_fields)
+    status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
+    assert status.services[0].state == state and status.well is (state == "cold")
+    assert says in fleet_status.text(status, "table")
 
 
 def test_a_start_on_demand_that_failed_says_why() -> None:
-    off = asked("heavy", unit={"active_state": "failed"}, ready=False)
-    found = judged(
+    off = result_of("heavy", unit={"active_state": "failed"}, ready=False)
+    status = judged(
         {"spark-1": planned("heavy", state="on_demand")}, {"spark-1": demanded(off, state="failed", why="no room")}
     )
-    assert found.services[0].state == "down" and "no room" in fleet_status.text(found, "table")
+    assert status.services[0].state == "down" and "no room" in fleet_status.text(status, "table")

@@ -29,7 +29,7 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
 
 
 @pytest.mark.parametrize(
-    ("manifests", "current", "same", "asked", "expected"),
+    ("manifests", "current", "same", "requested", "expected"),
     [
         (made(True, True), at(2), True, 0, 1),
         (made(True, False, True), at(3), True, 0, 1),
@@ -47,8 +47,8 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
         ({number: made(True, True, True, True)[number] for number in (1, 4)}, at(4), True, 0, 1),
     ],
 )
-def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, asked: int, expected: int | None) -> None:
-    number, why = generation_choice.target(manifests, current, same, asked)
+def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, requested: int, expected: int | None) -> None:
+    number, why = generation_choice.target(manifests, current, same, requested)
     assert number == expected and bool(why) is (expected is None)
 
 
@@ -160,13 +160,17 @@ def test_a_generation_of_schema_1_becomes_a_document() -> None:
     key = {"/etc/dgxspark/secrets/heavy/KEY": {"mark": "m", "owner": "root", "group": "root", "mode": "0600"}}
     old = {"schema": 1, "number": 4, "parent": 3, "at": "then", "proven": True, "secrets": key, "state": state}
     texts = {"e" * 64: ENGINE, "w" * 64: WATCHDOG}
-    found = generations.load(json.dumps(old), lambda digest: texts.get(digest, ""))
-    assert (found.number, found.proven, found.held_secrets, found.checksums) == (4, True, False, {})
-    assert found.images == state["images"] and found.models == state["models"] and found.units == state["units"]
-    rows = {file.path: file for file in found.state.files}
+    generation = generations.load(json.dumps(old), lambda digest: texts.get(digest, ""))
+    assert (generation.number, generation.proven, generation.held_secrets, generation.checksums) == (4, True, False, {})
+    assert (
+        generation.images == state["images"]
+        and generation.models == state["models"]
+        and generation.units == state["units"]
+    )
+    rows = {file.path: file for file in generation.state.files}
     assert set(rows) == {*files, *key} - {"/etc/dgxspark/link"} and rows[next(iter(key))].secret
     assert rows["/etc/dgxspark/env/heavy.env"].mode == "0600"
-    by_name = {unit.name: unit for unit in found.state.units}
+    by_name = {unit.name: unit for unit in generation.state.units}
     assert {name: unit.state for name, unit in by_name.items()} == {
         "spark-heavy.service": "started",
         # One of a set of which one runs would keep the memory that the others need.
@@ -178,4 +182,4 @@ def test_a_generation_of_schema_1_becomes_a_document() -> None:
         "/etc/systemd/system/spark-heavy.service",
     )
     assert "/etc/dgxspark/watchdog/settings.json" in (by_name["spark-watchdog.service"].restart_on or ())
-    assert generations.load(generations.dump(found)) == found
+    assert generations.load(generations.dump(generation)) == generation

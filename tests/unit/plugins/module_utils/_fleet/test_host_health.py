@@ -90,19 +90,19 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
         {"name": "gone", "unit": "spark-gone.service", "container": "spark-gone", "probe": {}},
     ]  # fmt: skip
     folders = {"state_dir": str(tmp_path), "root": str(tree)}
-    found = run(capsys, services=services, disk_paths=[str(tmp_path)], answer_timeout=5, **folders)
-    assert found["starts"] == {"heavy": [last], "gone": []}
-    assert found["soc_c"] == 52.5
-    assert found["clock"]["synchronized"] is False and found["clock"]["now"] > 1
-    assert found["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
-    assert found["helpers"] == {"docker.service": {"active": True, "enabled": False}}
-    assert set(found["kernel_log"]) == {"doctor.gpu_fault"}
-    assert found["last_boot"] == {"ended": 1790000000.25, "shut_down": False}
-    assert found["unused_images"] == [{"ref": "vllm:0", "gib": 2.0}]
-    assert str(tmp_path) in found["disks"] and "/var/log" in found["disks"]
-    assert found["receipts"]["heavy"]["image"] == "vllm:1" and found["receipts"]["heavy"]["age_days"] < 1
-    assert "error" in found["receipts"]["broken"]
-    heavy, gone = found["services"]["heavy"], found["services"]["gone"]
+    section = run(capsys, services=services, disk_paths=[str(tmp_path)], answer_timeout=5, **folders)
+    assert section["starts"] == {"heavy": [last], "gone": []}
+    assert section["soc_c"] == 52.5
+    assert section["clock"]["synchronized"] is False and section["clock"]["now"] > 1
+    assert section["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
+    assert section["helpers"] == {"docker.service": {"active": True, "enabled": False}}
+    assert set(section["kernel_log"]) == {"doctor.gpu_fault"}
+    assert section["last_boot"] == {"ended": 1790000000.25, "shut_down": False}
+    assert section["unused_images"] == [{"ref": "vllm:0", "gib": 2.0}]
+    assert str(tmp_path) in section["disks"] and "/var/log" in section["disks"]
+    assert section["receipts"]["heavy"]["image"] == "vllm:1" and section["receipts"]["heavy"]["age_days"] < 1
+    assert "error" in section["receipts"]["broken"]
+    heavy, gone = section["services"]["heavy"], section["services"]["gone"]
     assert heavy["log"]["id"] == "cuda_memory"  # of the container that runs
     assert gone["log"]["id"] == "disk_full"  # of the unit, since no container does
     assert heavy["cache"] == {"path": str(tmp_path / "cache"), "oldest": 1000.0} and gone["cache"] == {}
@@ -114,15 +114,15 @@ def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, ca
     probe = {"url": f"http://127.0.0.1:{closed_port}", "model": "x"}
     services = [{"name": "x", "unit": "spark-x.service", "container": "spark-x", "probe": probe}]
     folders = {"state_dir": str(tmp_path / "none"), "root": str(tree)}
-    found = run(capsys, services=services, answer_timeout=1, **folders)
-    assert found["starts"] == {"x": []}
-    assert found["gpu_load"] == {} and found["gpu_error"] == "" and found["unused_images"] == []
-    assert found["receipts"] == {} and found["kernel_log"] == {} and found["helpers"] == {}
-    assert found["services"]["x"]["answer"]["text"] == "" and found["services"]["x"]["answer"]["error"]
+    section = run(capsys, services=services, answer_timeout=1, **folders)
+    assert section["starts"] == {"x": []}
+    assert section["gpu_load"] == {} and section["gpu_error"] == "" and section["unused_images"] == []
+    assert section["receipts"] == {} and section["kernel_log"] == {} and section["helpers"] == {}
+    assert section["services"]["x"]["answer"]["text"] == "" and section["services"]["x"]["answer"]["error"]
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("systemctl", "systemctl failed: broken"),
         ("journalctl", "journalctl failed: broken"),
@@ -130,16 +130,16 @@ def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, ca
     ],
 )
 def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
-    programs: Path, tree: Any, tmp_path: Path, capsys: Any, program: str, said: str
+    programs: Path, tree: Any, tmp_path: Path, capsys: Any, program: str, message: str
 ) -> None:
     script = programs / program
-    kept = script.read_text().replace("#!/bin/sh\n", "")
+    script_text = script.read_text().replace("#!/bin/sh\n", "")
     # Docker itself answers; what is asked of it fails.
     head = 'case "$1 $2" in "info "*|"ps "*|"container inspect") ;; *) echo broken >&2; exit 1 ;; esac\n'
-    script.write_text("#!/bin/sh\n" + (head if program == "docker" else "echo broken >&2; exit 1\n") + kept)
+    script.write_text("#!/bin/sh\n" + (head if program == "docker" else "echo broken >&2; exit 1\n") + script_text)
     services = [{"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "probe": {}}]
-    found = run(capsys, services=services, state_dir=str(tmp_path), root=str(tree), ask_services=False)
-    assert found["unknown"] == {program: said}
+    section = run(capsys, services=services, state_dir=str(tmp_path), root=str(tree), ask_services=False)
+    assert section["unknown"] == {program: message}
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) ->
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Data from the specified boot (-1) is not available: No such boot ID in journal",
         "Specifying boot ID or boot offset has no effect, no persistent journal was found.",
     ],
 )
-def test_a_journal_without_an_earlier_boot_says_nothing_of_it(said: str) -> None:
-    assert host_health.last_boot(HostView(lambda argv: (1, "", said))) == {}
+def test_a_journal_without_an_earlier_boot_says_nothing_of_it(message: str) -> None:
+    assert host_health.last_boot(HostView(lambda argv: (1, "", message))) == {}
 
 
 def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:
@@ -173,8 +173,8 @@ def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:
 def test_it_asks_nothing_when_told(engine: Any, tree: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     services = [{"name": "x", "unit": "u.service", "container": "c", "probe": {"url": engine.url, "model": "heavy"}}]
-    found = run(capsys, services=services, ask_services=False, root=str(tree))
-    assert "answer" not in found["services"]["x"] and engine.requests == []
+    section = run(capsys, services=services, ask_services=False, root=str(tree))
+    assert "answer" not in section["services"]["x"] and engine.requests == []
 
 
 def test_registries_are_named_and_no_account_is_read(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_what_the_next_boot_lacks(programs: Path, tree: Any, capsys: Any) -> Non
     (programs / "journalctl").write_text(
         "#!/bin/sh\necho \"host modprobe[7]: ERROR: could not insert 'nvidia': Key was rejected by service\"\n"
     )
-    found = run(capsys, services=[], root=str(tree))
-    assert found["no_initrd"] == ["6.17.0-1032-nvidia"]
-    assert found["driver_packages"] == {"595": ["nvidia-dkms-595"]}
-    assert set(found["kernel_log"]) == {"doctor.module_key"}
+    section = run(capsys, services=[], root=str(tree))
+    assert section["no_initrd"] == ["6.17.0-1032-nvidia"]
+    assert section["driver_packages"] == {"595": ["nvidia-dkms-595"]}
+    assert set(section["kernel_log"]) == {"doctor.module_key"}
     tree.write("boot/initrd.img-6.17.0-1032-nvidia", "disk")
     assert run(capsys, services=[], root=str(tree))["no_initrd"] == []

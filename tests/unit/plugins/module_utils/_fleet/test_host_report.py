@@ -30,10 +30,10 @@ def report(run: Any, place: Any, *sections: str) -> dict[str, Any]:
 def test_only_what_is_asked_for_is_asked_of_the_host(tree: Any, fake_run: Any) -> None:
     tree.qsfp()
     fake_run.on("ip", "[]")
-    found = report(fake_run, tree, "network", "disks")
-    assert set(found) == {"spark", "unknown"}
-    assert set(found["spark"]) == {"fabric", "management_address", "disks", "unknown"}
-    assert found["spark"]["fabric"]["connectx"] and found["spark"]["disks"]["/"]["exists"]
+    result = report(fake_run, tree, "network", "disks")
+    assert set(result) == {"spark", "unknown"}
+    assert set(result["spark"]) == {"fabric", "management_address", "disks", "unknown"}
+    assert result["spark"]["fabric"]["connectx"] and result["spark"]["disks"]["/"]["exists"]
     assert [call[0] for call in fake_run.calls] == ["ip", "ip"]
     assert report(fake_run, tree) == {"unknown": {}}
 
@@ -64,9 +64,9 @@ def test_a_section_without_an_answer_is_null_with_the_reason(
         raise error
 
     monkeypatch.setitem(host_report.SECTIONS, "images", fails)
-    found = report(fake_run, tree, "images", "memory")
-    assert found["images"] is None and found["unknown"]["images"].startswith(reason)
-    assert found["spark"]["memory"]["total_gib"] > 100
+    result = report(fake_run, tree, "images", "memory")
+    assert result["images"] is None and result["unknown"]["images"].startswith(reason)
+    assert result["spark"]["memory"]["total_gib"] > 100
 
 
 def test_a_fact_that_cannot_be_read_leaves_the_others(

@@ -129,12 +129,12 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of everything in an answer; a name of a mapping is the path of what it names, with True behind it."""
     yield path
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             yield (*path, key, True) if path else (*path, key)
-            yield from places(each, (*path, key))
+            yield from places(item, (*path, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from places(each, (*path, index))
+        for index, item in enumerate(value):
+            yield from places(item, (*path, index))
 
 
 def put(answer: Any, path: tuple[Any, ...], hostile: Any) -> Any:
@@ -156,12 +156,12 @@ def put(answer: Any, path: tuple[Any, ...], hostile: Any) -> Any:
 
 def leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             yield key
-            yield from leaves(each)
+            yield from leaves(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from leaves(each)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
@@ -182,7 +182,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
             if path and path[-1] is True and not isinstance(hostile, (str, int)):
                 continue  # JSON has no such names
             try:
-                found = reader.read(form, foreign_text.received(put(answer, path, hostile)), module)
+                parsed = reader.read(form, foreign_text.received(put(answer, path, hostile)), module)
             except Untrusted as error:
                 refused += 1
                 assert (
@@ -193,7 +193,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
                 continue
             # A thing's own name is looked up, and a link was judged by where it leads.
             free = bool(WORDS & set(path)) or module == "model_snapshot" or "link" in path or path[:1] == ("got",)
-            for leaf in leaves(found):
+            for leaf in leaves(parsed):
                 assert isinstance(leaf, KINDS) or path == ("content",), (path, leaf)  # archive() judges that
                 if isinstance(leaf, str):
                     assert foreign_text.printable(leaf) == leaf, (path, leaf)
@@ -293,14 +293,14 @@ def test_any_other_support_bundle_is_refused(content: Any) -> None:
 
 
 def test_what_is_shown_cannot_steer_a_terminal() -> None:
-    said = foreign_text.received({"a\x1b[2J": ["b\x1b]0;x\x07", {"c": "\x9bd\r\u202ee\ud800"}, 5, None, True]})
-    assert said == {"a\\x1b[2J": ["b\\x1b]0;x\\x07", {"c": "\\x9bd\\r\\u202ee\ufffd"}, 5, None, True]}
+    received = foreign_text.received({"a\x1b[2J": ["b\x1b]0;x\x07", {"c": "\x9bd\r\u202ee\ud800"}, 5, None, True]})
+    assert received == {"a\\x1b[2J": ["b\\x1b]0;x\\x07", {"c": "\\x9bd\\r\\u202ee\ufffd"}, 5, None, True]}
     assert foreign_text.received("zwei\nZeilen\tTab, äöü, 模型") == "zwei\nZeilen\tTab, äöü, 模型"
 
 
 def test_an_answer_without_end_is_refused() -> None:
     deep: Any = []
-    for _each in range(1000):
+    for _number in range(1000):
         deep = [deep]
     with pytest.raises(Untrusted, match="deep"):
         foreign_text.received(deep)
@@ -308,8 +308,8 @@ def test_an_answer_without_end_is_refused() -> None:
 
 def test_a_judgement_that_fails_is_a_fault_of_the_host() -> None:
     with pytest.raises(Untrusted, match="its answer cannot be read"):
-        answers.judged(lambda said: said["a"]["b"], {"a": "\x1b"})
-    assert answers.judged(lambda said: said, 5) == 5
+        answers.judged(lambda received: received["a"]["b"], {"a": "\x1b"})
+    assert answers.judged(lambda received: received, 5) == 5
 
 
 @pytest.mark.parametrize("step", ["single", "concurrency", "look"])

@@ -27,9 +27,9 @@ def test_a_task_that_says_nothing_has_its_name_and_its_time_and_a_short_one_no_l
 
 def test_bytes_have_share_rate_and_time_left_and_those_from_before_are_no_rate() -> None:
     made = board("a")
-    told: dict[str, Any] = {"total": 10 * GB, "before": 2 * GB}
-    made.take(event("a", progress.FETCH, "org/m@main", 2 * GB, **told), 10.0)
-    made.take(event("a", progress.FETCH, "org/m@main", 4 * GB, **told), 20.0)
+    fields: dict[str, Any] = {"total": 10 * GB, "before": 2 * GB}
+    made.take(event("a", progress.FETCH, "org/m@main", 2 * GB, **fields), 10.0)
+    made.take(event("a", progress.FETCH, "org/m@main", 4 * GB, **fields), 20.0)
     assert made.lines(21.0) == ["a: fetch org/m@main, 40 %, 4.00 of 10.00 GB, 200 MB/s, 0 min 30 s left"]
     # What is known is old: that is said, and no figure is made up.
     assert made.lines(32.0)[0].endswith("0 min 30 s left, 12 s ago")

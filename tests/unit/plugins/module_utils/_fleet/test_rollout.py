@@ -14,25 +14,25 @@ PAIRS = {"left": ["spark-2", "spark-5"], "right": ["spark-3", "spark-4"]}
 
 
 def test_the_canary_is_alone_and_clusters_stay_together() -> None:
-    found = rollout.order(HOSTS, PAIRS, batch=3)
-    assert found["batches"] == [
+    result = rollout.order(HOSTS, PAIRS, batch=3)
+    assert result["batches"] == [
         ["spark-1"],
         ["spark-2", "spark-5"],
         ["spark-3", "spark-4", "spark-6"],
         ["spark-7", "spark-8"],
     ]
-    assert found["serial"] == [1, 2, 3, 2] and found["canary"] == ["spark-1"]
-    assert found["hosts"] == [host for batch in found["batches"] for host in batch]
+    assert result["serial"] == [1, 2, 3, 2] and result["canary"] == ["spark-1"]
+    assert result["hosts"] == [host for batch in result["batches"] for host in batch]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 99, "1%", "25%", "60 %", "100%"])
 @pytest.mark.parametrize("canary", ["", "none", "left", "spark-4,spark-7"])
 def test_every_host_comes_once_and_no_cluster_is_ever_split(batch: Any, canary: str) -> None:
     for hosts in list(permutations(HOSTS))[:: 40320 // 7]:
-        found = rollout.order(hosts, PAIRS, canary, batch, done=["spark-8", "spark-2"])
+        result = rollout.order(hosts, PAIRS, canary, batch, done=["spark-8", "spark-2"])
         # Of a cluster of which one host has it the other still has to go through the gate with it.
-        assert sorted(found["hosts"]) == sorted(set(HOSTS) - {"spark-8"}) and found["done"] == ["spark-8"]
-        for each in found["batches"]:
+        assert sorted(result["hosts"]) == sorted(set(HOSTS) - {"spark-8"}) and result["done"] == ["spark-8"]
+        for each in result["batches"]:
             for members in PAIRS.values():
                 assert set(members) <= set(each) or not set(members) & set(each)
             largest = rollout.size_of(batch, 7)
@@ -56,14 +56,14 @@ def test_sizes_that_are_none_are_refused(batch: Any) -> None:
 
 
 def test_hosts_that_are_silent_are_left_out_with_their_clusters() -> None:
-    found = rollout.order(HOSTS, PAIRS, silent=["spark-3"])
-    assert found["left_out"] == ["spark-3", "spark-4"] and "spark-4" not in found["hosts"]
-    assert "left out, not all of it can be reached: spark-3, spark-4" in rollout.order_text(found)
+    result = rollout.order(HOSTS, PAIRS, silent=["spark-3"])
+    assert result["left_out"] == ["spark-3", "spark-4"] and "spark-4" not in result["hosts"]
+    assert "left out, not all of it can be reached: spark-3, spark-4" in rollout.order_text(result)
 
 
 def test_with_nothing_to_do_there_is_no_batch() -> None:
-    found = rollout.order(HOSTS, PAIRS, done=HOSTS)
-    assert (found["batches"], found["hosts"], found["serial"], found["done"]) == (
+    result = rollout.order(HOSTS, PAIRS, done=HOSTS)
+    assert (result["batches"], result["hosts"], result["serial"], result["done"]) == (
         [],
         [],
         [],
@@ -101,15 +101,15 @@ def test_more_failures_than_allowed_take_the_batch_back() -> None:
 
 def test_failures_that_are_allowed_go_back_alone_but_for_their_cluster() -> None:
     batch = ["spark-1", "spark-2", "spark-5", "spark-6"]
-    found = rollout.judge(batch, PAIRS, ["spark-1", "spark-5", "spark-6"], {"spark-2": "no answer"}, batch, 25)
-    assert (found["back"], found["stop"]) == (["spark-2", "spark-5"], False)
+    result = rollout.judge(batch, PAIRS, ["spark-1", "spark-5", "spark-6"], {"spark-2": "no answer"}, batch, 25)
+    assert (result["back"], result["stop"]) == (["spark-2", "spark-5"], False)
     assert rollout.judge(batch, PAIRS, ["spark-1"], {}, batch, 25)["stop"] is True
 
 
 def test_a_host_that_went_silent_counts_and_its_peer_goes_back_without_it() -> None:
     batch = ["spark-2", "spark-5"]
-    found = rollout.judge(batch, PAIRS, batch, {}, ["spark-2"], 0)
-    assert found["reasons"] == {"spark-5": "it could not be reached any more"} and found["back"] == ["spark-2"]
+    result = rollout.judge(batch, PAIRS, batch, {}, ["spark-2"], 0)
+    assert result["reasons"] == {"spark-5": "it could not be reached any more"} and result["back"] == ["spark-2"]
 
 
 def section(rate: float, **more: Any) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def test_what_cannot_be_compared_fails_nothing_and_is_said(new: Any, old: Any, r
 
 def look(target: int, fingerprint: str, problems: list[str] | None = None) -> dict[str, Any]:
     cluster = {"name": "right", "hosts": PAIRS["right"]}
-    own = {"name": "tiny", "cluster": cluster, "settings": {"rank": {"fingerprint": fingerprint}}}
+    service = {"name": "tiny", "cluster": cluster, "settings": {"rank": {"fingerprint": fingerprint}}}
     return {
         "target": target,
         "problems": problems or [],
         "clusters": {"right": PAIRS["right"]},
-        "plan": {"services": [own]},
+        "plan": {"services": [service]},
     }
 
 

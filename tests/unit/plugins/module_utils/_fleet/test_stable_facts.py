@@ -52,22 +52,22 @@ def changed(value: Any) -> Any:
 def leaves(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the path of every leaf."""
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
-    paths = [(key, each) for key, each in below]
+    paths = [(key, entry) for key, entry in below]
     if not paths or path[-1:] == ("env",) or path[-1:] == ("processes",):
         yield path
         return
-    for key, each in paths:
-        yield from leaves(each, *path, key)
+    for key, entry in paths:
+        yield from leaves(entry, *path, key)
 
 
 def with_changed(value: Any, path: tuple[Any, ...]) -> Any:
     """Return a copy with another value at a path."""
-    found = copy.deepcopy(value)
-    place = found
+    modified = copy.deepcopy(value)
+    place = modified
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = changed(place[path[-1]])
-    return found
+    return modified
 
 
 SPARK, IMAGES = (example(preflight.ANSWERS[name]) for name in ("measured", "images"))

@@ -39,7 +39,9 @@ def plan(*names: str) -> dict[str, Any]:
     }
 
 
-def asked(*names: str, active: str = "active", ready: bool = True, error: str = "", **answer: Any) -> dict[str, Any]:
+def result_of(
+    *names: str, active: str = "active", ready: bool = True, error: str = "", **answer: Any
+) -> dict[str, Any]:
     units = [
         {"name": f"spark-{name}.service", "active_state": active, "n_restarts": 0, "active_seconds": 268200}
         for name in names
@@ -49,7 +51,7 @@ def asked(*names: str, active: str = "active", ready: bool = True, error: str = 
         "memory": {"available_gib": 60.0, "total_gib": 120.0},
         "resident": [{"name": name, "gib": 39.5} for name in names],
     }
-    said = {
+    results = {
         "ready": ready,
         "stage": "completion",
         "error": error,
@@ -57,15 +59,15 @@ def asked(*names: str, active: str = "active", ready: bool = True, error: str = 
         "requests_running": 3,
         **answer,
     }
-    services = [{"name": name, **said} for name in names]
+    services = [{"name": name, **results} for name in names]
     return {"reached": True, "why": "", "answers": {"services": {"host": host, "services": services}}}
 
 
-def made(plans: dict[str, Any], said: dict[str, Any]) -> str:
-    hosts = {host: fleet_status.judge_host(said.get(host) or {}, "services") for host in plans}
+def made(plans: dict[str, Any], results: dict[str, Any]) -> str:
+    hosts = {host: fleet_status.judge_host(results.get(host) or {}, "services") for host in plans}
     rows: list[dict[str, Any]] = []
     for host, body in plans.items():
-        answer = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
+        answer = ((results.get(host) or {}).get("answers") or {}).get("services") or {}
         rows += status_rows.status_rows(host, body, answer.get("host"), answer.get("services"))
     return status_page.page(fleet_status.report(rows, hosts, AT), plans)
 
@@ -77,10 +79,10 @@ MIXED = {
     "s4": plan(),
 }
 SAID = {
-    "s1": asked("heavy", "fast", decode_tokens_per_second=41.5, decode_ratio=1.0, fast_path="ok"),
-    "s2": asked("heavy", active="failed", ready=False, error="no answer on port 8001"),
+    "s1": result_of("heavy", "fast", decode_tokens_per_second=41.5, decode_ratio=1.0, fast_path="ok"),
+    "s2": result_of("heavy", active="failed", ready=False, error="no answer on port 8001"),
     "s3": {"reached": False, "why": "port 22: Connection refused"},
-    "s4": asked(),
+    "s4": result_of(),
 }
 
 
@@ -110,10 +112,10 @@ def test_dark_light_phone_and_keyboard() -> None:
     reader = Reader(text)
     scrolls = [attributes for _tag, attributes in reader.tags if attributes.get("class") == "scroll"]
     assert scrolls and all(
-        each["tabindex"] == "0" and each["role"] == "region" and each["aria-label"] for each in scrolls
+        element["tabindex"] == "0" and element["role"] == "region" and element["aria-label"] for element in scrolls
     )
     bars = [attributes for _tag, attributes in reader.tags if attributes.get("class") == "bar"]
-    assert bars and all(each["role"] == "img" and "GiB" in each["aria-label"] for each in bars)
+    assert bars and all(element["role"] == "img" and "GiB" in element["aria-label"] for element in bars)
     headings = [int(tag[1]) for tag, _attributes in reader.tags if re.fullmatch(r"h\d", tag)]
     assert headings[0] == 1 and headings.count(1) == 1 and set(headings[1:]) == {2}
     assert all(attributes.get("scope") == "col" for tag, attributes in reader.tags if tag == "th")
@@ -136,10 +138,10 @@ def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
     assert set(status_page.SHADES) == set(fleet_status.STATES)
     body = plan("heavy", "late")
     body["services"][1]["state"] = "on_demand"
-    said = asked("heavy", "late")
-    said["answers"]["services"]["host"]["units"][1]["active_state"] = "inactive"
-    said["answers"]["services"]["services"][1]["ready"] = False
-    text = Reader(made({"s1": body}, {"s1": said})).text
+    results = result_of("heavy", "late")
+    results["answers"]["services"]["host"]["units"][1]["active_state"] = "inactive"
+    results["answers"]["services"]["services"][1]["ready"] = False
+    text = Reader(made({"s1": body}, {"s1": results})).text
     assert (
         "Nothing: all that was asked is well" in text and "s1 2 services well" in text and "late Org/late cold" in text
     )
@@ -148,7 +150,7 @@ def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
 def test_findings_of_the_plan_have_their_fix() -> None:
     finding = {"rule": "memory.node", "severity": "error", "service": "", "message": "Too much.", "fix": "Less."}
     body = {**plan("heavy"), "findings": [finding, {**finding, "severity": "info", "message": "A note."}]}
-    text = Reader(made({"s1": body}, {"s1": asked("heavy")})).text
+    text = Reader(made({"s1": body}, {"s1": result_of("heavy")})).text
     assert "s1 plan: memory.node Too much. Fix: Less." in text and "A note." not in text
 
 
@@ -184,11 +186,11 @@ def test_memory_that_is_not_known_is_not_drawn(memory: dict[str, Any]) -> None:
 
 
 def test_names_cannot_become_markup() -> None:
-    said = asked(HOSTILE, active="failed", ready=False, error=HOSTILE, fast_path=HOSTILE)
-    said["answers"]["services"]["host"]["units"][0]["status_text"] = HOSTILE
+    results = result_of(HOSTILE, active="failed", ready=False, error=HOSTILE, fast_path=HOSTILE)
+    results["answers"]["services"]["host"]["units"][0]["status_text"] = HOSTILE
     finding = {"rule": HOSTILE, "severity": "error", "service": HOSTILE, "message": HOSTILE, "fix": HOSTILE}
     plans = {HOSTILE: {**plan(HOSTILE), "findings": [finding]}, "s2": plan("x")}
-    text = made(plans, {HOSTILE: said, "s2": {"reached": False, "why": HOSTILE}})
+    text = made(plans, {HOSTILE: results, "s2": {"reached": False, "why": HOSTILE}})
     reader = Reader(text)
     assert not {tag for tag, _attributes in reader.tags} & {"script", "img"}
     assert text.count("</style>") == 1 and reader.text.count("alert(1)") >= 6
@@ -198,8 +200,8 @@ def test_names_cannot_become_markup() -> None:
 def test_its_size_is_bounded() -> None:
     """A hundred hosts with two services that say as much as they can."""
     plans = {f"spark-{number:03}": plan("heavy", "fast") for number in range(100)}
-    said = {host: asked("heavy", "fast", ready=False, active="failed", error="x" * 100_000) for host in plans}
-    text = made(plans, said)
+    results = {host: result_of("heavy", "fast", ready=False, active="failed", error="x" * 100_000) for host in plans}
+    text = made(plans, results)
     assert len(text.encode()) < 900_000
     # Of a fleet the hosts are folded.
     assert text.count('<details class="host fails">') == 100

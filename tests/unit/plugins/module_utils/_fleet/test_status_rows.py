@@ -70,16 +70,17 @@ def test_a_service_that_failed_says_what_its_log_says() -> None:
 
 def test_a_service_that_loads_says_how_far_it_is() -> None:
     unit = {**MEASURED["units"][0], "active_state": "activating", "status_text": "load guard: caches dropped once"}
-    found = {"stage": "load", "percent": 45, "seconds": 61, "left_seconds": 95}
-    measured = {**MEASURED, "units": [unit], "starting": {"heavy": found}}
+    progress = {"stage": "load", "percent": 45, "seconds": 61, "left_seconds": 95}
+    measured = {**MEASURED, "units": [unit], "starting": {"heavy": progress}}
     answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": ""}]
     (row,) = status_rows.status_rows("spark-1", PLANNED, measured, answers)
-    said = "load 45 %, after 61 s; about 95 s left by its last starts"
-    assert row.status == f"{said}; load guard: caches dropped once"
-    assert f"spark-1/heavy: {said}" in status_rows.status_text([row])
+    expected = "load 45 %, after 61 s; about 95 s left by its last starts"
+    assert row.status == f"{expected}; load guard: caches dropped once"
+    assert f"spark-1/heavy: {expected}" in status_rows.status_text([row])
     # Once it is active, what was said of its start is over.
     assert (
-        status_rows.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": found}}, answers)[0].status == ""
+        status_rows.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": progress}}, answers)[0].status
+        == ""
     )
 
 

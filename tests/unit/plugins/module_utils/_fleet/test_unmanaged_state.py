@@ -138,9 +138,9 @@ def test_a_unit_without_a_container_is_stopped_and_comes_back(
     assert (result["changed"], result["freed_gib"]) == (True, 90.0)
     with patch_module_args({"gather": ["adoption"], "root": str(tmp_path)}), pytest.raises(SystemExit):
         spark_info.main()
-    (taken,) = json.loads(capsys.readouterr().out)["adoption"]["taken"]
-    assert (taken["name"], taken["service"], taken["there"]) == ("mine.service", "fast", True)
-    assert taken["url"] == "http://127.0.0.1:8001"
+    (stopped,) = json.loads(capsys.readouterr().out)["adoption"]["taken"]
+    assert (stopped["name"], stopped["service"], stopped["there"]) == ("mine.service", "fast", True)
+    assert stopped["url"] == "http://127.0.0.1:8001"
     assert call("started", container="", unit="mine.service")["changed"] is True
     assert docker.did("systemctl", "start", "--no-block", "--", "mine.service")
     assert not docker.did("docker", "stop") and not docker.did("docker", "start")
@@ -239,8 +239,10 @@ def test_adoption_finds_servers_in_no_container_once_a_unit(docker: Docker, tmp_
     with patch_module_args({"gather": ["adoption"], "root": str(tmp_path)}), pytest.raises(SystemExit):
         spark_info.main()
     text = capsys.readouterr().out
-    found = {launch["name"]: launch for launch in json.loads(text)["adoption"]["launches"]}
-    assert sorted(found) == ["mine", "mine.service", "process 75"]
-    assert found["mine.service"]["unit"] == "mine.service" and found["mine.service"]["alone"] == ""
-    assert "no unit runs it" in found["process 75"]["alone"]
+    launches_by_name = {launch["name"]: launch for launch in json.loads(text)["adoption"]["launches"]}
+    assert sorted(launches_by_name) == ["mine", "mine.service", "process 75"]
+    assert (
+        launches_by_name["mine.service"]["unit"] == "mine.service" and launches_by_name["mine.service"]["alone"] == ""
+    )
+    assert "no unit runs it" in launches_by_name["process 75"]["alone"]
     assert "sk-secret" not in text

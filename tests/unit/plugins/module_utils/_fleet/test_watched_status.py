@@ -74,18 +74,18 @@ def seen(
     figures: dict[str, Any] | None = None,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any], str]:
     """Return rows by service, the report and the text of the page."""
-    given = watched_status.planned(plans)
-    json.dumps(given)
-    found, others = watched_status.report(given, checks or {}, figures or {}, exporters or {}, NOW)
-    text = Reader(status_page.page(found, given, others, "Made anew.")).text
-    return {f"{row.host}/{row.service}": row for row in found.services}, found, text
+    planned = watched_status.planned(plans)
+    json.dumps(planned)
+    status, endpoints = watched_status.report(planned, checks or {}, figures or {}, exporters or {}, NOW)
+    text = Reader(status_page.page(status, planned, endpoints, "Made anew.")).text
+    return {f"{row.host}/{row.service}": row for row in status.services}, status, text
 
 
 def whole_page() -> str:
     """Return a page with one of each, which tests/webui shows in a browser."""
     late = service("late", state="on_demand")
     finding = {"rule": "memory.node", "severity": "error", "service": "", "message": "Too much.", "fix": "Less."}
-    given = watched_status.planned(
+    planned = watched_status.planned(
         {
             "s1": {**plan(service("heavy"), late), "findings": [finding]},
             "s2": plan(service("fast")),
@@ -104,8 +104,8 @@ def whole_page() -> str:
         "s2": exporter("fast", age=900),
         "s3": (None, "its exporter does not answer: timed out"),
     }
-    found, others = watched_status.report(given, checks, {"s1/heavy": FIGURES}, exporters, NOW)
-    return status_page.page(found, given, others, "By the fleet monitor of forge.")
+    status, endpoints = watched_status.report(planned, checks, {"s1/heavy": FIGURES}, exporters, NOW)
+    return status_page.page(status, planned, endpoints, "By the fleet monitor of forge.")
 
 
 def test_a_page_with_one_of_each() -> None:
@@ -117,22 +117,22 @@ def test_a_page_with_one_of_each() -> None:
 
 
 def test_a_service_with_all_that_is_known_of_it() -> None:
-    rows, found, text = seen(
+    rows, status, text = seen(
         {"s1": plan(service("heavy"))},
         {"s1/heavy": check()},
         {"s1": exporter("heavy")},
         {"s1/heavy": FIGURES},
     )
-    assert rows["s1/heavy"].state == "well" and found.well and found.hosts["s1"].why == ""
+    assert rows["s1/heavy"].state == "well" and status.well and status.hosts["s1"].why == ""
     assert "heavy Org/heavy well 3+0 12 % 39.5 40.0 41.5 - 3d 2h 12.3 2026-11-1" in text and "UTC, 40.2 tok/s" in text
     assert "Nothing: all that was asked is well" in text and "Made anew." in text
 
 
 def test_without_exporters_nothing_is_known_of_memory_and_units_and_that_is_no_trouble() -> None:
-    rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()})
-    assert rows["s1/heavy"].state == "well" and found.well
+    rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()})
+    assert rows["s1/heavy"].state == "well" and status.well
     assert f"Its memory is not known: {watched_status.NO_EXPORTERS}" in text and "Nothing: all that was asked" in text
-    rows, _found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "Connection refused")})
+    rows, _status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "Connection refused")})
     assert rows["s1/heavy"].state == "down" and "s1/heavy down Connection refused Fix: On s1: journalctl" in text
 
 
@@ -140,7 +140,7 @@ def test_without_exporters_nothing_is_known_of_memory_and_units_and_that_is_no_t
     ("unit", "state"), [("active", "down"), ("activating", "starting"), ("failed", "down"), ("inactive", "down")]
 )
 def test_a_service_that_does_not_answer_by_its_unit(unit: str, state: str) -> None:
-    rows, _found, _text = seen(
+    rows, _status, _text = seen(
         {"s1": plan(service("heavy"))},
         {"s1/heavy": check(False, "HTTP 503")},
         {"s1": exporter("heavy", state=unit)},
@@ -156,7 +156,7 @@ def test_a_service_that_the_monitor_may_not_ask_goes_by_its_unit() -> None:
 
 def test_one_on_demand_is_cold_though_its_socket_answers() -> None:
     plans = {"s1": plan(service("late", state="on_demand"))}
-    rows, _found, text = seen(plans, {"s1/late": check()}, {"s1": exporter("late", state="inactive")})
+    rows, _status, text = seen(plans, {"s1/late": check()}, {"s1": exporter("late", state="inactive")})
     assert rows["s1/late"].state == "cold" and "Nothing: all that was asked is well" in text
 
 
@@ -166,9 +166,9 @@ def test_ranks_without_exporters_run_when_the_model_answers() -> None:
         "s1": plan(service("big", rank=0, cluster={**span, "hosts": ["s1", "s2"]})),
         "s2": plan(service("big", rank=1, cluster=span)),
     }
-    rows, found, _text = seen(plans, {"pair/big": check()})
-    assert {row.state for row in rows.values()} == {"well"} and found.counts["services"] == 1
-    rows, _found, _text = seen(plans, {"pair/big": check(False, "no answer")})
+    rows, status, _text = seen(plans, {"pair/big": check()})
+    assert {row.state for row in rows.values()} == {"well"} and status.counts["services"] == 1
+    rows, _status, _text = seen(plans, {"pair/big": check(False, "no answer")})
     assert rows["s1/big"].state == "down" and rows["s2/big"].state == "unknown"
 
 
@@ -178,65 +178,69 @@ def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
         "s1": plan(service("big", rank=0, state="on_demand", cluster={**span, "hosts": ["s1", "s2"]})),
         "s2": plan(service("big", rank=1, state="on_demand", cluster=span)),
     }
-    known = {host: exporter("big", state="inactive") for host in plans}
-    rows, _found, text = seen(plans, {"pair/big": check()}, known)
+    exporters_by_host = {host: exporter("big", state="inactive") for host in plans}
+    rows, _status, text = seen(plans, {"pair/big": check()}, exporters_by_host)
     assert {row.state for row in rows.values()} == {"cold"} and "Nothing: all that was asked is well" in text
-    rows, _found, _text = seen(plans, {"pair/big": check()})
+    rows, _status, _text = seen(plans, {"pair/big": check()})
     assert {row.state for row in rows.values()} == {"well"}  # its socket answers, and no more is known
-    rows, _found, _text = seen(plans, {"pair/big": check()}, {**known, "s2": exporter("big", state="failed")})
+    rows, _status, _text = seen(
+        plans, {"pair/big": check()}, {**exporters_by_host, "s2": exporter("big", state="failed")}
+    )
     assert rows["s2/big"].state == "down"
 
 
 def test_an_exporter_that_is_gone() -> None:
     gone = {"s1": (None, "its exporter does not answer: timed out")}
-    rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "refused")}, gone)
+    rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "refused")}, gone)
     assert rows["s1/heavy"].state == "unreachable" and "s1 unreachable its exporter does not answer" in text
     # The engine answers: the host is there, and somebody looks after the exporter.
-    rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()}, gone)
-    assert rows["s1/heavy"].state == "well" and found.hosts["s1"].state == "look"
+    rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()}, gone)
+    assert rows["s1/heavy"].state == "well" and status.hosts["s1"].state == "look"
     assert "s1 look its exporter does not answer: timed out Fix: doctor.yml --limit s1" in text
 
 
 def test_figures_that_are_old_or_not_there_are_not_shown() -> None:
     plans, checks = {"s1": plan(service("heavy"))}, {"s1/heavy": check()}
-    rows, found, text = seen(plans, checks, {"s1": exporter("heavy", age=900)})
-    assert found.hosts["s1"].notes == ["its collector has written nothing for 15m 0s"]
+    rows, status, text = seen(plans, checks, {"s1": exporter("heavy", age=900)})
+    assert status.hosts["s1"].notes == ["its collector has written nothing for 15m 0s"]
     assert rows["s1/heavy"].residency_gib is None and "Its memory is not known: its collector has stopped" in text
     # By the clock of that host, which is another than the monitor's.
     late = exporter("heavy", age=900, more=f"node_time_seconds {NOW - 890}")
     assert seen(plans, checks, {"s1": late})[1].hosts["s1"].state == "well"
-    _rows, found, _text = seen(plans, checks, {"s1": ("node_load1 1\n", "")})
-    assert found.hosts["s1"].notes == [watched_status.NO_COLLECTOR]
+    _rows, status, _text = seen(plans, checks, {"s1": ("node_load1 1\n", "")})
+    assert status.hosts["s1"].notes == [watched_status.NO_COLLECTOR]
 
 
 def test_the_guard_is_heard() -> None:
     more = 'dgxspark_guard_level{level="short"} 1\ndgxspark_guard_stopped{service="fast"} 1'
-    _rows, found, _text = seen({"s1": plan(service("heavy"))}, {}, {"s1": exporter("heavy", more=more)})
-    assert found.hosts["s1"].notes == ["the guard finds memory short", "the guard of the memory stopped fast"]
+    _rows, status, _text = seen({"s1": plan(service("heavy"))}, {}, {"s1": exporter("heavy", more=more)})
+    assert status.hosts["s1"].notes == ["the guard finds memory short", "the guard of the memory stopped fast"]
 
 
 def test_endpoints_beside_the_plan_are_on_the_page() -> None:
     checks = {"forge/gateway": check(url="http://192.168.1.5:4000"), "M3": check(False, "refused", "see its fan")}
-    _rows, _found, text = seen({"s1": plan()}, checks)
+    _rows, _status, text = seen({"s1": plan()}, checks)
     assert "M3 down refused Fix: see its fan" in text and "forge/gateway 192.168.1.5:4000 up" in text
 
 
 def test_no_plan_yet() -> None:
-    _rows, found, text = seen({}, {"s1/heavy": check()})
-    assert found.services == [] and "s1/heavy 192.168.1.11:8001 up" in text
+    _rows, status, text = seen({}, {"s1/heavy": check()})
+    assert status.services == [] and "s1/heavy 192.168.1.11:8001 up" in text
 
 
 def test_what_travels_of_a_plan() -> None:
     body = plan(service("heavy", argv=["--secret"], env={"TOKEN": "x"}, api_key={"source": "/keys/heavy"}, rank=None))
     finding = {"rule": "r", "severity": "warning", "service": "", "message": "m", "fix": "f", "source": "/home/me"}
     body["findings"] = [finding, {**finding, "severity": "info"}]
-    given = FilterModule().filters()["page_plan"]({"s1": body})
-    assert set(given["s1"]["services"][0]) == {"name", "unit", "recipe", "cluster", "model", "memory"}
-    assert given["s1"]["findings"] == [{key: finding[key] for key in ("rule", "severity", "service", "message", "fix")}]
+    planned = FilterModule().filters()["page_plan"]({"s1": body})
+    assert set(planned["s1"]["services"][0]) == {"name", "unit", "recipe", "cluster", "model", "memory"}
+    assert planned["s1"]["findings"] == [
+        {key: finding[key] for key in ("rule", "severity", "service", "message", "fix")}
+    ]
 
 
 @pytest.mark.parametrize(
-    ("before", "count", "wanted"),
+    ("before", "count", "expected"),
     [
         ([NOW - 100, 500], 1500.0, 10.0),
         (None, 1500.0, None),
@@ -248,8 +252,8 @@ def test_what_travels_of_a_plan() -> None:
         ({"at": 1}, 1500.0, None),
     ],
 )
-def test_tokens_a_second(before: Any, count: float | None, wanted: float | None) -> None:
-    assert watched_status.rate(before, NOW, count) == wanted
+def test_tokens_a_second(before: Any, count: float | None, expected: float | None) -> None:
+    assert watched_status.rate(before, NOW, count) == expected
 
 
 def test_what_a_host_says_cannot_become_markup() -> None:
@@ -257,12 +261,12 @@ def test_what_a_host_says_cannot_become_markup() -> None:
     more = f'dgxspark_guard_stopped{{service="{quoted}"}} 1'
     plans = watched_status.planned({HOSTILE: plan(service(HOSTILE))})
     checks = {f"{HOSTILE}/{HOSTILE}": check(False, HOSTILE), HOSTILE: check(False, HOSTILE, HOSTILE, "http://h:1")}
-    found, others = watched_status.report(plans, checks, {}, {HOSTILE: exporter(more=more)}, NOW)
-    reader = Reader(status_page.page(found, plans, others, HOSTILE))
+    status, endpoints = watched_status.report(plans, checks, {}, {HOSTILE: exporter(more=more)}, NOW)
+    reader = Reader(status_page.page(status, plans, endpoints, HOSTILE))
     assert not {tag for tag, _attributes in reader.tags} & {"script", "img"} and reader.text.count("alert(1)") >= 6
 
 
 def test_a_time_that_no_calendar_has() -> None:
     more = 'dgxspark_receipt_timestamp_seconds{service="late"} 1e300'
-    rows, _found, _text = seen({"s1": plan(service("late"))}, {}, {"s1": exporter(more=more)})
+    rows, _status, _text = seen({"s1": plan(service("late"))}, {}, {"s1": exporter(more=more)})
     assert rows["s1/late"].watched.proved is None
