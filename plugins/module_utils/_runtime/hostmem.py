@@ -212,7 +212,7 @@ def wait_until_back(
 def parse_compute_apps(text: str) -> list[dict[str, Any]]:
     """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
 
-    C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
+    C(used_mib) is None for C([N/A]). Other lines, such as messages, are left out. A process name
     may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
     and without a message that no process runs.
     """
