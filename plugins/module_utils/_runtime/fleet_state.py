@@ -340,13 +340,7 @@ def compose(
     :param total: number of watched endpoints
     :returns: title, text, and how many changes are in it
     """
-    head = []
-    lost = sum(int(change.get("left_out") or 0) for change in changes)
-    if lost:
-        head.append(f"{lost} older changes could not be delivered and are left out.")
-    down = [change for change in changes if change["what"] == DOWN]
-    if total > 1 and len({change["key"] for change in down}) == total and len({change["at"] for change in down}) == 1:
-        head.append(f"All {total} endpoints went at once: look at the network of {host} first.")
+    head = _head(host, changes, total)
     lines: list[str] = []
     room = LIMIT - sum(len(text) + 1 for text in head) - 60
     for change in changes:
@@ -358,6 +352,18 @@ def compose(
     hidden = len(changes) - len(lines)
     tail = [f"{hidden} further changes follow in the next message."] if hidden else []
     return title(host, changes[: len(lines)]), "\n".join([*head, *lines, *tail]), len(lines)
+
+
+def _head(host: str, changes: Sequence[Mapping[str, Any]], total: int) -> list[str]:
+    """Return the first lines of a message: changes that were lost, and a network that failed as a whole."""
+    head = []
+    lost = sum(int(change.get("left_out") or 0) for change in changes)
+    if lost:
+        head.append(f"{lost} older changes could not be delivered and are left out.")
+    down = [change for change in changes if change["what"] == DOWN]
+    if total > 1 and len({change["key"] for change in down}) == total and len({change["at"] for change in down}) == 1:
+        head.append(f"All {total} endpoints went at once: look at the network of {host} first.")
+    return head
 
 
 def delivered(state: dict[str, Any], name: str, count: int) -> None:

@@ -359,10 +359,15 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
         return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    serving = [engine for engine in engines if engine.serving]
-    least = max(serving, key=lambda engine: (engine.rank, engine.name), default=None)
-    why = f"{short}, nothing milder is left, and it is the least important service"
-    return Step(STOP, least.name, why) if least else None
+    return _stop_least([engine for engine in engines if engine.serving], short)
+
+
+def _stop_least(engines: Sequence[Engine], short: str) -> Step | None:
+    """Return the stop of the least important engine."""
+    if not engines:
+        return None
+    least = max(engines, key=lambda engine: (engine.rank, engine.name))
+    return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
 
 
 def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], current: str, look: Look) -> Step | None:

@@ -398,8 +398,9 @@ def make_page(
 
 def token_rates(state: dict[str, Any], texts: Mapping[str, str], now: float) -> dict[str, float | None]:
     """Return tokens per second since the last run by engine, and note the new counts in the state. texts: metrics by engine."""
-    page = state.get("page") if isinstance(state.get("page"), dict) else {}
-    before = page.get("tokens") if isinstance(page.get("tokens"), dict) else {}
+    page = state.get("page")
+    before = page.get("tokens") if isinstance(page, dict) else None
+    before = before if isinstance(before, dict) else {}
     counts = {key: metrics.progress(text)["generation_tokens"] for key, text in texts.items()}
     state["page"] = {"tokens": {key: [now, count] for key, count in counts.items() if count is not None}}
     return {key: watched_status.rate(before.get(key), now, count) for key, count in counts.items()}

@@ -21,7 +21,8 @@ filter_loader.get("dgxspark.vllm.checked_hosts")
 import ansible_collections.ansible.builtin
 import ansible_collections.dgxspark.vllm.plugins.modules
 modules = {name: module for name, module in sys.modules.items() if name.startswith("ansible_collections.")}
-print(json.dumps([{name: getattr(module, "__cached__", None) for name, module in modules.items()}, {name: bool(module.__loader__) for name, module in modules.items()}]))
+cached = {name: getattr(module, "__cached__", None) for name, module in modules.items()}
+print(json.dumps([cached, {name: bool(module.__loader__) for name, module in modules.items()}]))
 """
 
 
