@@ -137,7 +137,9 @@ def test_interfaces_that_are_not_known_are_no_missing_ones(
 ) -> None:
     run.on("ip -json", out, rc, err)
     result = survey(call, hf_home=str(tmp_path), address="192.0.2.11")
-    assert result["failed"] and "the interfaces of this host are not known" in result["msg"] and message in result["msg"]
+    assert (
+        result["failed"] and "the interfaces of this host are not known" in result["msg"] and message in result["msg"]
+    )
     assert "ip -json -4 address show up" in result["msg"]
 
 
@@ -164,7 +166,12 @@ def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_p
         "ip -json", "[]"
     )
     locked = {DIGEST: {"name": "an/image:1", "ids": ["sha256:8", "sha256:9"]}}
-    arguments: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
+    arguments: dict[str, Any] = {
+        "images": [DIGEST],
+        "locked": locked,
+        "hf_home": str(tmp_path),
+        "address": "192.0.2.11",
+    }
     assert survey(call, **arguments)["distribution"]["images"][DIGEST]["name"] == "sha256:9"
 
 
