@@ -426,6 +426,16 @@ def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
     assert written(next(fleet.bundle.glob("images/*"))) == before
 
 
+def check_weights(fleet: Fleet, files: dict[str, bytes]) -> None:
+    """Check that the target has the files in the layout of the hub."""
+    for name, content in files.items():
+        source, target = (fleet.snapshot(host) / name for host in ("source", "target"))
+        assert target.read_bytes() == content and target.is_symlink()
+        # Blobs have the names of the hub library, which finds them instead of downloading.
+        assert target.resolve().name == source.resolve().name
+        assert target.stat().st_mode & 0o777 == 0o644
+
+
 def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     fleet, image, files = packed
     manifest = json.loads((fleet.bundle / "manifest.json").read_text())
@@ -441,12 +451,7 @@ def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     store = fleet.folder / "target" / "docker"
     assert (store / ID.replace(":", "_")).read_bytes() == image
     assert (store / f"tag_{REF}").read_text() == ID
-    for name, content in files.items():
-        assert (fleet.snapshot("target") / name).read_bytes() == content
-        assert (fleet.snapshot("target") / name).is_symlink()
-        # Blobs have the names of the hub library, which finds them instead of downloading.
-        assert (fleet.snapshot("target") / name).resolve().name == (fleet.snapshot("source") / name).resolve().name
-        assert (fleet.snapshot("target") / name).stat().st_mode & 0o777 == 0o644
+    check_weights(fleet, files)
     assert (fleet.snapshot("target").parents[1] / "refs" / "main").read_text() == COMMIT
     assert not (fleet.home("target") / ".bundle").exists()
     assert list((fleet.folder / "target" / "staging").iterdir()) == []
