@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._common import foreign_text, program_text, redaction, secret_rules
+from .._common import foreign_text, program_text, secret_names
 from .._host import beneath, docker, docker_commands, docker_facts, file_times
 from .._runtime import command
 from . import file_stream, image_layers, image_stream, spread_files, spread_names, spread_server, spread_worker
@@ -21,8 +21,7 @@ PACKAGE = "dgxspark_vllm"
 """Name of the engine on hosts."""
 MODULES: tuple[ModuleType, ...] = (
     foreign_text,
-    redaction,
-    secret_rules,
+    secret_names,
     command,
     beneath,
     docker,

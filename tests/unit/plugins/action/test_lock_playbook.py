@@ -126,7 +126,7 @@ def test_hosts_that_disagree_are_named_and_the_file_stays(controller: Controller
 
 def test_a_damaged_lock_stops_every_plan(controller: Controller) -> None:
     for content, needle in (
-        ("schema: 1\nmodels: {a@main: {commit: x}}\n", "model a@main"),
+        ("schema: 1\nmodels: {a@main: {commit: x}}\n", "models.a@main"),
         ("{", "cannot be read"),
         ("", "schema"),
     ):

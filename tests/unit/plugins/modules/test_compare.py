@@ -278,14 +278,14 @@ def test_what_no_file_shows_is_asked_before_the_proof_and_leaves_it_out(
     assert proved(served.url, servers=[server])["proved"] is True
     served.requests.clear()
     for wrong, why in (
-        ({"servers": [server]}, f"hear: {compare_programs.HEALTH} does not work"),
+        ({"servers": [server]}, f"hear: {compare_programs.HELPER} does not work"),
         ({"images": [["dgxspark/ray:1"]]}, "the image dgxspark/ray:1 is not there"),
         (
             {"network": {"file": {"path": "/etc/netplan/40-cx7.yaml", "sha256": "0"}}},
             "/etc/netplan/40-cx7.yaml is not as it has to be",
         ),
     ):
-        spark.refuse = {compare_programs.HEALTH} if "servers" in wrong else set()
+        spark.refuse = {compare_programs.HELPER} if "servers" in wrong else set()
         answer = proved(served.url, **wrong)
         assert (answer["up_to_date"], answer["proved"], len(answer["why"])) == (False, False, 1), answer
         assert answer["why"] == [why] and served.requests == []

@@ -62,11 +62,11 @@ def module(**peer: Any) -> Any:
 @pytest.mark.parametrize("address", [*(f"fe80::1%{zone}" for zone in ZONES), "10.0.0.1\n", 7, None, ["10.0.0.1"]])
 def test_peers_with_addresses_that_are_none_are_refused(address: Any) -> None:
     with pytest.raises(Refused, match="needs a name, two keys of ssh-ed25519 and addresses"):
-        spread_access.check_peers(module(addresses=["10.0.0.1", address]))
+        spread_access.check_arguments(module(addresses=["10.0.0.1", address]))
 
 
 def test_peers_with_addresses_are_taken() -> None:
-    spread_access.check_peers(module(addresses=FAIR))
+    spread_access.check_arguments(module(addresses=FAIR))
 
 
 @pytest.mark.parametrize("address", ["fe80::1%\nListen", "spark\nExecStart=/bin/id", "a b", "\x1b[31m", "\x00"])

@@ -56,7 +56,7 @@ def test_each_sign_of_a_log_is_registered_with_its_severity() -> None:
 
 def test_each_kind_of_kernels_and_each_fact_of_a_host_may_be_another() -> None:
     assert [name for name in fast_path.KERNELS if f"fast_path.{name}" not in register.REGISTER] == []
-    assert [name for name in drift.FACTS if f"drift.{name}" not in register.REGISTER] == []
+    assert [name for name in drift.VERSIONS if f"drift.{name}" not in register.REGISTER] == []
 
 
 @pytest.mark.parametrize("subject", ["speech", "ollama"])

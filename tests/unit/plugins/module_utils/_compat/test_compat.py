@@ -953,7 +953,7 @@ def test_variables_of_the_ngc_images_are_not_held_against_the_user() -> None:
         ({"image": "a:1", "enviroment": {}}, "unknown key 'enviroment'"),
         (
             {"image": "a:1", "catalogue": [{"vllm_version": "x"}]},
-            "catalogue[0].image is missing",
+            "catalogue[0] lacks 'image'",
         ),
         ({"image": "a:1", "catalogue": [{"image": "b", "vllm_version": "x"}]}, "catalogue[0]: vllm_version 'x'"),
     ],

@@ -58,5 +58,5 @@ def test_imports_of_imports_are_followed(collection: Path) -> None:
 
 
 def test_an_unknown_component_is_refused() -> None:
-    with pytest.raises(ValueError, match="known are clients"):
+    with pytest.raises(ValueError, match="known are agent"):
         host_programs.library_files("none")
