@@ -35,7 +35,7 @@ SECTIONS = (
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
     ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
-    ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
+    ("Memory and speed", ("memory", "memory_measured", "image_plan", "speed", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
         "Add-on services",

@@ -6,6 +6,11 @@
 from __future__ import annotations
 
 
+def log(container: str, lines: int) -> list[str]:
+    """Return the command that prints the last lines of a container's log."""
+    return ["docker", "logs", "--tail", str(lines), container]
+
+
 def save(image: str) -> list[str]:
     """Return the command that writes an image as an archive to standard output."""
     return ["docker", "save", "--", image]

@@ -39,7 +39,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._host import nvidia_smi, units
+from dgxspark_vllm._host import nvidia_smi, server_checks, units
 from dgxspark_vllm._runtime import (
     client_checks,
     command,
@@ -47,7 +47,6 @@ from dgxspark_vllm._runtime import (
     endpoint,
     hostmem,
     load_guard,
-    server_checks,
     start_stages,
     state_file,
     unloading,

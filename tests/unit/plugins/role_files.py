@@ -158,7 +158,10 @@ def _key_file(text: str) -> Path:
 
 @cache
 def _template(role: str, name: str) -> list[tuple[str, str, str]]:
-    text = (ROOT / "roles" / role / "templates" / f"{name}.j2").read_text(encoding="utf-8")
+    # A unit that several roles share has its template in one of them.
+    folders = [ROOT / "roles" / role, *sorted((ROOT / "roles").iterdir())]
+    path = next(path for folder in folders if (path := folder / "templates" / f"{name}.j2").is_file())
+    text = path.read_text(encoding="utf-8")
     text = re.sub(r"\{% else %\}.*?(?=\{% endif)", "", text, flags=re.DOTALL)
     text = re.sub(r"\{#.*?#\}\n?|\{%.*?%\}\n?", "", text, flags=re.DOTALL)
     return settings_of(re.sub(r"\{\{.*?\}\}", "x", text, flags=re.DOTALL))

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from . import command, http_client, state_file
-from .systemd import journal
+from .._runtime import command, http_client, state_file
+from .._runtime.systemd import journal
+from . import docker_commands, units
 
 PROGRAM = "spark-unit"
 LOG_LINES = 12
@@ -85,11 +86,10 @@ def output(argv: list[str]) -> str:
 
 def log_tail(settings: Settings) -> str:
     """Return the last lines of the server: of its container, or of the journal once that is gone."""
-    text = output(["docker", "logs", "--tail", str(LOG_LINES), settings["container"]])
+    text = output(docker_commands.log(settings["container"], LOG_LINES))
     if not text:
-        invocation = os.environ.get("INVOCATION_ID")
-        match = [f"_SYSTEMD_INVOCATION_ID={invocation}"] if invocation else ["--unit", settings["unit"]]
-        text = output(["journalctl", "--no-pager", "--output=cat", f"--lines={LOG_LINES * 2}", *match])
+        invocation = os.environ.get("INVOCATION_ID", "")
+        text = output(units.journal_command(settings["unit"], LOG_LINES * 2, invocation=invocation))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(f"{PROGRAM}:")]
     return "\n".join(f"  {line}" for line in lines[-LOG_LINES:]) or "  (its log is empty)"
 
@@ -215,8 +215,8 @@ def is_proved_and_cold(settings: Settings) -> bool:
     """Return whether a server on demand does not run and has answered with the deployed settings; it is not started for another proof."""
     if not settings.get("on_demand"):
         return False
-    argv = ["systemctl", "show", "--property=LoadState,ActiveState", "--", settings["unit"]]
-    is_cold = {"LoadState=loaded", "ActiveState=inactive"} <= set(command.run(argv, LOG_SECONDS).out.split())
+    shown = command.run(units.show_command([settings["unit"]], ("LoadState", "ActiveState")), LOG_SECONDS)
+    is_cold = {"LoadState=loaded", "ActiveState=inactive"} <= set(shown.out.split())
     proof = state_file.read(Path(settings["proved"])) or {}
     return is_cold and proof.get("fingerprint") == settings["fingerprint"]
 
