@@ -66,12 +66,12 @@ class Server:
         mask = os.umask(0)
         os.umask(mask)
         data = marshal.dumps((argv, dict(environment), str(cwd), mask))
-        with socket.socket(socket.AF_UNIX) as asked, Path(os.devnull).open("rb") as nothing:
-            asked.connect(self.path)
+        with socket.socket(socket.AF_UNIX) as server, Path(os.devnull).open("rb") as nothing:
+            server.connect(self.path)
             streams = [nothing.fileno(), output.fileno(), errors.fileno()]
-            socket.send_fds(asked, [len(data).to_bytes(8, "big")], streams)
-            asked.sendall(data)
-            code = asked.recv(1)
+            socket.send_fds(server, [len(data).to_bytes(8, "big")], streams)
+            server.sendall(data)
+            code = server.recv(1)
         assert code, "the process that ran the playbook was killed"
         return code[0]
 
@@ -97,8 +97,8 @@ def python() -> str:
 
 @cache
 def playbooks(settings: tuple[tuple[str, str], ...]) -> Server:
-    own = {"PATH": os.environ["PATH"], "HOME": str(folder()), "WARM_PYTHON": python()}
-    return Server("playbooks", {**dict(settings), **own})
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder()), "WARM_PYTHON": python()}
+    return Server("playbooks", {**dict(settings), **environment})
 
 
 def ansible_playbook(*words: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -118,10 +118,10 @@ def ansible(
     :param cold: start the program as a shell does; so it is too where there are settings that other runs do not have
     """
     argv = [str(Path(sys.executable).with_name(program)), *map(str, words)]
-    given = dict(env or {})
-    merged = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), **given}
+    variables = dict(env or {})
+    merged = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), **variables}
     environment = {name: value for name, value in merged.items() if value is not None}
-    if cold or (cwd / "ansible.cfg").exists() or any(map(is_setting, given.keys() - SHARED)):
+    if cold or (cwd / "ansible.cfg").exists() or any(map(is_setting, variables.keys() - SHARED)):
         return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     environment = {"ANSIBLE_PIPELINING": "1", "ANSIBLE_PYTHON_INTERPRETER": python(), **environment}
     settings = {name: value for name, value in environment.items() if is_setting(name)}

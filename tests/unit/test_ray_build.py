@@ -31,13 +31,13 @@ def stages(listed: list[str]) -> list[list[str]]:
         },
     )
     assert SECRET not in text
-    found: list[list[str]] = []
+    commands: list[list[str]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("FROM "):
-            found.append([])
+            commands.append([])
         if line and not line.startswith("#"):
-            found[-1].append(line)
-    return found
+            commands[-1].append(line)
+    return commands
 
 
 @pytest.mark.parametrize("listed", [[], ["ray==2.60.0 --hash=sha256:0"]])

@@ -210,7 +210,7 @@ def load_ansible() -> None:
     for kind in ("action", "filter", "lookup", "module_utils", "plugin_utils"):
         with contextlib.suppress(ImportError):
             package = importlib.import_module(f"{COLLECTION}.{kind}")
-            load(*(found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")))
+            load(*(module_info.name for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")))
     sys.executable = os.environ.get("WARM_PYTHON") or sys.executable  # what C(ansible_playbook_python) is
 
 
@@ -242,14 +242,14 @@ def keep_compiled(folder: Path) -> None:
     compiled = zipimport._compile_source  # type: ignore[attr-defined]
 
     def compile_source(path: str, source: bytes) -> types.CodeType:
-        kept = folder / hashlib.sha256(path.rpartition(".zip")[2].encode() + source).hexdigest()
+        cached = folder / hashlib.sha256(path.rpartition(".zip")[2].encode() + source).hexdigest()
         try:
-            code: types.CodeType = marshal.loads(kept.read_bytes())
+            code: types.CodeType = marshal.loads(cached.read_bytes())
         except OSError:
             code = compiled(path, source)
-            fresh = kept.with_suffix(f".{os.getpid()}")
+            fresh = cached.with_suffix(f".{os.getpid()}")
             fresh.write_bytes(marshal.dumps(code))
-            fresh.replace(kept)
+            fresh.replace(cached)
         return code
 
     zipimport._compile_source = compile_source  # type: ignore[attr-defined]

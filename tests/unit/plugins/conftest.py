@@ -123,10 +123,10 @@ def installed(tmp_path: Path) -> Any:
 
     def install(component: str, program: Path) -> Path:
         libexec = tmp_path / unit_files.LIBEXEC.lstrip("/")
-        for each in unit_files.library(component)["files"]:
-            target = tmp_path / each["path"].lstrip("/")
+        for file in unit_files.library(component)["files"]:
+            target = tmp_path / file["path"].lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPO / each["bundled"], target)
+            shutil.copy(REPO / file["bundled"], target)
         shutil.copy(program, libexec)
         return libexec
 
@@ -241,9 +241,9 @@ class FakeEngine:
     def pool(self, handler: Any) -> None:
         """Answer as vLLM with a model that pools: it has no other paths then."""
         if handler.path == {"embed": "/v1/embeddings", "rank": "/v1/rerank"}[self.behaviour["pools"]]:
-            vectors = [{"index": index, "embedding": each} for index, each in enumerate(self.behaviour["vectors"])]
+            vectors = [{"index": index, "embedding": entry} for index, entry in enumerate(self.behaviour["vectors"])]
             scores = [{"index": index, "relevance_score": score} for index, score in self.behaviour["scores"].items()]
-            self.answer(handler, 200, {"data": vectors, "results": sorted(scores, key=lambda each: -each["index"])})
+            self.answer(handler, 200, {"data": vectors, "results": sorted(scores, key=lambda entry: -entry["index"])})
         else:
             self.answer(handler, 404, {"detail": "Not Found"})
 

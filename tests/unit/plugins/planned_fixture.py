@@ -47,9 +47,9 @@ MEASURED: dict[str, Any] = {
 
 def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1", **variables: Any) -> Host:
     """A Spark as it is read from an inventory."""
-    given = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
+    entry = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
     messages: list[str] = []
-    host = inventory.read_spark(name, given, SOURCES, messages)
+    host = inventory.read_spark(name, entry, SOURCES, messages)
     assert messages == []
     return host
 

@@ -40,15 +40,15 @@ def files(role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
 
 def settings_of(unit: str) -> list[tuple[str, str, str]]:
     """Return section, key and value of each setting of a unit; a line that is neither one, a section nor a comment fails."""
-    found, section = [], ""
+    settings, section = [], ""
     for line in re.sub(r"\\\n[ \t]*", " ", unit).split("\n"):
         if re.fullmatch(r"\[[A-Z][A-Za-z]+\]", line):
             section = line[1:-1]
         elif line and not line.startswith("#"):
             key, equals, value = line.partition("=")
             assert section and equals and re.fullmatch(r"[A-Z][A-Za-z]+", key), line
-            found.append((section, key, value))
-    return found
+            settings.append((section, key, value))
+    return settings
 
 
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[\\\"'ntr])")
@@ -63,12 +63,12 @@ def command_of(unit: str) -> list[str]:
 def words_of(line: str) -> list[str]:
     """Read a command line of a unit, as C(command_of) does."""
     words = []
-    rest = line.strip(" ")
-    while rest:
-        if rest.startswith('"'):
-            found = re.match(r'"((?:[^"\\]|\\.)*)"(?= |$)', rest)
-            assert found, rest[:80]
-            body = found[1]
+    remaining = line.strip(" ")
+    while remaining:
+        if remaining.startswith('"'):
+            match = re.match(r'"((?:[^"\\]|\\.)*)"(?= |$)', remaining)
+            assert match, remaining[:80]
+            body = match[1]
             assert not re.search(r"\\", ESCAPE.sub("", body)), body
             word = ESCAPE.sub(
                 lambda seen: (
@@ -79,12 +79,12 @@ def words_of(line: str) -> list[str]:
                 body,
             )
         else:
-            found = re.match(r"[^ \"'\\;]+(?= |$)", rest)
-            assert found, rest[:80]
-            word = found[0]
+            match = re.match(r"[^ \"'\\;]+(?= |$)", remaining)
+            assert match, remaining[:80]
+            word = match[0]
         assert not re.search(r"%(?!%)", word.replace("%%", "")) and not re.search(r"\$", word.replace("$$", "")), word
         words.append(word.replace("%%", "%").replace("$$", "$"))
-        rest = rest[found.end() :].lstrip(" ")
+        remaining = remaining[match.end() :].lstrip(" ")
     return words
 
 
@@ -128,7 +128,7 @@ def _check(role: str, planned: str) -> None:
 
 def with_keys(planned: dict[str, Any]) -> list[str]:
     """Have clients find keys and lists on this controller; returns the keys."""
-    found = []
+    lines = []
     for client in planned.values():
         if isinstance(client, dict) and client.get("requirements_file"):
             client["requirements_file"] = str(_key_file("hermes-agent==1\n"))
@@ -138,8 +138,8 @@ def with_keys(planned: dict[str, Any]) -> list[str]:
                     key = f"secret-of-{secret['name']}-{{{{ 7 * 7 }}}}"
                     part.clear()
                     part["controller"] = str(_key_file(key))
-                    found.append(key)
-    return found
+                    lines.append(key)
+    return lines
 
 
 @cache
@@ -167,18 +167,18 @@ def _template(role: str, name: str) -> list[tuple[str, str, str]]:
 def check_unit(role: str, path: str, text: str) -> None:
     """A unit has the settings that its template has, each as often, and its commands are read as words."""
     text.encode()
-    found = settings_of(text)
-    wanted = _template(role, Path(path).name)
+    unit_settings = settings_of(text)
+    template = _template(role, Path(path).name)
 
     def counted(settings: list[tuple[str, str, str]]) -> Counter[tuple[str, str]]:
         return Counter((section, key) for section, key, _value in settings if key not in _LOOPED)
 
-    assert counted(found) == counted(wanted), path
-    assert {key for _section, key, _value in found} <= {key for _section, key, _value in wanted}, path
-    assert [section for section, _key, _value in found] == sorted(
-        (section for section, _key, _value in found), key=["Unit", "Service", "Timer", "Install"].index
+    assert counted(unit_settings) == counted(template), path
+    assert {key for _section, key, _value in unit_settings} <= {key for _section, key, _value in template}, path
+    assert [section for section, _key, _value in unit_settings] == sorted(
+        (section for section, _key, _value in unit_settings), key=["Unit", "Service", "Timer", "Install"].index
     )
-    for _section, key, value in found:
+    for _section, key, value in unit_settings:
         if key.startswith("Exec"):
             assert value == "/bin/kill -HUP $MAINPID" or words_of(value.lstrip("+-"))[0].startswith("/"), value
         elif key == "Environment":
@@ -265,7 +265,7 @@ def _exporters(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None
 def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
     folder = "/etc/dgxspark/monitoring"
     settings = _yaml(made[f"{folder}/prometheus.yml"]["content"])
-    assert [(each["job_name"], each["metrics_path"]) for each in settings["scrape_configs"]] == [
+    assert [(scrape["job_name"], scrape["metrics_path"]) for scrape in settings["scrape_configs"]] == [
         (job["name"], job["path"]) for job in planned["jobs"]
     ]
     assert all(_DURATION.fullmatch(value) for value in settings["global"].values()), settings["global"]
@@ -277,9 +277,9 @@ def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> Non
     assert options.get("--web.external-url", "") == planned["external_url"]
     assert _names(made[f"{folder}/rules.yml"]["content"]) == _names(_usual_rules())
     if planned["alertmanager"]:
-        told = _yaml(made[f"{folder}/alertmanager.yml"]["content"])
-        assert [each["name"] for each in told["receivers"]][-len(planned["receivers"]) or 1 :] == [
-            each["name"] for each in planned["receivers"]
+        alertmanager = _yaml(made[f"{folder}/alertmanager.yml"]["content"])
+        assert [receiver["name"] for receiver in alertmanager["receivers"]][-len(planned["receivers"]) or 1 :] == [
+            receiver["name"] for receiver in planned["receivers"]
         ]
     if planned["grafana"] == "image":
         assert _image(_words(made, "spark-grafana"), planned["grafana_image"]) == []

@@ -22,15 +22,15 @@ def unquoted(text: str) -> list[str]:
     """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
     escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
     words = []
-    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
-        if found[1] is None:
-            words.append(found[2])
+    for match in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
+        if match[1] is None:
+            words.append(match[2])
             continue
         words.append(
             re.sub(
                 r"\\([0-7]{3}|.)",
                 lambda seen: chr(int(seen[1], 8)) if len(seen[1]) == 3 else escapes.get(seen[1], seen[1]),
-                found[1],
+                match[1],
             )
         )
     return words
@@ -55,7 +55,7 @@ def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
             timeout=60,
         )
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-    found: dict[str, dict[str, list[str]]] = {}
+    sections: dict[str, dict[str, list[str]]] = {}
     for block in re.split(r"^\t-> Unit ", done.stdout.decode(), flags=re.MULTILINE)[1:]:
         name, _colon, body = block.partition(":\n")
         if name in units:
@@ -65,9 +65,9 @@ def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
                 key, _colon, value = line.strip("\t").partition(": ")
                 kind = line.strip("\t")[3:-1] if line.strip("\t").startswith("-> Exec") else kind
                 lines.setdefault(kind if key == "Command Line" else key, []).append(value)
-            found[name] = lines
-    assert set(found) == set(units), set(units) - set(found)
-    return found
+            sections[name] = lines
+    assert set(sections) == set(units), set(units) - set(sections)
+    return sections
 
 
 needs_systemd = pytest.mark.skipif(

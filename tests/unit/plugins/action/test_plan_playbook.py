@@ -250,8 +250,8 @@ def test_a_limit_that_cuts_a_cluster_is_refused_before_any_host_is_contacted(
     code, text = plan.run(pair(), "--limit", limit, playbook="site")
     assert code == 2, text
     assert "Ranks of one engine change together" in text
-    wanted = text.split("--limit ", 1)[1].split()[0].strip("'\"")
-    assert set(wanted.split(",")) == set(refused.split(","))
+    suggested = text.split("--limit ", 1)[1].split()[0].strip("'\"")
+    assert set(suggested.split(",")) == set(refused.split(","))
     assert "unreachable=0" in text and "UNREACHABLE" not in text
     # To plan, a limit is no matter.
     assert plan.run(pair(), "--limit", limit, "-e", f"spark_plan_file={plan.file}")[0] == 0
@@ -311,8 +311,8 @@ esac
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Docker whose image says what vLLM 0.33.0 once said; returns the file of its calls."""
     recorded = json.loads((ROOT / "tests/unit/plugins/fixtures/image_plans.json").read_text(encoding="utf-8"))
-    said = json.dumps(recorded["dense"]["answer"])
-    (tmp_path / "said").write_text(f"dgxspark-plan-probe:{said}\n", encoding="utf-8")
+    answer = json.dumps(recorded["dense"]["answer"])
+    (tmp_path / "said").write_text(f"dgxspark-plan-probe:{answer}\n", encoding="utf-8")
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
     program.write_text(DOCKER.format(folder=tmp_path, id="a" * 64), encoding="utf-8")
@@ -399,8 +399,8 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
     host.update(spark_hf_home=str(home), spark_plan_file=str(plan.file), spark_gpu_args=[])
     host["spark_ignore_rules"] = ["host.gpu", "image.architecture"]
     bring = yaml.safe_load((ROOT / "playbooks/tasks/bring.yml").read_text(encoding="utf-8"))
-    (again,) = [task for task in bring if task["name"] == "Plan again with the models"]
-    again["ansible.builtin.include_tasks"]["file"] = str(ROOT / "playbooks/tasks/replan.yml")
+    (replan,) = [task for task in bring if task["name"] == "Plan again with the models"]
+    replan["ansible.builtin.include_tasks"]["file"] = str(ROOT / "playbooks/tasks/replan.yml")
     first = {"dgxspark.vllm.plan": {"show": "none", "ask": "both", "answer": "looks"}, "register": "spark_planned"}
     snapshot = {"repo": "org/new", "revision": "main", "image": "an/image:1", "hf_home": str(home)}
     tasks = [
@@ -416,7 +416,7 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
             "loop": [{"repo": "org/new", "revision": "main"}],
             "register": "models_fetched",
         },
-        again,
+        replan,
     ]
     play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
     book = plan.folder / "book.yml"
@@ -440,7 +440,7 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
     assert body["image_questions"] == []
     assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
     # The next run knows the commit, and asks nobody.
-    again["when"] = "false"
+    replan["when"] = "false"
     book.write_text(yaml.safe_dump([{**play, "tasks": tasks[:2]}], sort_keys=False), encoding="utf-8")
     assert "Ask images how they would plan" not in run() and docker.read_text().split().count("run") == 1
     assert plan.written()["hosts"]["spark-1"]["services"][0]["memory"]["sources"]["kv_cache"] == "image"
