@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 
-# Below those that the kernel gives to whoever asks for any port (ip_local_port_range).
+# Below the ephemeral ports of the kernel (ip_local_port_range).
 FIRST, COUNT = 20000, 10000
 _locks: list[socket.socket] = []
 

@@ -190,7 +190,7 @@ def versions() -> str:
 
 
 def families() -> str:
-    """Models of several caches per layer, from the configs beside the rows that they were compared with."""
+    """Models of several caches per layer, from the configs that are stored with the compared rows."""
     models = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))["configs"]
     rows = []
     for model in (
@@ -378,7 +378,7 @@ def test_the_text_says_what_the_engine_computes() -> None:
 
 
 def test_exact_are_the_versions_that_were_asked_enough() -> None:
-    """Made-up rows speak for the planner, launches for model classes and defaults (those of test_launches.py among them)."""
+    """Made-up rows speak for the planner, launches for model classes and defaults (including the launches of test_launches.py)."""
     counted: dict[int, list[int]] = {}
     for version, (rows, models) in requested_cases().items():
         counts = counted.setdefault(parse_release(version).minor, [0, 0])

@@ -1,4 +1,4 @@
-"""Every playbook checks what it is given by -e, before a host is named or contacted: whole playbooks, as a person runs them."""
+"""Every playbook checks the variables of -e before it names or contacts a host: whole playbooks, as a person runs them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pip is given for an image with Ray stays in no image: neither in the result, nor in the stage that pip ran in."""
+"""Credentials for pip do not stay in an image with Ray: neither in the result, nor in the stage in which pip ran."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/security.md: what listens where, and what vLLM answers without its key, are what the plan says."""
+"""docs/security.md: its listeners and the paths that vLLM serves without a key agree with the plan and the catalogue."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_ports_are_those_of_the_settings() -> None:
         "open-webui": clients.OPEN_WEBUI_KEYS["port"][1],
         "hermes": clients.HERMES_KEYS["port"][1],
     }
-    without_port = ("engine", "status-page")  # what has no port of its own
+    without_port = ("engine", "status-page")  # kinds without a fixed port
     assert {kind: about.port for kind, about in sockets.KINDS.items() if kind not in without_port} == {
         kind: str(port) for kind, port in defaults.items()
     }

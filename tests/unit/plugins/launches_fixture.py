@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches of models that whole vLLM releases planned (tests/oracle/compare.py), and what the arithmetic says of the same ones.
+"""Launches of models that whole vLLM releases planned (tests/oracle/compare.py), and the results of the arithmetic for the same launches.
 
 The fixture has the cases once and, for each version, an answer to each of them: a list of C(COLUMNS); a text, with which vLLM refuses the
 launch; or C({unknown}), why vLLM did not answer: it has no class for the model, or its packages do not read the configuration.
@@ -84,7 +84,7 @@ def save(data: dict[str, Any], place: Path = PLACE) -> None:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Return what versions are sorted by."""
+    """Return the sort key of a version."""
     parsed = parse_version(version)
     assert parsed is not None, version
     return parsed.release
@@ -93,8 +93,8 @@ def order(version: str) -> tuple[int, ...]:
 def planned(
     config: dict[str, Any], quant_config: dict[str, Any] | None, case: Case, version: str, weights: int = 0
 ) -> dict[str, Any]:
-    """Plan a launch; returns the service of the budget with C(messages), what its findings say, C(error), why there is no plan, and
-    C(refusals), why vLLM would refuse it, by the budget and by the rules about launches.
+    """Plan a launch; return the service of the budget with C(messages), the texts of its findings, C(error), the reason for a missing plan, and
+    C(refusals), the reasons why vLLM would refuse it, from the budget and from the rules about launches.
 
     weights: bytes of the weights, where the arithmetic does not know them.
     """
@@ -140,7 +140,7 @@ def judge(
     if isinstance(answer, dict):
         return "vLLM does not know", [answer["unknown"]]
     if isinstance(answer, str):
-        # The budget has vLLM's sentence among its findings where it refuses.
+        # If the budget refuses the launch, one of its findings contains vLLM's sentence.
         if any(answer[:60] in text for text in mine["messages"]):
             return "refused alike", []
         refusals = "; ".join(mine["refusals"]) or mine.get("error", "")
@@ -185,7 +185,7 @@ def counted(version: str) -> Counter[str]:
 def requested_cases() -> dict[str, tuple[int, list[str]]]:
     """Return by version how many made-up rows vLLM's planner answered, and the models of the launches that a whole vLLM planned.
 
-    Those are rows of the older fixtures, which tests of their own compare one by one, and the launches of this one.
+    The cases are the rows of the older fixtures, which separate tests compare one by one, and the launches of this fixture.
     """
     rows = json.loads((FIXTURES / "oracle_rows.json").read_text(encoding="utf-8"))["answers"]
     launches: dict[str, list[str]] = {version: [] for version in rows}
@@ -218,7 +218,7 @@ def refused_rows(version: str) -> int:
 
 
 def compared() -> str:
-    """Return the table of docs/memory.md that says what was compared; the differences are counted anew."""
+    """Return the table of compared launches in docs/memory.md; the differences are counted anew."""
     data = oracle_fixture.load()
     differing = {
         version: sum(

@@ -73,7 +73,7 @@ def settings(case: dict[str, Any], version: str) -> KVSettings:
 
 
 def answer(case: dict[str, Any], version: str) -> list[Any] | str | None:
-    """Plan a case: a list of COLUMNS, vLLM's error, or null where this collection refuses to answer."""
+    """Plan a case: a list of COLUMNS, vLLM's error, or null if this collection refuses to answer."""
     try:
         plan = plan_kv_cache(geometry(case), settings(case, version))
     except Refusal:

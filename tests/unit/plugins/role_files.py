@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of add-on services: what the documents of their roles have, and what they have to be by the plan."""
+"""The files of add-on services: the contents of the documents of their roles, and checks of these files against the plan."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def files(role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the files that a role is to put on a host.
 
     :param role: one of C(addon_documents.ROLES)
-    :param planned: what the plan has for it; what was asked for before is not made anew
+    :param planned: the part of the plan for this role; results are cached
     """
     return list(_made(role, json.dumps(planned, sort_keys=True)))
 
 
-# --- what they have to be -----------------------------------------------------------------------------------------------
+# --- checks of the files ------------------------------------------------------------------------------------------------
 
 
 def settings_of(unit: str) -> list[tuple[str, str, str]]:
@@ -55,7 +55,7 @@ ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[\\\"'ntr])")
 
 
 def command_of(unit: str) -> list[str]:
-    """Read ExecStart= of a unit as systemd.syntax(7) and systemd.service(5) say; strictly: what is not known there fails."""
+    """Read ExecStart= of a unit as systemd.syntax(7) and systemd.service(5) say; strictly: unknown syntax fails."""
     (line,) = [value for _section, key, value in settings_of(unit) if key == "ExecStart"]
     return words_of(line)
 
@@ -102,7 +102,7 @@ def _yaml(text: str) -> Any:
 
 
 def check(addons: dict[str, Any]) -> None:
-    """Make what roles put on a host for its add-on services, and compare it with what is planned."""
+    """Make the files that roles put on a host for its add-on services, and compare them with the plan."""
     for role in CHECKS:
         if addons.get(role):
             _check(role, json.dumps(addons[role], allow_nan=False))
@@ -110,7 +110,7 @@ def check(addons: dict[str, Any]) -> None:
 
 @cache
 def _check(role: str, planned: str) -> None:
-    """What was found to be right is not looked at again: most cases change one role of many."""
+    """Cached, because most cases change one role of many."""
     plan = json.loads(planned)
     secrets = with_keys(plan)
     made = {file["path"]: file for file in files(role, plan)}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts that are folders, for rollout.yml and rollback.yml: what reaches a host is played, all else is the real thing."""
+"""Hosts that are folders, for rollout.yml and rollback.yml: modules and roles that reach a host are played, the other parts are real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = [f"spark-{number}" for number in range(1, 6)]
 PAIR = ["spark-2", "spark-4"]
 OLD, NEW, BROKEN = (f"dgxspark/vllm-cpu:{tag}" for tag in ("0.32.0", "0.32.0-new", "0.32.0-broken"))
 
-# What is applied is a text in the folder that plays the host; its interpreter says which one that is.
+# The applied state is a text in the folder that plays the host; the path of the interpreter names the folder.
 GENERATION = """
 import json
 import os
@@ -238,14 +238,14 @@ class Fleet:
         }
 
     def log(self, name: str) -> list[str]:
-        """What was done on a host since the last call."""
+        """Return the actions on a host since the last call."""
         path = self.folder / name / "log"
         lines = path.read_text().splitlines() if path.exists() else []
         path.write_text("")
         return lines
 
     def start(self, playbook: str, out: int | IO[str] = subprocess.DEVNULL, **variables: Any) -> subprocess.Popen[str]:
-        """Start a run as a program of its own. out: where it prints."""
+        """Start a run as a separate process. out: its standard output."""
         argv = [sys.executable, str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml"]
         environment = {
             **os.environ,

@@ -19,7 +19,7 @@ NOBODY = "65534"  # systemd's test mode is refused to root
 
 
 def unquoted(text: str) -> list[str]:
-    """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
+    """Read a command line as systemd prints it: in double quotes if needed, with C's escapes."""
     escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
     words = []
     for match in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
@@ -37,7 +37,7 @@ def unquoted(text: str) -> list[str]:
 
 
 def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
-    """Have systemd load units, and return the lines of each that it shows of them, by what they say."""
+    """Have systemd load units, and return the lines that it shows of each unit, grouped by setting."""
     # Not below pytest's own folder, which is for its owner alone.
     with tempfile.TemporaryDirectory() as name:
         folder, run = Path(name), Path(name, "run")
@@ -76,6 +76,6 @@ needs_systemd = pytest.mark.skipif(
 
 
 def run_by_systemd(words: list[str]) -> list[str]:
-    """What a program is given of a command line: systemd.service(5), two dollar signs are one."""
+    """Return the arguments that a program gets from a command line: two dollar signs become one, see systemd.service(5)."""
     assert not [word for word in words if re.search(r"\$", word.replace("$$", ""))]
     return [word.replace("$$", "$") for word in words]

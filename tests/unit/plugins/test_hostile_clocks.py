@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A wall clock that is set by an hour, ahead or back, between two steps that belong together.
 
-Programs that run for long have their cases beside them: C(test_spark_unit.py), C(test_agent_watchdog.py), C(test_wedge.py),
+Long-running programs have such cases in their own tests: C(test_spark_unit.py), C(test_agent_watchdog.py), C(test_wedge.py),
 C(test_unit_steps.py).
 """
 
@@ -50,7 +50,7 @@ class Wall:
         return self.real() + self.step
 
     def write(self, path: Path, text: str) -> None:
-        """Write a file whose date is by this clock."""
+        """Write a file with the time of this clock."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         os.utime(path, (self(), self()))
@@ -84,7 +84,7 @@ def test_who_changes_a_host_waits_and_gives_up_by_a_clock_that_nobody_sets(
     finally:
         holder.kill()
         holder.wait()
-    with host_lock.held(module) as held:  # free as soon as its holder is dead, whatever the clock says
+    with host_lock.held(module) as held:  # free as soon as its holder is dead, with any time of the clock
         assert held
 
 

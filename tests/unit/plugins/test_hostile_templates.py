@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever text stands in C(spark_gateway), C(spark_clients), C(spark_exporters), C(spark_monitoring) or C(spark_fleet_monitor).
+"""Hostile text in C(spark_gateway), C(spark_clients), C(spark_exporters), C(spark_monitoring) or C(spark_fleet_monitor).
 
-It is refused by the plan, or it stands in the files of the roles where it belongs: no further line, argument or setting, no
-template of its own. Each key is given a hostile text, and all of them where HOSTILE_CASES is 10,000 or more.
+The plan refuses it, or it appears in the files of the roles as one value: it adds no line, argument, setting or template.
+Each key gets one hostile text, and all of them if HOSTILE_CASES is 10,000 or more.
 """
 
 from __future__ import annotations

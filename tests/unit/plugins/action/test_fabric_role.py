@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role fabric on four hosts, as far as it decides: what it would write, what its page lists, where it stops.
+"""The decisions of the role fabric on four hosts: the files it would write, the contents of its page, the errors that stop it.
 
-Role, plan and page are the real ones. What hosts say of themselves, hear and ping is played.
+Role, plan and page are the real ones. The facts of the hosts, the frames they receive and their pings are played.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_a_cable_that_is_out_is_listed_where_it_belongs(tmp_path: Path, collecti
 
 
 def test_clusters_that_are_written_at_once_are_all_on_the_page(tmp_path: Path) -> None:
-    """Workers write one file; each adds to what the others have."""
+    """Several workers write one file; each adds its cluster to the existing ones."""
     names = [f"host{number}" for number in range(6)]
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": dict.fromkeys(names), "vars": {"ansible_connection": "local"}}})

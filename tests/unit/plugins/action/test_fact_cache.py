@@ -54,7 +54,7 @@ def test_python_is_looked_for_once_and_nothing_that_was_measured_is_kept(tmp_pat
     (cached,) = (tmp_path / "facts").iterdir()
     text = cached.read_text()
     facts = json.loads(text)
-    # Newer versions of Ansible have the facts in a text of their own.
+    # Newer versions of Ansible store the facts as JSON text inside the JSON file.
     facts = json.loads(facts["__payload__"]) if "__payload__" in facts else facts
     assert set(facts) == {"discovered_interpreter_python"}
     assert asks not in doctor(tmp_path)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GPU in a container, before the first engine of a host starts: the task of bring.yml as it stands there; docker is a script."""
+"""The check of the GPU in a container before the first engine of a host starts: the unchanged task of bring.yml, with a script as docker."""
 
 from __future__ import annotations
 

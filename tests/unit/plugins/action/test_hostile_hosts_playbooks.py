@@ -81,7 +81,7 @@ ASKED = [
         )
     ),
 ]
-# What is said of a host whose program has answered: that there is no such thing, or that it does not work.
+# Messages about a host whose program did answer: the thing does not exist, or does not work.
 NO = {
     "systemctl": r"unit (absent|is gone)|spark-fast\.service (does not exist|is not|has failed)|drift\.(stopped|unit)|doctor\.unit_",
     "docker": r"host\.(docker|nvidia_runtime)\]|drift\.(image|container)|is not on this host. \[drift.image",
@@ -132,7 +132,7 @@ def a_minute(impatient: Callable[[float], Path]) -> Path:
 
 
 def run(folder: Path, collections: Path, engine: Any, playbook: str, *options: str, **bad: str) -> tuple[int, str]:
-    """Run a playbook; bad: what programs do before they answer, by name."""
+    """Run a playbook; bad: shell commands that programs run before they answer, by program."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name, text in PROGRAMS.items():

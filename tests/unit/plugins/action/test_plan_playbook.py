@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook plan.yml as a person runs it, on inventories of its own. No host is contacted: the addresses lead nowhere."""
+"""The playbook plan.yml as a person runs it, on inventories of this file. No host is contacted: the addresses lead nowhere."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     assert b"spark-2" in before[1]
     assert str(page) in text
     assert plan(hosts, "--limit", "spark-2")[0] == 0
-    # A limit does not change what is planned, and no time is in it.
+    # A limit does not change the plan, and the plan contains no time.
     assert (plan.file.read_bytes(), page.read_bytes()) == before
     assert sorted(path.name for path in plan.folder.iterdir()) == ["hosts.yml", "plan.html", "plan.json"]
 
@@ -211,12 +211,12 @@ def test_a_host_may_be_the_controller_itself(
 
 
 def pair(*services: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Two Sparks of one cluster, the second name first, and one of its own."""
+    """Two Sparks of one cluster, the second name first, and a single Spark."""
     large = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
     return {
         "sparks": {
             "hosts": {"spark-3": {"ansible_host": "192.0.2.3", "spark_services": [FAST]}},
-            # Three Sparks without a lock file: what moves is refused there, which is not what is looked at here.
+            # Three Sparks without a lock file: unpinned images would be refused, which is not the subject of this test.
             "vars": {"spark_allow_moving": True},
             "children": {
                 "pair_a": {
@@ -344,7 +344,7 @@ def test_where_nothing_has_to_be_asked_nothing_is(plan: Plan, docker: Path) -> N
 
 
 def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> None:
-    """The machine of the test is no Spark, which is an error; what it was asked is kept."""
+    """The machine of the test is no Spark, which is an error; the answer of its image is saved all the same."""
     meminfo = plan.folder / "root" / "proc" / "meminfo"
     meminfo.parent.mkdir(parents=True)
     meminfo.write_text("MemTotal: 125480000 kB\nMemFree: 100000000 kB\nMemAvailable: 110000000 kB\n", encoding="utf-8")
@@ -366,7 +366,7 @@ def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> N
 
 
 def test_the_task_returns_no_plan_that_lies_in_the_file(plan: Plan) -> None:
-    """Ansible goes through every value of what is registered, which took longer than planning a fleet."""
+    """Ansible goes through every value of a registered result, which took longer than planning a fleet."""
     code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-v")
     assert code == 0, text
     assert '"asking": false' in text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What site.yml costs on hosts without changes: tasks, workers of the controller, plans, size of what is registered.
+"""The cost of site.yml on hosts without changes: tasks, workers of the controller, plans, size of registered results.
 
 The playbook, the plan and the action plugins are the real ones. Modules that reach a host are played, and so are roles.
 """
@@ -108,7 +108,7 @@ def options_of(name: str) -> list[str]:
 
 
 def with_played(folder: Path, modules: Iterable[str]) -> Path:
-    """Make the collection below a folder, in which modules are played; return where it is."""
+    """Make a collection with played modules below a folder; return its path."""
     collection = folder / "ansible_collections" / "dgxspark" / "vllm"
     collection.mkdir(parents=True)
     for name in ("meta", "playbooks", "galaxy.yml"):
@@ -127,7 +127,7 @@ def with_played(folder: Path, modules: Iterable[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, in which what reaches hosts is played."""
+    """The collection, with played modules and roles instead of those which reach hosts."""
     folder = tmp_path_factory.mktemp("collections")
     collection = with_played(folder, ["spark_info", "generation", "deploy", "compare"])
     tasks = {"service": APPLY, "prove": PROVE}
@@ -199,7 +199,7 @@ class Fleet:
         (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": group}))
 
     def are(self, up_to_date: bool, proved: bool = True, *names: str) -> None:
-        """Have hosts (all) say whether they are what they are to be, and whether their services answered right away."""
+        """Have hosts (by default all) say whether they are up to date and whether their services answered right away."""
         probe = {"vllm_version": "0.32.0", "architecture": "x86_64"}
         image = {"present": True, "id": f"sha256:{'1' * 64}", "probe_from": "cache", "probe": probe}
         answers: dict[str, dict[str, Any]] = {
@@ -247,7 +247,7 @@ class Fleet:
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
     def asked(self, name: str) -> dict[str, Any]:
-        """What the look was asked about a host."""
+        """Return the parameters with which the module compare was called on a host."""
         parameters: dict[str, Any] = json.loads((self.folder / name / "asked.json").read_text())
         return parameters
 
@@ -302,13 +302,13 @@ def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, coll
     # The second task begins, and shows the first plan again.
     assert plans_of(events) == 2 and "planned from the host itself" in fleet.said
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
-    # Every task that begins on a host is a process of the controller, also one that only skips.
+    # Every task that begins on a host is a process of the controller, even if the task is skipped.
     assert workers["spark-02"] == workers["spark-03"] == 1, [
         event["task"] for event in events if event["event"] == "begin"
     ]
     proof = json.loads((tmp_path / "spark-02" / "proof.json").read_text())
     assert [(service["name"], service["unit"]) for service in proof["services"]] == [("tiny", "spark-tiny.service")]
-    # What comes from the controller is compared too.
+    # Files from the controller are compared too.
     config = tmp_path / "scripted" / "config.json"
     copied = {"config.json": {"size": 2, "mtime": int(config.stat().st_mtime)}}
     assert [model["copied"] for model in proof["models"]] == [copied]
@@ -477,7 +477,7 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     proofs = ["proved", "proved wide", "proved late", "deploy guard", "generation record"]
     applied = ["deploy host", "deploy firewall", "applied"]
     assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *applied, *proofs]] * 2
-    # What needs no request first, on all hosts at once; then each service on its head, and after that on its other host.
+    # Checks without a request come first, on all hosts at once; then each service on its head, and after that on its other host.
     steps = ("dgxspark.vllm.prove : Prove", "Prove the service", "Prove the ranks behind the first one")
     began = [(event["task"], event["host"]) for event in events if event["event"] == "begin" and event["task"] in steps]
     groups = itertools.groupby(began, key=lambda event: event[0])

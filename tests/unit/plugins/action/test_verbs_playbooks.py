@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the verbs refuse before any host is contacted."""
+"""Requests that the verbs refuse before they contact a host."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, mon
 @pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
 def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
-    """The host is this machine; what installs packages is played by scripts."""
+    """The host is this machine; scripts play the programs that install packages."""
     play_programs(fleet, monkeypatch, SCRIPTS)
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
     local += ["-e", "ansible_python_interpreter={{ ansible_playbook_python }}"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks) may hold, and what the role is given."""
+"""The settings of C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks), and the values planned for the role."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_it_is_on_by_default_and_so_is_the_protection() -> None:
 def test_floors_that_nobody_set_leave_a_full_host_calm(
     value: Any, left_gib: float | None, floors: tuple[float, float]
 ) -> None:
-    """What the plan leaves free is not short of memory, or the guard would stop idle engines that fit beside the others."""
+    """The floors are below the memory that the plan leaves free, or the guard would stop idle engines that fit next to the others."""
     settings = made(value, left=left_gib)[0]["settings"]
     assert (settings["floor_gib"], settings["start_floor_gib"]) == floors
     look = runtime.Look(1.0, round((left_gib if left_gib is not None else 20.0) * runtime.GIB))
@@ -84,7 +84,7 @@ def test_it_knows_the_plan() -> None:
         "heavy": {"planned_gib": 97.5, "backend": "spark-1/heavy"},
         "fast": {},
     }
-    # What the process reads is what was set, and nothing else.
+    # The process reads the planned settings and nothing else.
     assert runtime.from_mapping(settings) == runtime.Settings()
     assert role["protection"]["hardware_watchdog_seconds"] == 60 and role["clocks"] == {}
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(spark_fleet_monitor) may say, and what the monitor is given to check."""
+"""The settings of C(spark_fleet_monitor), and the endpoints that the monitor checks."""
 
 from __future__ import annotations
 
