@@ -154,7 +154,7 @@ class Fleet:
         **variables: Any,
     ) -> None:
         self.folder, self.collections, self.cluster = folder, collections, cluster
-        self.said = ""
+        self.printed = ""
         self.names = [f"spark-{number:02}" for number in range(1, count + 1)]
         for name in self.names:
             (folder / name).mkdir()
@@ -246,7 +246,7 @@ class Fleet:
             for module, answer in answers.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
-    def asked(self, name: str) -> dict[str, Any]:
+    def parameters_of(self, name: str) -> dict[str, Any]:
         """Return the parameters with which the module compare was called on a host."""
         parameters: dict[str, Any] = json.loads((self.folder / name / "asked.json").read_text())
         return parameters
@@ -264,8 +264,8 @@ class Fleet:
                 "DGXSPARK_PROGRESS_FILE": str(events),
             },
         )  # fmt: skip
-        self.said = ran.stdout + ran.stderr
-        assert ran.returncode == 0, self.said
+        self.printed = ran.stdout + ran.stderr
+        assert ran.returncode == 0, self.printed
         return [json.loads(line) for line in events.read_text().splitlines()]
 
     def log(self, name: str) -> list[str]:
@@ -300,7 +300,7 @@ def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, coll
     events = fleet.site()
     assert all(fleet.log(name) == SETTLED for name in fleet.names)
     # The second task begins, and shows the first plan again.
-    assert plans_of(events) == 2 and "planned from the host itself" in fleet.said
+    assert plans_of(events) == 2 and "planned from the host itself" in fleet.printed
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
     # Every task that begins on a host is a process of the controller, even if the task is skipped.
     assert workers["spark-02"] == workers["spark-03"] == 1, [
@@ -378,7 +378,7 @@ def test_hosts_of_a_cluster_without_changes_take_one_task_too(tmp_path: Path, co
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
     assert (workers["spark-02"], workers["spark-04"]) == (1, 1), events
     # Each host proves its own unit, and the head alone the API.
-    head, other = (fleet.asked(name) for name in ("spark-01", "spark-02"))
+    head, other = (fleet.parameters_of(name) for name in ("spark-01", "spark-02"))
     assert [(service["unit"], service["rank"], bool(service["url"])) for service in head["services"]] == [
         ("spark-wide.service", 0, True)
     ]
@@ -392,7 +392,7 @@ def test_hosts_of_a_cluster_without_changes_take_one_task_too(tmp_path: Path, co
         assert [ping["target"] for ping in parameters["network"]["pings"]] == [
             f"192.168.{net}.1{2 - number}" for net in (100, 101)
         ]
-    assert fleet.asked("spark-03")["network"] == {}
+    assert fleet.parameters_of("spark-03")["network"] == {}
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_with_tags_a_host_is_compared_in_one_task_with_what_these_apply(
     events = fleet.site("--tags", tags)
     compared = SETTLED if "prove" in tags else ["compare document gather"]
     assert [fleet.log(name) for name in fleet.names] == [compared] * 2
-    parameters = fleet.asked("spark-02")
+    parameters = fleet.parameters_of("spark-02")
     assert parameters["parts"] == parts and parameters["models"] == [] == parameters["images"]
     assert {row["part"] for kind in ("files", "units") for row in parameters["document"][kind]} <= set(parts)
     assert (tmp_path / "spark-02" / "proof.json").exists() is ("prove" in tags)
@@ -453,7 +453,7 @@ def test_a_ring_without_changes_takes_one_task_and_another_one_all_roles(tmp_pat
     fleet.know()
     fleet.site()
     assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
-    parameters = fleet.asked("spark-01")
+    parameters = fleet.parameters_of("spark-01")
     assert len(parameters["network"]["routes"]) == 4 and len(parameters["network"]["relay"]) == 4
     assert [unit["name"] for unit in parameters["document"]["units"] if unit["part"] == "fabric"] == [
         "dgxspark-fabric-relay.service"
@@ -484,7 +484,7 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     seen = [(steps.index(task), sorted({host for _task, host in hosts})) for task, hosts in groups]
     of_service = [(1, fleet.names), (0, fleet.names), (2, fleet.names), (0, ["spark-02"])]
     assert seen == [(0, fleet.names), *of_service, *of_service]
-    services = {name: fleet.asked(name)["services"] for name in fleet.names}
+    services = {name: fleet.parameters_of(name)["services"] for name in fleet.names}
     assert [(service["name"], service["rank"], bool(service["on_demand"])) for service in services["spark-02"]] == [
         ("wide", 1, True),
         ("late", 1, True),
@@ -501,7 +501,7 @@ def test_speech_servers_and_ollama_are_asked_by_the_comparison(tmp_path: Path, c
     fleet.know()
     fleet.site()
     assert fleet.log("spark-01") == SETTLED
-    parameters = fleet.asked("spark-01")
+    parameters = fleet.parameters_of("spark-01")
     assert [(server["name"], server["settings"]) for server in parameters["servers"]] == [
         ("hear", "/etc/dgxspark/speech/hear.json"),
         ("ollama", "/etc/dgxspark/ollama/ollama.json"),
