@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 COLLECTIONS = ROOT / "collections"
 SERVER = Path(warm.__file__)
 
-# An ssh that gets nowhere. Ansible shows what it says only where it has taken what it was sent.
+# An ssh without a route. Ansible shows the error text only if ssh has read its standard input.
 LOST_SSH = """#!/bin/sh
 timeout 5 cat >/dev/null
 echo 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2
@@ -66,19 +66,19 @@ class Server:
         mask = os.umask(0)
         os.umask(mask)
         data = marshal.dumps((argv, dict(environment), str(cwd), mask))
-        with socket.socket(socket.AF_UNIX) as asked, Path(os.devnull).open("rb") as nothing:
-            asked.connect(self.path)
+        with socket.socket(socket.AF_UNIX) as server, Path(os.devnull).open("rb") as nothing:
+            server.connect(self.path)
             streams = [nothing.fileno(), output.fileno(), errors.fileno()]
-            socket.send_fds(asked, [len(data).to_bytes(8, "big")], streams)
-            asked.sendall(data)
-            code = asked.recv(1)
+            socket.send_fds(server, [len(data).to_bytes(8, "big")], streams)
+            server.sendall(data)
+            code = server.recv(1)
         assert code, "the process that ran the playbook was killed"
         return code[0]
 
 
 @cache
 def folder() -> Path:
-    """A short path: those of sockets have 107 characters at most."""
+    """A short path, because a path of a Unix socket has 107 characters at most."""
     made = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
@@ -86,7 +86,7 @@ def folder() -> Path:
 
 @cache
 def python() -> str:
-    """An interpreter for hosts that this machine plays. In a run it is C(ansible_playbook_python), and what hosts have by default."""
+    """An interpreter for hosts that this machine plays. In a run it is C(ansible_playbook_python) and the default interpreter of hosts."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
     server = Server("modules", outside)
     path = folder() / "python"
@@ -97,8 +97,8 @@ def python() -> str:
 
 @cache
 def playbooks(settings: tuple[tuple[str, str], ...]) -> Server:
-    own = {"PATH": os.environ["PATH"], "HOME": str(folder()), "WARM_PYTHON": python()}
-    return Server("playbooks", {**dict(settings), **own})
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder()), "WARM_PYTHON": python()}
+    return Server("playbooks", {**dict(settings), **environment})
 
 
 def ansible_playbook(*words: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -115,13 +115,13 @@ def ansible(
     :param words: its arguments
     :param cwd: the working directory
     :param env: variables on top of this process's, None to leave one out
-    :param cold: start the program as a shell does; so it is too where there are settings that other runs do not have
+    :param cold: start the program as a shell does; this is also done for settings that other runs do not have
     """
     argv = [str(Path(sys.executable).with_name(program)), *map(str, words)]
-    given = dict(env or {})
-    merged = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), **given}
+    variables = dict(env or {})
+    merged = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), **variables}
     environment = {name: value for name, value in merged.items() if value is not None}
-    if cold or (cwd / "ansible.cfg").exists() or any(map(is_setting, given.keys() - SHARED)):
+    if cold or (cwd / "ansible.cfg").exists() or any(map(is_setting, variables.keys() - SHARED)):
         return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     environment = {"ANSIBLE_PIPELINING": "1", "ANSIBLE_PYTHON_INTERPRETER": python(), **environment}
     settings = {name: value for name, value in environment.items() if is_setting(name)}
@@ -135,5 +135,5 @@ def ansible(
 
 
 def is_setting(name: str) -> bool:
-    """Whether ansible-core may read a variable as it is imported: a server runs playbooks of one set of these."""
+    """Whether ansible-core may read a variable during its import: a server runs only playbooks with the same values of these."""
     return name.startswith(SETTINGS)

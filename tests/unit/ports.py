@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import socket
 
-# Below those that the kernel gives to whoever asks for any port (ip_local_port_range).
+# Below the ephemeral ports of the kernel (ip_local_port_range).
 FIRST, COUNT = 20000, 10000
-_kept: list[socket.socket] = []
+_locks: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -18,15 +18,15 @@ def free_port() -> int:
     start = os.getpid() * 97
     for number in range(COUNT):
         port = FIRST + (start + number) % COUNT
-        taken = socket.socket(socket.AF_UNIX)
+        lock = socket.socket(socket.AF_UNIX)
         try:
-            taken.bind(f"\0dgxspark-test-port-{port}")
+            lock.bind(f"\0dgxspark-test-port-{port}")
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 with socket.socket(socket.AF_INET, kind) as probe:
                     probe.bind(("127.0.0.1", port))
         except OSError:
-            taken.close()
+            lock.close()
             continue
-        _kept.append(taken)
+        _locks.append(lock)
         return port
     raise AssertionError(f"no port from {FIRST} to {FIRST + COUNT - 1} is free")

@@ -256,7 +256,7 @@ def write(folder: Path, variables: dict[str, Any], **files: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "verb", ["plan", "site", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("keys", "lock"))]
+    "verb", ["plan", "site", *(pytest.param(playbook, marks=pytest.mark.nightly) for playbook in ("keys", "lock"))]
 )
 def test_a_key_where_ansible_reads_is_refused_and_its_place_named(tmp_path: Path, verb: str) -> None:
     folder = write(

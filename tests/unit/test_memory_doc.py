@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from launches_fixture import asked, compared
+from launches_fixture import compared, requested_cases
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import families as family_readers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry as model_geometry
@@ -48,10 +48,10 @@ GUIDE: dict[str, Any] = {
 
 def service(name: str, recipe: str, version: str, args: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """Return a service of a shipped recipe; arguments of C(None) are left out."""
-    found = yaml.safe_load((ROOT / "playbooks" / "recipes" / f"{recipe}.yml").read_text(encoding="utf-8"))
-    kept = {key: value for key, value in {**found["args"], **args}.items() if value is not None}
-    made = {key: found.get(key) for key in ("config", "quant_config", "weights_gib", "draft_weights_gib")}
-    return {"name": name, **made, "vllm_version": version, "args": kept, **keys}
+    recipe_body = yaml.safe_load((ROOT / "playbooks" / "recipes" / f"{recipe}.yml").read_text(encoding="utf-8"))
+    merged = {key: value for key, value in {**recipe_body["args"], **args}.items() if value is not None}
+    made = {key: recipe_body.get(key) for key in ("config", "quant_config", "weights_gib", "draft_weights_gib")}
+    return {"name": name, **made, "vllm_version": version, "args": merged, **keys}
 
 
 def plan(*services: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -60,9 +60,13 @@ def plan(*services: dict[str, Any], **keys: Any) -> dict[str, Any]:
 
 def guide(version: str = "0.23.0", pool: float | None = None, **args: Any) -> dict[str, Any]:
     """Plan the guide's recipe alone; C(pool) gives the KV cache in GiB as a log reports it."""
-    given = {**GUIDE, "gpu-memory-utilization": 0.85, **{key.replace("_", "-"): value for key, value in args.items()}}
+    arguments = {
+        **GUIDE,
+        "gpu-memory-utilization": 0.85,
+        **{key.replace("_", "-"): value for key, value in args.items()},
+    }
     keys = {} if pool is None else {"available_kv_bytes": int(pool * GIB)}
-    made: dict[str, Any] = plan(service("q", "qwen3.6-35b-a3b-nvfp4", version, given, **keys))["services"]["q"]
+    made: dict[str, Any] = plan(service("q", "qwen3.6-35b-a3b-nvfp4", version, arguments, **keys))["services"]["q"]
     return made
 
 
@@ -127,7 +131,7 @@ def blocks() -> str:
     for drafts in range(4):
         spec = {"method": "mtp", "num_speculative_tokens": drafts} if drafts else None
         made = [guide("0.19.0", speculative_config=spec, kv_cache_dtype=kind) for kind in ("fp8", "auto")]
-        rows.append([drafts, *(each["block_size"] for each in made)])
+        rows.append([drafts, *(plan["block_size"] for plan in made)])
     return table("MTP tokens | block, fp8 cache | block, 16-bit cache", *rows)
 
 
@@ -186,7 +190,7 @@ def versions() -> str:
 
 
 def families() -> str:
-    """Models of several caches per layer, from the configs beside the rows that they were compared with."""
+    """Models of several caches per layer, from the configs that are stored with the compared rows."""
     models = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))["configs"]
     rows = []
     for model in (
@@ -259,8 +263,8 @@ def fast_cache() -> str:
     rows = []
     for length in (16384, 32768):
         args = {"max-model-len": length, "max-num-seqs": 8, "gpu-memory-utilization": 0.1}
-        asked = service("fast", "qwen3-4b-instruct-2507", "0.19.0", args, available_kv_bytes=int(3.5 * GIB))
-        made = plan(asked)
+        request = service("fast", "qwen3-4b-instruct-2507", "0.19.0", args, available_kv_bytes=int(3.5 * GIB))
+        made = plan(request)
         needed = made["services"]["fast"]["needed_bytes_one_request"]
         verdict = "starts" if made["verdict"] != "fails" else "refused"
         rows.append([f"{length:,}", gib(needed), f"{needed / 1e9:.2f}", verdict])
@@ -286,8 +290,8 @@ def residency() -> str:
 
 
 def refusal() -> str:
-    found = [item for item in pair(0.85, 0.12)["findings"] if item["rule"] == "memory.free_at_start"]
-    return "\n".join(["```text", *(item["vllm_error"] for item in found), "```"])
+    findings = [item for item in pair(0.85, 0.12)["findings"] if item["rule"] == "memory.free_at_start"]
+    return "\n".join(["```text", *(item["vllm_error"] for item in findings), "```"])
 
 
 def stacked() -> str:
@@ -346,19 +350,19 @@ def phrases() -> list[str]:
     """What the text between the blocks says of figures that can be computed."""
     log, long = guide(pool=76.49), guide(max_model_len=262144, gpu_memory_utilization=0.4)
     crashed, both = pair(0.75, 0.12)["services"]["heavy"], pair(0.8, 0.1)
-    asked = both["services"]["heavy"]["requested_bytes"]
+    requested = both["services"]["heavy"]["requested_bytes"]
     runtime = {"max-model-len": 8192, "speculative-config": None, "quantization": "fp8"}
     loaded = plan(service("a", "gemma-4-26b-a4b", "0.23.0", runtime))["services"]["a"]
     peak = loaded["load_peak_bytes"] - loaded["draft_bytes"]
-    left = crashed["requested_bytes"] - crashed["weights_bytes"]
+    remaining = crashed["requested_bytes"] - crashed["weights_bytes"]
     return [
         f"gives {76.49 * GIB / log['gpu_kv_cache_size_tokens']:,.0f} bytes",
         f"it is {gib(long['needed_bytes_one_request'])} GiB",
         f"there are {long['max_concurrency']:.0f}.",
         f"takes {0.35 * TOTAL:.1f} GiB, which *is* {0.35 * TOTAL * GIB / 1e9:.1f} GB",
         f"needs {gib(crashed['needed_bytes_one_request'])} GiB, and about {crashed['available_kv_bytes']['typical'] / GIB:.0f}",
-        f"{left / GIB:.1f} - 16 is below zero",
-        f"it asked for {gib(asked)}, so it was {asked / GIB - 93.5:.1f}",
+        f"{remaining / GIB:.1f} - 16 is below zero",
+        f"it asked for {gib(requested)}, so it was {requested / GIB - 93.5:.1f}",
         f"The {0.85 * TOTAL - 93.5:.1f} are the distance to the {0.85 * TOTAL:.2f} of 0.85",
         f"`utilization_bound`, which is {both['utilization_bound']} for two engines",
         f"the bound of two engines is {both['utilization_bound']}",
@@ -374,9 +378,9 @@ def test_the_text_says_what_the_engine_computes() -> None:
 
 
 def test_exact_are_the_versions_that_were_asked_enough() -> None:
-    """Made-up rows speak for the planner, launches for model classes and defaults (those of test_launches.py among them)."""
+    """Made-up rows speak for the planner, launches for model classes and defaults (including the launches of test_launches.py)."""
     counted: dict[int, list[int]] = {}
-    for version, (rows, models) in asked().items():
+    for version, (rows, models) in requested_cases().items():
         counts = counted.setdefault(parse_release(version).minor, [0, 0])
         counts[0], counts[1] = counts[0] + rows, counts[1] + len(models)
     assert {minor for minor, (rows, launches) in counted.items() if rows >= 90 and launches >= 8} == set(
@@ -386,15 +390,15 @@ def test_exact_are_the_versions_that_were_asked_enough() -> None:
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_page_says_what_the_engine_computes(name: str) -> None:
-    found = dict(MARKED.findall(PAGE))
-    assert found.get(name, "").rstrip("\n") == BLOCKS[name]()
+    tables = dict(MARKED.findall(PAGE))
+    assert tables.get(name, "").rstrip("\n") == BLOCKS[name]()
 
 
 def test_families_whose_weights_are_refused_are_named() -> None:
-    known = {*family_readers.READERS}
-    known.update(model_geometry._DECODERS, model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
+    families = {*family_readers.READERS}
+    families.update(model_geometry._DECODERS, model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
     # These two are names of whole models, whose text part has another.
-    refused = known - set(model_weights._FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
+    refused = families - set(model_weights._FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
     assert refused == set()
     table = PAGE[PAGE.index("<!-- stated: families and towers") :].split("\n\n")[1]
     assert all(f"`{family}`" in table for family in refused)

@@ -1,4 +1,4 @@
-"""Every playbook checks what it is given by -e, before a host is named or contacted: whole playbooks, as a person runs them."""
+"""Every playbook checks the variables of -e before it names or contacts a host: whole playbooks, as a person runs them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_unknown_variable_and_a_wrong_value_are_refused(tmp_path: Path, playb
 
 
 @pytest.mark.parametrize(
-    ("playbook", "given", "message"),
+    ("playbook", "argument", "message"),
     [
         ("stop", "service=heavy", "unknown variable 'service'; did you mean 'services'?"),
         ("start", "servces=heavy", "unknown variable 'servces'; did you mean 'services'?"),
@@ -51,8 +51,8 @@ def test_an_unknown_variable_and_a_wrong_value_are_refused(tmp_path: Path, playb
         ),
     ],
 )
-def test_arguments_of_one_playbook(tmp_path: Path, playbook: str, given: str, message: str) -> None:
-    code, text = run(tmp_path, playbook, "-e", given)
+def test_arguments_of_one_playbook(tmp_path: Path, playbook: str, argument: str, message: str) -> None:
+    code, text = run(tmp_path, playbook, "-e", argument)
     assert code != 0 and message in text
     assert "PLAY [" not in text
 
@@ -74,14 +74,14 @@ def test_names_of_variables_that_are_no_text_are_left_alone(tmp_path: Path) -> N
 
 
 def test_what_is_right_goes_through(tmp_path: Path) -> None:
-    given = json.dumps({"spark_autofix": "{{ 1 == 1 }}", "rack": 3, "service_user": "x", "spark_total_gib": 119})
-    code, text = run(tmp_path, "plan", "-e", given, "-e", "spark_moving_hosts=3", "-e", "spark_lock_ask=off")
+    arguments = json.dumps({"spark_autofix": "{{ 1 == 1 }}", "rack": 3, "service_user": "x", "spark_total_gib": 119})
+    code, text = run(tmp_path, "plan", "-e", arguments, "-e", "spark_moving_hosts=3", "-e", "spark_lock_ask=off")
     assert "TASK [" in text and "unknown variable" not in text, text
     assert code in (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("playbook", "given"),
+    ("playbook", "values"),
     [
         ("", {"spark_bench_services": ["heavy"], "spark_rollout_batch": "25%", "spark_watchdog": False}),
         ("", {"spark_os_reserve_gib": "6.5", "spark_update_batch": "2", "spark_stop_permanent": "yes"}),
@@ -90,10 +90,10 @@ def test_what_is_right_goes_through(tmp_path: Path) -> None:
         ("rollback", {"generation": {"spark-1": 3}, "generations": None}),
     ],
 )
-def test_what_may_be_given(playbook: str, given: dict[str, Any]) -> None:
-    wrong = arguments.check(given, playbook)
+def test_what_may_be_given(playbook: str, values: dict[str, Any]) -> None:
+    wrong = arguments.check(values, playbook)
     assert wrong == (
-        ["-e: unknown variable 'generations'; did you mean 'generation'?"] if "generations" in given else []
+        ["-e: unknown variable 'generations'; did you mean 'generation'?"] if "generations" in values else []
     )
 
 
@@ -105,5 +105,5 @@ def test_arguments_are_read_by_their_playbook(playbook: str) -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    given = {f"{name}x": 1 for name in VARIABLES}
-    assert len(arguments.check(given)) == len(VARIABLES)
+    values = {f"{name}x": 1 for name in VARIABLES}
+    assert len(arguments.check(values)) == len(VARIABLES)

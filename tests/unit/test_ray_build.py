@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pip is given for an image with Ray stays in no image: neither in the result, nor in the stage that pip ran in."""
+"""Credentials for pip do not stay in an image with Ray: neither in the result, nor in the stage in which pip ran."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def stages(listed: list[str]) -> list[list[str]]:
         },
     )
     assert SECRET not in text
-    found: list[list[str]] = []
+    commands: list[list[str]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("FROM "):
-            found.append([])
+            commands.append([])
         if line and not line.startswith("#"):
-            found[-1].append(line)
-    return found
+            commands[-1].append(line)
+    return commands
 
 
 @pytest.mark.parametrize("listed", [[], ["ray==2.60.0 --hash=sha256:0"]])

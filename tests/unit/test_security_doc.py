@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/security.md: what listens where, and what vLLM answers without its key, are what the plan says."""
+"""docs/security.md: its listeners and the paths that vLLM serves without a key agree with the plan and the catalogue."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def path_rows() -> str:
     for version in map(str, catalogue.versions()):
         free = [path for path in sockets.open_paths(version, {}, {}) or () if path not in sockets.HARMLESS]
         dev = sockets.open_paths(version, {"VLLM_SERVER_DEV_MODE": "1"}, {}) or []
-        wanted = versions.parse_version(version)
-        assert wanted is not None
-        prefixes = [name for name, span in catalogue.names("guarded_prefixes").items() if span.has(wanted)]
+        parsed = versions.parse_version(version)
+        assert parsed is not None
+        prefixes = [name for name, span in catalogue.names("guarded_prefixes").items() if span.has(parsed)]
         shown = " ".join(f"`{path}`" for path in free)
         more = " ".join(f"`{path}`" for path in dev if path not in free and path not in sockets.HARMLESS)
         cells = (" ".join(f"`{prefix}`" for prefix in prefixes), shown, more)
@@ -72,8 +72,8 @@ def test_the_ports_are_those_of_the_settings() -> None:
         "open-webui": clients.OPEN_WEBUI_KEYS["port"][1],
         "hermes": clients.HERMES_KEYS["port"][1],
     }
-    given = ("engine", "status-page")  # what has no port of its own
-    assert {kind: about.port for kind, about in sockets.KINDS.items() if kind not in given} == {
+    without_port = ("engine", "status-page")  # kinds without a fixed port
+    assert {kind: about.port for kind, about in sockets.KINDS.items() if kind not in without_port} == {
         kind: str(port) for kind, port in defaults.items()
     }
 
@@ -109,20 +109,20 @@ AROUND = {
 
 def listening(plan: dict[str, Any]) -> dict[tuple[str, str], tuple[str, bool, list[str]]]:
     return {
-        (host, each["kind"]): (each["address"], each["key"], each["callers"])
+        (host, listener["kind"]): (listener["address"], listener["key"], listener["callers"])
         for host, body in plan["addons"].items()
-        for each in body["sockets"]
+        for listener in body["sockets"]
     }
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_on_one_spark_only_what_is_meant_for_people_leaves_loopback(keyed: bool) -> None:
     plan = engine.make_plan({"spark-1": {"vars": {**fleet(keyed), **AROUND}, "address": "192.168.1.11"}}, RECIPES)
-    found = listening(plan)
-    assert {kind for _host, kind in found} == set(sockets.KINDS)
-    exposed = {kind for (_host, kind), (address, _key, _who) in found.items() if sockets.is_exposed(address)}
+    listeners = listening(plan)
+    assert {kind for _host, kind in listeners} == set(sockets.KINDS)
+    exposed = {kind for (_host, kind), (address, _key, _who) in listeners.items() if sockets.is_exposed(address)}
     assert exposed == {"gateway", "open-webui"}
-    assert all(found["spark-1", kind][1] for kind in exposed), "each asks for a key or a password"
+    assert all(listeners["spark-1", kind][1] for kind in exposed), "each asks for a key or a password"
     assert plan["hosts"]["spark-1"]["firewall"] is None
 
 
@@ -132,14 +132,14 @@ def test_with_the_rest_on_another_host_each_server_admits_its_callers() -> None:
         RECIPES,
         other_hosts={"forge": {"vars": AROUND, "address": "192.168.1.20"}},
     )
-    found = listening(plan)
-    on_spark = {kind: about for (host, kind), about in found.items() if host == "spark-1"}
+    listeners = listening(plan)
+    on_spark = {kind: about for (host, kind), about in listeners.items() if host == "spark-1"}
     assert set(on_spark) == {"engine", "asr", "tts", "ollama", "node-exporter", "gpu-exporter"}
     assert all(address == "192.168.1.11" and who == ["forge"] for address, _key, who in on_spark.values())
     wall = plan["hosts"]["spark-1"]["firewall"]
     assert wall["closed"] == [8002, 8765, 8882, 9100, 9835, 11434]
     assert wall["admitted"] == [{"ports": wall["closed"], "from": ["192.168.1.20"]}]
     on_forge = {
-        kind for (host, kind), (address, _k, _w) in found.items() if host == "forge" and sockets.is_exposed(address)
+        kind for (host, kind), (address, _k, _w) in listeners.items() if host == "forge" and sockets.is_exposed(address)
     }
     assert on_forge == {"gateway", "open-webui"}

@@ -53,7 +53,7 @@ def test_playbooks_exist() -> None:
 
 
 def test_columns_and_stages_exist() -> None:
-    blank: dict[str, Any] = {each.name: None for each in fields(status_rows.Row)}
+    blank: dict[str, Any] = {column.name: None for column in fields(status_rows.Row)}
     row = status_rows.Row(
         **{**blank, "host": "h", "service": "s", "unit": "active", "fast_path": "ok", "decode_tokens_per_second": 1}
     )

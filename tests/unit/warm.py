@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Servers that have imported what is slow to import, and fork a process for each request: C(warm.py playbooks|modules|host|client SOCKET).
+"""Servers that import slow modules once and fork a process for each request: C(warm.py playbooks|modules|host|client SOCKET).
 
 C(playbooks) runs the C(main) of ansible-playbook or ansible-inventory in the new process, C(modules) the script that Ansible sends to a host's interpreter.
 A request has the three standard streams, the arguments, the environment and the working directory of who asks; the answer is
@@ -50,7 +50,7 @@ LIBRARY = """
     unicodedata urllib.error urllib.parse urllib.request uuid zipfile
 """
 COLLECTION = "ansible_collections.dgxspark.vllm.plugins"
-# The interpreter of hosts. It is quick to start: for a script on its standard input it asks the server. Where there is none, it is Python.
+# The interpreter of hosts. It starts quickly: for a script on its standard input it asks the server. Without a server it runs Python.
 CLIENT = """#!{python} -IS
 import _socket
 import marshal
@@ -69,7 +69,7 @@ asked.sendall(data)
 code = asked.recv(1)
 os._exit(code[0] if code else 137)
 """
-# Plugins that nearly every run loads; Ansible imports them by these names.
+# Plugins that nearly every run loads, with the names under which Ansible imports them.
 PLUGINS = """
     ansible.plugins.action.assert ansible.plugins.action.copy ansible.plugins.action.debug ansible.plugins.action.set_fact
     ansible.plugins.callback.default ansible.plugins.connection.local ansible.plugins.filter.core ansible.plugins.filter.encryption
@@ -84,7 +84,7 @@ def serve(path: str, run: Callable[[Request], None], for_all: bool = False) -> N
     """Fork a process for each request until standard input ends.
 
     :param path: of the socket
-    :param run: what the process does
+    :param run: the function that the process calls
     :param for_all: serve all accounts of the machine, without an end
     """
     gc.collect()
@@ -116,7 +116,7 @@ def serve(path: str, run: Callable[[Request], None], for_all: bool = False) -> N
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-    with contextlib.suppress(ChildProcessError):  # so that what they used is counted
+    with contextlib.suppress(ChildProcessError):  # so that their resource usage is counted
         while True:
             os.waitpid(-1, 0)
 
@@ -128,7 +128,7 @@ def answer(connection: socket.socket, streams: list[int], request: Request, run:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        atexit._clear()  # what the server made is the server's to remove
+        atexit._clear()  # only the server removes its temporary files
         end_with(connection)
         become(connection)
         _argv, environment, folder, mask = request
@@ -146,7 +146,7 @@ def answer(connection: socket.socket, streams: list[int], request: Request, run:
 
 
 def end_with(connection: socket.socket) -> None:
-    """Have the kernel end this process when the one that asked for it is killed: nobody else would."""
+    """Have the kernel end this process when its client is killed: nobody else would."""
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([connection], [], [], 0)[0]:  # it has gone before that
@@ -175,7 +175,7 @@ def ended(run: Callable[[], None]) -> int:
     except BaseException:
         traceback.print_exc()
         code = 1
-    # What an interpreter does at its end, in its order; nothing public does it.
+    # The steps of an interpreter at its end, in the same order; no public function does this.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -203,20 +203,20 @@ def load_ansible() -> None:
     load(*PLUGINS.split())
     loader.init_plugin_loader()
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
-    # Each run reads what these are called and what their documentation says of their options, in Python's own YAML.
+    # Each run reads the names of these plugins and the documentation of their options, with the slow YAML parser in pure Python.
     load("ansible_collections.ansible.builtin")
     for kind in ("become", "callback", "connection", "inventory", "shell"):
         list(getattr(loader, f"{kind}_loader").all(class_only=True))
     for kind in ("action", "filter", "lookup", "module_utils", "plugin_utils"):
         with contextlib.suppress(ImportError):
             package = importlib.import_module(f"{COLLECTION}.{kind}")
-            load(*(found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")))
-    sys.executable = os.environ.get("WARM_PYTHON") or sys.executable  # what C(ansible_playbook_python) is
+            load(*(module_info.name for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")))
+    sys.executable = os.environ.get("WARM_PYTHON") or sys.executable  # the value of C(ansible_playbook_python)
 
 
 def run_ansible(request: Request) -> None:
     """Be ansible-playbook, or another of Ansible's programs."""
-    # Drawn when it is imported, and part of the id of each task: by it two runs are told apart.
+    # This number is drawn at import and is part of the id of each task. Two runs need different numbers.
     vars(importlib.import_module("ansible.utils.vars"))["random_int"] = secrets.token_hex(4)
     sys.argv = request[0]
     importlib.import_module(f"ansible.cli.{Path(sys.argv[0]).name.removeprefix('ansible-')}").main()
@@ -226,7 +226,7 @@ def run_ansible(request: Request) -> None:
 
 
 class Payload:
-    """Finds what is below C(ansible) in the archive that was sent with a module, as if nothing had been imported before."""
+    """Finds the modules below C(ansible) in the archive that was sent with a module, as if nothing had been imported before."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
@@ -237,26 +237,26 @@ class Payload:
 
 
 def keep_compiled(folder: Path) -> None:
-    """Have the source in archives compiled once: each process would do it again, and most of what is sent is the same."""
+    """Have the source in archives compiled once: each process would compile it again, and most archives have the same contents."""
     # Private, and without a public way; a Python that lacks it fails here and not silently.
     compiled = zipimport._compile_source  # type: ignore[attr-defined]
 
     def compile_source(path: str, source: bytes) -> types.CodeType:
-        kept = folder / hashlib.sha256(path.rpartition(".zip")[2].encode() + source).hexdigest()
+        cached = folder / hashlib.sha256(path.rpartition(".zip")[2].encode() + source).hexdigest()
         try:
-            code: types.CodeType = marshal.loads(kept.read_bytes())
+            code: types.CodeType = marshal.loads(cached.read_bytes())
         except OSError:
             code = compiled(path, source)
-            fresh = kept.with_suffix(f".{os.getpid()}")
+            fresh = cached.with_suffix(f".{os.getpid()}")
             fresh.write_bytes(marshal.dumps(code))
-            fresh.replace(kept)
+            fresh.replace(cached)
         return code
 
     zipimport._compile_source = compile_source  # type: ignore[attr-defined]
 
 
 def run_module(_request: Request) -> None:
-    """Be the interpreter that reads a script from its standard input, where what all modules import of Ansible is there."""
+    """Be the interpreter that reads a script from its standard input, with the modules of Ansible that all scripts import."""
     sys.meta_path.insert(0, Payload)
     run_script(_request)
 

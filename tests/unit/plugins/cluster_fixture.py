@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What hosts of clusters say of their cables; the network of two to eight bare hosts in a ring or on a switch, as the role fabric plans it
-after it has listened."""
+"""Facts of the hosts of clusters about their cables: two to eight bare hosts in a ring or on a switch, as the role fabric plans their
+network after it has listened."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PING = {
 
 
 def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
-    """What spark_info says of a Spark with one cable, addresses on both interfaces."""
+    """The facts of spark_info about a Spark with one cable and addresses on both interfaces."""
     netdevs = []
     for position, prefix in enumerate(("", "P2")):
         netdevs.append(
@@ -59,7 +59,7 @@ def network(topology: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def settled_ring(names: Sequence[str], settings: fabric_layout.Settings | None = None) -> dict[str, Any]:
-    """What hosts of a ring say of themselves once the role fabric has given them their addresses; none of them has listened since."""
+    """The facts of the hosts of a ring after the role fabric has set their addresses; none of them has listened since."""
     entries = bare("ring", names)
     planned = fabric.plan(entries, settings)["hosts"]
     for name, entry in entries.items():
@@ -74,7 +74,7 @@ def settled_ring(names: Sequence[str], settings: fabric_layout.Settings | None =
 
 
 def bare(topology: str, names: Sequence[str]) -> dict[str, Any]:
-    """What hosts without addresses say of themselves after they have listened. topology: as C(network) takes it."""
+    """The facts of hosts without addresses after they have listened. topology: a value of C(network)."""
     links = cabling.ring_of(names) if topology == "ring" else {frozenset((name, 0) for name in names)}
     entries = {}
     for number, name in enumerate(names, 1):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What several tests need: the tree of a Spark's /proc and /sys, and a real little HTTP server that plays an engine."""
+"""Fixtures of several tests: the tree of a Spark's /proc and /sys, and a small real HTTP server that plays an engine."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ def installed(tmp_path: Path) -> Any:
 
     def install(component: str, program: Path) -> Path:
         libexec = tmp_path / unit_files.LIBEXEC.lstrip("/")
-        for each in unit_files.library(component)["files"]:
-            target = tmp_path / each["path"].lstrip("/")
+        for file in unit_files.library(component)["files"]:
+            target = tmp_path / file["path"].lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPO / each["bundled"], target)
+            shutil.copy(REPO / file["bundled"], target)
         shutil.copy(program, libexec)
         return libexec
 
@@ -153,7 +153,7 @@ class FakeEngine:
             "thinks": 0,  # tokens that it takes before it calls a tool
             "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
             "tokens": 8,
-            "pools": None,  # embed rank; what of a chat there is then is not found
+            "pools": None,  # embed rank; the paths for chats then answer 404
             "vectors": [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],
             "scores": {0: 0.1, 1: 0.9},
             "says": None,  # the texts of the tokens, instead of t0 t1 t2
@@ -241,9 +241,9 @@ class FakeEngine:
     def pool(self, handler: Any) -> None:
         """Answer as vLLM with a model that pools: it has no other paths then."""
         if handler.path == {"embed": "/v1/embeddings", "rank": "/v1/rerank"}[self.behaviour["pools"]]:
-            vectors = [{"index": index, "embedding": each} for index, each in enumerate(self.behaviour["vectors"])]
+            vectors = [{"index": index, "embedding": entry} for index, entry in enumerate(self.behaviour["vectors"])]
             scores = [{"index": index, "relevance_score": score} for index, score in self.behaviour["scores"].items()]
-            self.answer(handler, 200, {"data": vectors, "results": sorted(scores, key=lambda each: -each["index"])})
+            self.answer(handler, 200, {"data": vectors, "results": sorted(scores, key=lambda entry: -entry["index"])})
         else:
             self.answer(handler, 404, {"detail": "Not Found"})
 
@@ -355,7 +355,7 @@ def engine() -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port on which nothing listens; it is held, so that no test beside this one is given it."""
+    """A port on which nothing listens; it stays bound, so that no parallel test gets it."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield int(sock.getsockname()[1])

@@ -73,7 +73,7 @@ class Spark:
         return (self.root / path.lstrip("/")).exists()
 
     def files(self) -> dict[str, tuple[str, int]]:
-        """All that is on the host beside the generations and the record."""
+        """All files of the host except the generations and the record."""
         return {
             f"/{path.relative_to(self.root)}": (path.read_text(encoding="utf-8"), stat.S_IMODE(path.stat().st_mode))
             for path in sorted(self.root.rglob("*"))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches of models that whole vLLM releases planned (tests/oracle/compare.py), and what the arithmetic says of the same ones.
+"""Launches of models that whole vLLM releases planned (tests/oracle/compare.py), and the results of the arithmetic for the same launches.
 
 The fixture has the cases once and, for each version, an answer to each of them: a list of C(COLUMNS); a text, with which vLLM refuses the
 launch; or C({unknown}), why vLLM did not answer: it has no class for the model, or its packages do not read the configuration.
@@ -58,12 +58,13 @@ def save(data: dict[str, Any], place: Path = PLACE) -> None:
     texts: dict[str, int] = {}
     versions = {
         version: {
-            **each,
+            **recorded,
             "answers": [
-                texts.setdefault(json.dumps(answer, separators=(",", ":")), len(texts)) for answer in each["answers"]
+                texts.setdefault(json.dumps(answer, separators=(",", ":")), len(texts))
+                for answer in recorded["answers"]
             ],
         }
-        for version, each in sorted(data["versions"].items(), key=lambda pair: order(pair[0]))
+        for version, recorded in sorted(data["versions"].items(), key=lambda pair: order(pair[0]))
     }
 
     def lines(values: Any) -> str:
@@ -83,7 +84,7 @@ def save(data: dict[str, Any], place: Path = PLACE) -> None:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Return what versions are sorted by."""
+    """Return the sort key of a version."""
     parsed = parse_version(version)
     assert parsed is not None, version
     return parsed.release
@@ -92,8 +93,8 @@ def order(version: str) -> tuple[int, ...]:
 def planned(
     config: dict[str, Any], quant_config: dict[str, Any] | None, case: Case, version: str, weights: int = 0
 ) -> dict[str, Any]:
-    """Plan a launch; returns the service of the budget with C(messages), what its findings say, C(error), why there is no plan, and
-    C(refusals), why vLLM would refuse it, by the budget and by the rules about launches.
+    """Plan a launch; return the service of the budget with C(messages), the texts of its findings, C(error), the reason for a missing plan, and
+    C(refusals), the reasons why vLLM would refuse it, from the budget and from the rules about launches.
 
     weights: bytes of the weights, where the arithmetic does not know them.
     """
@@ -106,20 +107,29 @@ def planned(
         service["quant_config"] = quant_config
     if weights:
         service["weights_gib"] = weights / (1 << 30)
-    found = memory_budget({"total_gib": TOTAL_GIB, "services": [service]})
-    made: dict[str, Any] = found["services"].get("x") or {}
-    errors = [each["message"] for each in found["findings"] if each["severity"] == "error"]
+    budget = memory_budget({"total_gib": TOTAL_GIB, "services": [service]})
+    made: dict[str, Any] = budget["services"].get("x") or {}
+    errors = [finding["message"] for finding in budget["findings"] if finding["severity"] == "error"]
     if made.get("num_blocks") is None:
         made = {**made, "error": "; ".join(errors) or "no plan"}
     model = {"repo": "a/model", "config": config, "quant_config": quant_config or {}}
     launch = {"image": "an/image:1", "entrypoint": "serve", "vllm_version": version, "model": model, "args": args}
     # Rules about options, models and drafts; those about kernels and hosts are no matter of a planner.
     rules = [
-        each for each in check_launch(launch)["findings"] if each["severity"] == "error" and each["rule"][3] in "146"
+        finding
+        for finding in check_launch(launch)["findings"]
+        if finding["severity"] == "error" and finding["rule"][3] in "146"
     ]
-    texts = [each[key] for each in (*found["findings"], *rules) for key in ("message", "vllm_error") if each.get(key)]
-    refusals = [each for each in found["findings"] if each["severity"] == "error" and each["rule"] in REFUSALS]
-    return {**made, "messages": texts, "refusals": [each["message"] for each in (*refusals, *rules)]}
+    texts = [
+        finding[key]
+        for finding in (*budget["findings"], *rules)
+        for key in ("message", "vllm_error")
+        if finding.get(key)
+    ]
+    refusals = [
+        finding for finding in budget["findings"] if finding["severity"] == "error" and finding["rule"] in REFUSALS
+    ]
+    return {**made, "messages": texts, "refusals": [finding["message"] for finding in (*refusals, *rules)]}
 
 
 def judge(
@@ -130,28 +140,28 @@ def judge(
     if isinstance(answer, dict):
         return "vLLM does not know", [answer["unknown"]]
     if isinstance(answer, str):
-        # The budget has vLLM's sentence among its findings where it refuses.
+        # If the budget refuses the launch, one of its findings contains vLLM's sentence.
         if any(answer[:60] in text for text in mine["messages"]):
             return "refused alike", []
-        said = "; ".join(mine["refusals"]) or mine.get("error", "")
-        return ("refused" if said else "different"), [f"arithmetic: {said or 'planned'}", f"vLLM: {answer}"]
+        refusals = "; ".join(mine["refusals"]) or mine.get("error", "")
+        return ("refused" if refusals else "different"), [f"arithmetic: {refusals or 'planned'}", f"vLLM: {answer}"]
     if mine["refusals"]:
         return "different", [f"arithmetic refuses: {'; '.join(mine['refusals'])}", "vLLM: planned"]
-    found: list[str] = []
+    differences: list[str] = []
     if "error" in mine and "the weights of" in mine["error"]:
         # The cache can be compared without them.
         mine = planned(config, quant_config, case, version, answer[-1])
     elif "error" not in mine and abs(mine["weights_bytes"] - answer[-1]) > WEIGHTS_SHARE * answer[-1]:
-        found.append(f"weights_bytes: arithmetic {mine['weights_bytes']}, vLLM {answer[-1]}")
+        differences.append(f"weights_bytes: arithmetic {mine['weights_bytes']}, vLLM {answer[-1]}")
     if "error" in mine:
         return "arithmetic does not know", [mine["error"]]
     mine["kv_groups"] = sorted([group["layers"], group["block_size"]] for group in mine["kv_groups"])
-    found += [
+    differences += [
         f"{name}: arithmetic {mine[name]}, vLLM {right}"
         for name, right in zip(COLUMNS, answer[:-1], strict=True)
         if mine[name] != right
     ]
-    return ("different" if found else "equal"), found
+    return ("different" if differences else "equal"), differences
 
 
 @cache
@@ -161,9 +171,9 @@ def results() -> dict[str, list[tuple[str, list[str]]]]:
     return {
         version: [
             judge(data["configs"].get(case[0]) or {}, data["quant_configs"].get(case[0]), case, version, answer)
-            for case, answer in zip(data["cases"], each["answers"], strict=True)
+            for case, answer in zip(data["cases"], recorded["answers"], strict=True)
         ]
-        for version, each in data["versions"].items()
+        for version, recorded in data["versions"].items()
     }
 
 
@@ -172,10 +182,10 @@ def counted(version: str) -> Counter[str]:
     return Counter(result for result, _why in results().get(version, []))
 
 
-def asked() -> dict[str, tuple[int, list[str]]]:
+def requested_cases() -> dict[str, tuple[int, list[str]]]:
     """Return by version how many made-up rows vLLM's planner answered, and the models of the launches that a whole vLLM planned.
 
-    Those are rows of the older fixtures, which tests of their own compare one by one, and the launches of this one.
+    The cases are the rows of the older fixtures, which separate tests compare one by one, and the launches of this fixture.
     """
     rows = json.loads((FIXTURES / "oracle_rows.json").read_text(encoding="utf-8"))["answers"]
     launches: dict[str, list[str]] = {version: [] for version in rows}
@@ -185,9 +195,9 @@ def asked() -> dict[str, tuple[int, list[str]]]:
         for row in data["rows"]:
             launches.setdefault(row[version], []).append(row[model])
     cases = load()["cases"]
-    for version, found in results().items():
+    for version, outcomes in results().items():
         planned_of = [
-            case[0] for case, (result, _why) in zip(cases, found, strict=True) if result in ("equal", "different")
+            case[0] for case, (result, _why) in zip(cases, outcomes, strict=True) if result in ("equal", "different")
         ]
         launches.setdefault(version, []).extend(planned_of)
     return {
@@ -208,7 +218,7 @@ def refused_rows(version: str) -> int:
 
 
 def compared() -> str:
-    """Return the table of docs/memory.md that says what was compared; the differences are counted anew."""
+    """Return the table of compared launches in docs/memory.md; the differences are counted anew."""
     data = oracle_fixture.load()
     differing = {
         version: sum(
@@ -231,7 +241,7 @@ def compared() -> str:
         "`exact`",
     )
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for version, (rows, models) in asked().items():
+    for version, (rows, models) in requested_cases().items():
         ended = counted(version)
         cells = (
             *(version, rows, differing.get(version, 0), len(models), len(set(models)), ended["different"]),

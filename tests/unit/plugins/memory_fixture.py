@@ -24,12 +24,12 @@ def load() -> dict[str, Any]:
 
 
 def config(model: str, quantization: str | None = None) -> dict[str, Any]:
-    """Return a config.json, cut down to what matters; with how a published checkpoint of it is quantised."""
+    """Return a config.json, reduced to the relevant keys, optionally with the quantisation of a published checkpoint."""
     data = load()
-    found: dict[str, Any] = copy.deepcopy(data["configs"][model])
+    body: dict[str, Any] = copy.deepcopy(data["configs"][model])
     if quantization:
-        found["quantization_config"] = copy.deepcopy(data["quantization"][f"{model} {quantization}"])
-    return found
+        body["quantization_config"] = copy.deepcopy(data["quantization"][f"{model} {quantization}"])
+    return body
 
 
 def service(

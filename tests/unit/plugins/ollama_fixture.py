@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server that answers as Ollama does, for what has it unload its models."""
+"""A server that answers as Ollama does, for tests of the code that unloads its models."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ REPO = Path(__file__).resolve().parents[3]
 SCRIPT = REPO / "roles/service/files/spark_on_demand.py"
 AVAILABLE_GIB = 110.0
 
-# What both programs do with the files of a unit; units hold the memory that the host lacks.
+# Functions of both programs for the files of a unit; running units reduce the available memory of the host.
 COMMON = """
 import fcntl, json, os, pathlib, signal, subprocess, sys, time
 home = pathlib.Path({home!r})

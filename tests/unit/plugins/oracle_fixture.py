@@ -59,21 +59,21 @@ def geometry(case: dict[str, Any]) -> Geometry:
 
 def settings(case: dict[str, Any], version: str) -> KVSettings:
     """Return the settings of a case."""
-    given = dict(case["settings"])
-    method, drafts = given.pop("method", ""), case.get("draft", "")
-    tokens = given.get("num_speculative_tokens", 0)
+    values = dict(case["settings"])
+    method, drafts = values.pop("method", ""), case.get("draft", "")
+    tokens = values.get("num_speculative_tokens", 0)
     return KVSettings(
         release=parse_release(version),
-        skip_layers=tuple(given.pop("skip_layers", ())),
+        skip_layers=tuple(values.pop("skip_layers", ())),
         draft_layers=tuple(Attention(**case["palette"][letter]) for letter in drafts),
         reads_hidden_states=tokens > 0 and method in READS_HIDDEN_STATES,
         multi_module_mtp=method == "mtp" and min(len(drafts), tokens) > 1,
-        **given,
+        **values,
     )
 
 
 def answer(case: dict[str, Any], version: str) -> list[Any] | str | None:
-    """Plan a case: a list of COLUMNS, vLLM's error, or null where this collection refuses to answer."""
+    """Plan a case: a list of COLUMNS, vLLM's error, or null if this collection refuses to answer."""
     try:
         plan = plan_kv_cache(geometry(case), settings(case, version))
     except Refusal:

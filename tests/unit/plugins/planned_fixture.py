@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Spark and a service, planned by the engine itself; tests change what they are about."""
+"""A Spark and a service, planned by the engine itself; each test changes the values that it covers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ MEASURED: dict[str, Any] = {
 
 
 def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1", **variables: Any) -> Host:
-    """A Spark as it is read from an inventory."""
-    given = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
+    """A Spark, read from an inventory."""
+    entry = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
     messages: list[str] = []
-    host = inventory.read_spark(name, given, SOURCES, messages)
+    host = inventory.read_spark(name, entry, SOURCES, messages)
     assert messages == []
     return host
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of add-on services: what the documents of their roles have, and what they have to be by the plan."""
+"""The files of add-on services: the contents of the documents of their roles, and checks of these files against the plan."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def files(role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the files that a role is to put on a host.
 
     :param role: one of C(addon_documents.ROLES)
-    :param planned: what the plan has for it; what was asked for before is not made anew
+    :param planned: the part of the plan for this role; results are cached
     """
     return list(_made(role, json.dumps(planned, sort_keys=True)))
 
 
-# --- what they have to be -----------------------------------------------------------------------------------------------
+# --- checks of the files ------------------------------------------------------------------------------------------------
 
 
 def settings_of(unit: str) -> list[tuple[str, str, str]]:
     """Return section, key and value of each setting of a unit; a line that is neither one, a section nor a comment fails."""
-    found, section = [], ""
+    settings, section = [], ""
     for line in re.sub(r"\\\n[ \t]*", " ", unit).split("\n"):
         if re.fullmatch(r"\[[A-Z][A-Za-z]+\]", line):
             section = line[1:-1]
         elif line and not line.startswith("#"):
             key, equals, value = line.partition("=")
             assert section and equals and re.fullmatch(r"[A-Z][A-Za-z]+", key), line
-            found.append((section, key, value))
-    return found
+            settings.append((section, key, value))
+    return settings
 
 
 ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[\\\"'ntr])")
 
 
 def command_of(unit: str) -> list[str]:
-    """Read ExecStart= of a unit as systemd.syntax(7) and systemd.service(5) say; strictly: what is not known there fails."""
+    """Read ExecStart= of a unit as systemd.syntax(7) and systemd.service(5) say; strictly: unknown syntax fails."""
     (line,) = [value for _section, key, value in settings_of(unit) if key == "ExecStart"]
     return words_of(line)
 
@@ -63,12 +63,12 @@ def command_of(unit: str) -> list[str]:
 def words_of(line: str) -> list[str]:
     """Read a command line of a unit, as C(command_of) does."""
     words = []
-    rest = line.strip(" ")
-    while rest:
-        if rest.startswith('"'):
-            found = re.match(r'"((?:[^"\\]|\\.)*)"(?= |$)', rest)
-            assert found, rest[:80]
-            body = found[1]
+    remaining = line.strip(" ")
+    while remaining:
+        if remaining.startswith('"'):
+            match = re.match(r'"((?:[^"\\]|\\.)*)"(?= |$)', remaining)
+            assert match, remaining[:80]
+            body = match[1]
             assert not re.search(r"\\", ESCAPE.sub("", body)), body
             word = ESCAPE.sub(
                 lambda seen: (
@@ -79,12 +79,12 @@ def words_of(line: str) -> list[str]:
                 body,
             )
         else:
-            found = re.match(r"[^ \"'\\;]+(?= |$)", rest)
-            assert found, rest[:80]
-            word = found[0]
+            match = re.match(r"[^ \"'\\;]+(?= |$)", remaining)
+            assert match, remaining[:80]
+            word = match[0]
         assert not re.search(r"%(?!%)", word.replace("%%", "")) and not re.search(r"\$", word.replace("$$", "")), word
         words.append(word.replace("%%", "%").replace("$$", "$"))
-        rest = rest[found.end() :].lstrip(" ")
+        remaining = remaining[match.end() :].lstrip(" ")
     return words
 
 
@@ -102,7 +102,7 @@ def _yaml(text: str) -> Any:
 
 
 def check(addons: dict[str, Any]) -> None:
-    """Make what roles put on a host for its add-on services, and compare it with what is planned."""
+    """Make the files that roles put on a host for its add-on services, and compare them with the plan."""
     for role in CHECKS:
         if addons.get(role):
             _check(role, json.dumps(addons[role], allow_nan=False))
@@ -110,7 +110,7 @@ def check(addons: dict[str, Any]) -> None:
 
 @cache
 def _check(role: str, planned: str) -> None:
-    """What was found to be right is not looked at again: most cases change one role of many."""
+    """Cached, because most cases change one role of many."""
     plan = json.loads(planned)
     secrets = with_keys(plan)
     made = {file["path"]: file for file in files(role, plan)}
@@ -128,7 +128,7 @@ def _check(role: str, planned: str) -> None:
 
 def with_keys(planned: dict[str, Any]) -> list[str]:
     """Have clients find keys and lists on this controller; returns the keys."""
-    found = []
+    lines = []
     for client in planned.values():
         if isinstance(client, dict) and client.get("requirements_file"):
             client["requirements_file"] = str(_key_file("hermes-agent==1\n"))
@@ -138,8 +138,8 @@ def with_keys(planned: dict[str, Any]) -> list[str]:
                     key = f"secret-of-{secret['name']}-{{{{ 7 * 7 }}}}"
                     part.clear()
                     part["controller"] = str(_key_file(key))
-                    found.append(key)
-    return found
+                    lines.append(key)
+    return lines
 
 
 @cache
@@ -170,18 +170,18 @@ def _template(role: str, name: str) -> list[tuple[str, str, str]]:
 def check_unit(role: str, path: str, text: str) -> None:
     """A unit has the settings that its template has, each as often, and its commands are read as words."""
     text.encode()
-    found = settings_of(text)
-    wanted = _template(role, Path(path).name)
+    unit_settings = settings_of(text)
+    template = _template(role, Path(path).name)
 
     def counted(settings: list[tuple[str, str, str]]) -> Counter[tuple[str, str]]:
         return Counter((section, key) for section, key, _value in settings if key not in _LOOPED)
 
-    assert counted(found) == counted(wanted), path
-    assert {key for _section, key, _value in found} <= {key for _section, key, _value in wanted}, path
-    assert [section for section, _key, _value in found] == sorted(
-        (section for section, _key, _value in found), key=["Unit", "Service", "Timer", "Install"].index
+    assert counted(unit_settings) == counted(template), path
+    assert {key for _section, key, _value in unit_settings} <= {key for _section, key, _value in template}, path
+    assert [section for section, _key, _value in unit_settings] == sorted(
+        (section for section, _key, _value in unit_settings), key=["Unit", "Service", "Timer", "Install"].index
     )
-    for _section, key, value in found:
+    for _section, key, value in unit_settings:
         if key.startswith("Exec"):
             assert value == "/bin/kill -HUP $MAINPID" or words_of(value.lstrip("+-"))[0].startswith("/"), value
         elif key == "Environment":
@@ -268,7 +268,7 @@ def _exporters(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None
 def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
     folder = "/etc/dgxspark/monitoring"
     settings = _yaml(made[f"{folder}/prometheus.yml"]["content"])
-    assert [(each["job_name"], each["metrics_path"]) for each in settings["scrape_configs"]] == [
+    assert [(scrape["job_name"], scrape["metrics_path"]) for scrape in settings["scrape_configs"]] == [
         (job["name"], job["path"]) for job in planned["jobs"]
     ]
     assert all(_DURATION.fullmatch(value) for value in settings["global"].values()), settings["global"]
@@ -280,9 +280,9 @@ def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> Non
     assert options.get("--web.external-url", "") == planned["external_url"]
     assert _names(made[f"{folder}/rules.yml"]["content"]) == _names(_usual_rules())
     if planned["alertmanager"]:
-        told = _yaml(made[f"{folder}/alertmanager.yml"]["content"])
-        assert [each["name"] for each in told["receivers"]][-len(planned["receivers"]) or 1 :] == [
-            each["name"] for each in planned["receivers"]
+        alertmanager = _yaml(made[f"{folder}/alertmanager.yml"]["content"])
+        assert [receiver["name"] for receiver in alertmanager["receivers"]][-len(planned["receivers"]) or 1 :] == [
+            receiver["name"] for receiver in planned["receivers"]
         ]
     if planned["grafana"] == "image":
         assert _image(_words(made, "spark-grafana"), planned["grafana_image"]) == []

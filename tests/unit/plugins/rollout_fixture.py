@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts that are folders, for rollout.yml and rollback.yml: what reaches a host is played, all else is the real thing."""
+"""Hosts that are folders, for rollout.yml and rollback.yml: modules and roles that reach a host are played, the other parts are real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = [f"spark-{number}" for number in range(1, 6)]
 PAIR = ["spark-2", "spark-4"]
 OLD, NEW, BROKEN = (f"dgxspark/vllm-cpu:{tag}" for tag in ("0.32.0", "0.32.0-new", "0.32.0-broken"))
 
-# What is applied is a text in the folder that plays the host; its interpreter says which one that is.
+# The applied state is a text in the folder that plays the host; the path of the interpreter names the folder.
 GENERATION = """
 import json
 import os
@@ -130,24 +130,24 @@ PROVE = """
 
 def played(folder: Path) -> Path:
     """Make the collection in a folder, with what reaches hosts played; return the folder."""
-    own = folder / "ansible_collections" / "dgxspark" / "vllm"
-    own.mkdir(parents=True)
+    collection = folder / "ansible_collections" / "dgxspark" / "vllm"
+    collection.mkdir(parents=True)
     for name in ("meta", "playbooks", "galaxy.yml"):
-        (own / name).symlink_to(ROOT / name)
+        (collection / name).symlink_to(ROOT / name)
     for kind in ("action", "doc_fragments", "filter", "lookup", "module_utils", "modules", "plugin_utils"):
-        (own / "plugins" / kind).mkdir(parents=True)
+        (collection / "plugins" / kind).mkdir(parents=True)
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
-                (own / "plugins" / kind / path.name).symlink_to(path)
+                (collection / "plugins" / kind / path.name).symlink_to(path)
     for name in ("generation", "deploy", "spark_info", "endpoint_ready", "service_bench"):
-        path = own / "plugins" / "modules" / f"{name}.py"
+        path = collection / "plugins" / "modules" / f"{name}.py"
         path.unlink()
         path.write_text("#!/usr/bin/python\n" + {"generation": GENERATION, "deploy": DEPLOY}.get(name, NOTHING))
-    (own / "plugins" / "action" / "service_bench.py").unlink()
+    (collection / "plugins" / "action" / "service_bench.py").unlink()
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
-        (own / "roles" / path.name / "tasks").mkdir(parents=True)
-        (own / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
+        (collection / "roles" / path.name / "tasks").mkdir(parents=True)
+        (collection / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
     return folder
 
 
@@ -238,14 +238,14 @@ class Fleet:
         }
 
     def log(self, name: str) -> list[str]:
-        """What was done on a host since the last call."""
+        """Return the actions on a host since the last call."""
         path = self.folder / name / "log"
         lines = path.read_text().splitlines() if path.exists() else []
         path.write_text("")
         return lines
 
     def start(self, playbook: str, out: int | IO[str] = subprocess.DEVNULL, **variables: Any) -> subprocess.Popen[str]:
-        """Start a run as a program of its own. out: where it prints."""
+        """Start a run as a separate process. out: its standard output."""
         argv = [sys.executable, str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml"]
         environment = {
             **os.environ,
@@ -268,11 +268,15 @@ class Fleet:
                 return True
         return False
 
-    def together(self, playbook: str, *given: Mapping[str, Any]) -> list[tuple[int, str]]:
+    def together(self, playbook: str, *settings: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Run a playbook by several controllers at once. given: variables of each. Returns how each ended, and what it printed."""
         with contextlib.ExitStack() as opened:
-            places = [opened.enter_context((self.folder / f"out{number}").open("w+")) for number in range(len(given))]
-            runs = [opened.enter_context(self.start(playbook, out, **each)) for out, each in zip(places, given)]
+            places = [
+                opened.enter_context((self.folder / f"out{number}").open("w+")) for number in range(len(settings))
+            ]
+            runs = [
+                opened.enter_context(self.start(playbook, out, **options)) for out, options in zip(places, settings)
+            ]
             codes = [run.wait() for run in runs]
             for out in places:
                 out.seek(0)

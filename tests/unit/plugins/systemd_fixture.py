@@ -19,25 +19,25 @@ NOBODY = "65534"  # systemd's test mode is refused to root
 
 
 def unquoted(text: str) -> list[str]:
-    """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
+    """Read a command line as systemd prints it: in double quotes if needed, with C's escapes."""
     escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
     words = []
-    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
-        if found[1] is None:
-            words.append(found[2])
+    for match in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
+        if match[1] is None:
+            words.append(match[2])
             continue
         words.append(
             re.sub(
                 r"\\([0-7]{3}|.)",
                 lambda seen: chr(int(seen[1], 8)) if len(seen[1]) == 3 else escapes.get(seen[1], seen[1]),
-                found[1],
+                match[1],
             )
         )
     return words
 
 
 def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
-    """Have systemd load units, and return the lines of each that it shows of them, by what they say."""
+    """Have systemd load units, and return the lines that it shows of each unit, grouped by setting."""
     # Not below pytest's own folder, which is for its owner alone.
     with tempfile.TemporaryDirectory() as name:
         folder, run = Path(name), Path(name, "run")
@@ -55,7 +55,7 @@ def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
             timeout=60,
         )
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-    found: dict[str, dict[str, list[str]]] = {}
+    sections: dict[str, dict[str, list[str]]] = {}
     for block in re.split(r"^\t-> Unit ", done.stdout.decode(), flags=re.MULTILINE)[1:]:
         name, _colon, body = block.partition(":\n")
         if name in units:
@@ -65,9 +65,9 @@ def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
                 key, _colon, value = line.strip("\t").partition(": ")
                 kind = line.strip("\t")[3:-1] if line.strip("\t").startswith("-> Exec") else kind
                 lines.setdefault(kind if key == "Command Line" else key, []).append(value)
-            found[name] = lines
-    assert set(found) == set(units), set(units) - set(found)
-    return found
+            sections[name] = lines
+    assert set(sections) == set(units), set(units) - set(sections)
+    return sections
 
 
 needs_systemd = pytest.mark.skipif(
@@ -76,6 +76,6 @@ needs_systemd = pytest.mark.skipif(
 
 
 def run_by_systemd(words: list[str]) -> list[str]:
-    """What a program is given of a command line: systemd.service(5), two dollar signs are one."""
+    """Return the arguments that a program gets from a command line: two dollar signs become one, see systemd.service(5)."""
     assert not [word for word in words if re.search(r"\$", word.replace("$$", ""))]
     return [word.replace("$$", "$") for word in words]

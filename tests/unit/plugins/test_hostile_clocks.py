@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A wall clock that is set by an hour, ahead or back, between two steps that belong together.
 
-Programs that run for long have their cases beside them: C(test_spark_unit.py), C(test_agent_watchdog.py), C(test_wedge.py),
+Long-running programs have such cases in their own tests: C(test_spark_unit.py), C(test_agent_watchdog.py), C(test_wedge.py),
 C(test_unit_steps.py).
 """
 
@@ -50,7 +50,7 @@ class Wall:
         return self.real() + self.step
 
     def write(self, path: Path, text: str) -> None:
-        """Write a file whose date is by this clock."""
+        """Write a file with the time of this clock."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         os.utime(path, (self(), self()))
@@ -67,10 +67,10 @@ def test_who_changes_a_host_waits_and_gives_up_by_a_clock_that_nobody_sets(
 ) -> None:
     """The lock of transfers and fetches of models as well: each such module takes it."""
     monkeypatch.setattr(host_lock, "DEADLINE_SECONDS", 1.0)
-    said: list[str] = []
+    messages: list[str] = []
 
     def fail_json(msg: str) -> None:
-        said.append(msg)
+        messages.append(msg)
 
     module = types.SimpleNamespace(check_mode=False, params={}, _name="x.model_snapshot", fail_json=fail_json)
     holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
@@ -80,11 +80,11 @@ def test_who_changes_a_host_waits_and_gives_up_by_a_clock_that_nobody_sets(
         with pytest.raises(host_lock.Busy), host_lock.held(module):
             pass
         assert 0.9 < time.monotonic() - begun < 30
-        assert "the module transfer of ann@laptop" in said[0] and "1 s of waiting" in said[0]
+        assert "the module transfer of ann@laptop" in messages[0] and "1 s of waiting" in messages[0]
     finally:
         holder.kill()
         holder.wait()
-    with host_lock.held(module) as held:  # free as soon as its holder is dead, whatever the clock says
+    with host_lock.held(module) as held:  # free as soon as its holder is dead, with any time of the clock
         assert held
 
 
@@ -94,8 +94,8 @@ def test_runs_of_other_controllers_are_seen_in_their_order(wall: Wall, step: flo
     with host_lock.noted("ann", True):
         pass
     wall.step = step
-    with host_lock.noted("bob", True) as said:
-        said["changed"] = True
+    with host_lock.noted("bob", True) as notice:
+        notice["changed"] = True
     assert host_lock.between("ann") == ["bob"] and host_lock.between("bob") == []
 
 
@@ -157,9 +157,9 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
     wall.write(tmp_path / "heavy.json", receipts.dump(receipt))
     wall.step = 0.0
-    found = host_health.read_receipts(tmp_path)
+    saved_receipts = host_health.read_receipts(tmp_path)
     planned = {
         "services": [to_dict(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]
     }
-    report = doctor_host.HostReport.from_dicts(planned, {}, {"receipts": found}, {}, {}, {})
-    assert "error" not in found["heavy"] and list(doctor.check_receipts(report)) == []
+    report = doctor_host.HostReport.from_dicts(planned, {}, {"receipts": saved_receipts}, {}, {}, {})
+    assert "error" not in saved_receipts["heavy"] and list(doctor.check_receipts(report)) == []

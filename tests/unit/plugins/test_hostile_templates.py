@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever text stands in C(spark_gateway), C(spark_clients), C(spark_exporters), C(spark_monitoring) or C(spark_fleet_monitor).
+"""Hostile text in C(spark_gateway), C(spark_clients), C(spark_exporters), C(spark_monitoring) or C(spark_fleet_monitor).
 
-It is refused by the plan, or it stands in the files of the roles where it belongs: no further line, argument or setting, no
-template of its own. Each key is given a hostile text, and all of them where HOSTILE_CASES is 10,000 or more.
+The plan refuses it, or it appears in the files of the roles as one value: it adds no line, argument, setting or template.
+Each key gets one hostile text, and all of them if HOSTILE_CASES is 10,000 or more.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ def planned(part: str, host: str, name: str, path: tuple[Any, ...], value: Any) 
 def test_a_text_stays_in_its_place(name: str) -> None:
     outcomes: Counter[bool] = Counter()
     failed = []
-    for index, (part, host, _name, path) in enumerate(each for each in places() if each[2] == name):
+    for index, (part, host, _name, path) in enumerate(place for place in places() if place[2] == name):
         was = hostile.at(hostile.BASES["duo"]()[part][host]["vars"][name], path)
         values = NUMBERS if isinstance(was, (int, float)) and not isinstance(was, bool) else TEXTS
         for step in range(min(EACH, len(values))):
             value = values[(index * max(EACH, 3) + step) % len(values)]
-            found = planned(part, host, name, path, value)
-            outcomes[found is not None] += 1
+            documents = planned(part, host, name, path, value)
+            outcomes[documents is not None] += 1
             try:
-                for made in (found or {}).values():
+                for made in (documents or {}).values():
                     role_files.check(made)
             except Exception as error:
                 failed.append(f"{host}: {name} {path} = {value!a}: {type(error).__name__}: {ascii(str(error))[:160]}")
@@ -100,8 +100,10 @@ def test_a_text_stays_in_its_place(name: str) -> None:
 
 def test_the_example_is_made_as_it_is_planned() -> None:
     base = plain(hostile.BASES["duo"]())
-    found = engine.make_plan(base["hosts"], RECIPES, lambda _path: None, base["groups"], base["others"], None)["addons"]
-    made = {role for part in found.values() for role in role_files.CHECKS if part.get(role)}
+    planned_addons = engine.make_plan(base["hosts"], RECIPES, lambda _path: None, base["groups"], base["others"], None)[
+        "addons"
+    ]
+    made = {role for part in planned_addons.values() for role in role_files.CHECKS if part.get(role)}
     assert made == set(role_files.CHECKS) and made | {"speech", "ollama", "watchdog", "guard"} == set(addons.ROLES)
-    for part in found.values():
+    for part in planned_addons.values():
         role_files.check(part)

@@ -84,7 +84,7 @@ def test_facts_document_and_proof_are_one_question(host: Host) -> None:
 
 def test_a_second_task_asks_nobody_if_the_plan_asks_for_the_same(host: Host) -> None:
     earlier = host.first()
-    # Figures that follow the memory of the host are no part of what is deployed.
+    # Figures that follow the memory of the host are no part of the deployed state.
     host.plan["memory_map"] = [{"label": "free", "gib": 1.0}]
     repeated = host.task(earlier=earlier)
     assert len(host.sent) == 1 and repeated == {

@@ -102,9 +102,9 @@ class Host:
 
     def calls(self) -> list[str]:
         path = self.units / "calls"
-        said = path.read_text().splitlines() if path.exists() else []
+        calls = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
-        return said
+        return calls
 
 
 @pytest.fixture
@@ -137,8 +137,8 @@ def test_once_and_again(host: Host) -> None:
     assert [oct(Path(host.path(name)).stat().st_mode)[-3:] for name in ("a.conf", "key")] == ["640", "600"]
     assert host.calls() == ["enable -- thing.service", "start -- thing.service"]
 
-    again = host.run(V, files=files, units=units)
-    assert not again["changed"] and again["written"] == [] and host.calls() == []
+    second = host.run(V, files=files, units=units)
+    assert not second["changed"] and second["written"] == [] and host.calls() == []
 
 
 def test_a_changed_file_restarts_its_unit_alone(host: Host) -> None:
@@ -197,8 +197,10 @@ def test_a_unit_is_reloaded_for_its_files_and_for_what_its_program_prints(host: 
     assert host.run(V, **arguments)["reloaded"] == ["a.service"] and host.calls() == ["reload -- a.service"]
     assert not host.run(V, **arguments)["changed"]
     arguments["files"][0]["content"] = "close all of @host:port_range@\n"
-    again = host.run(V, "--diff", **arguments)
-    assert again["reloaded"] == ["a.service"] and again["restarted"] == [] and f"+close all of {ports}" in host.printed
+    second = host.run(V, "--diff", **arguments)
+    assert (
+        second["reloaded"] == ["a.service"] and second["restarted"] == [] and f"+close all of {ports}" in host.printed
+    )
     assert not host.run(V, **arguments)["changed"]
     arguments["files"][0].update(content="close\n", validate="/none/nft -c %s")
     assert "cannot be checked: /none/nft is not installed" in host.run(code=2, **arguments)["msg"]
@@ -256,8 +258,8 @@ def test_a_file_that_cannot_be_written_leaves_all_as_they_were(host: Host) -> No
     changed = [host.file("a", "2"), host.file("b", "2")]
     assert "does not exist" in host.run(code=2, files=[*changed, host.file("none/c", "2")], units=units)["msg"]
     # A folder that takes no files, from root neither.
-    said = host.run(code=2, files=[*changed, {"path": "/proc/c", "content": "2", **OWNER}], units=units)["msg"]
-    assert "/proc/c cannot be written" in said or "permission denied" in said
+    message = host.run(code=2, files=[*changed, {"path": "/proc/c", "content": "2", **OWNER}], units=units)["msg"]
+    assert "/proc/c cannot be written" in message or "permission denied" in message
     assert sorted(path.name for path in Path(host.path("")).iterdir()) == ["a", "b"]
     assert [Path(host.path(name)).read_text() for name in ("a", "b")] == ["1", "1"] and host.calls() == []
     assert host.run(V, files=changed, units=units)["restarted"] == ["a.service"]

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The playbooks discover.yml and quickstart.yml as a person runs them, on machines that this one plays.
 
-Each is an address of the loopback network with a greeting of its own, reached by a script in place of ssh that runs what it is given
-here.
+Each is an address of the loopback network with its own ssh greeting. A script in place of ssh runs the given commands on this machine.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ case "$*" in
 *) echo 'CUDA Version: 13.0' ;;
 esac
 """
-# What runs is not known here: it would be engines that other tests have on this machine.
+# Docker does not list containers here: they would be engines that other tests run on this machine.
 DOCKER = """\
 #!/bin/sh
 case "$*" in
@@ -71,7 +70,7 @@ IDLE = "MemTotal: 127535224 kB\nMemFree: 120000000 kB\nMemAvailable: 123000000 k
 
 
 class Lan:
-    """Machines with a greeting of ssh each, and what they are."""
+    """Machines, each with its ssh greeting and its hardware."""
 
     def __init__(self, folder: Path, tree: Any) -> None:
         self.folder, self.tree = folder, type(tree)
@@ -154,7 +153,7 @@ def test_a_spark_is_found_and_planned(lan: Lan) -> None:
     (host,) = inventory["sparks"]["hosts"].values()
     assert host["ansible_host"] == "127.0.0.11" and host["ansible_port"] == port
     flat = " ".join(text.split())
-    # What is not of the tree, such as the disk, is that of this machine, so that the plan may have findings.
+    # Facts outside the tree, such as the disk, come from this machine, so the plan may have findings.
     assert host["spark_services"][0]["recipe"] in text and "GiB free of 121.63" in flat and "1 host: 1 " in flat
     assert "not known: 127.0.0.12: did not answer in 4 s; it may be off or slow" in flat
     assert f"not known: 127.0.0.14: port {port}: Connection refused" in flat
@@ -162,7 +161,7 @@ def test_a_spark_is_found_and_planned(lan: Lan) -> None:
 
 
 def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:
-    """A machine of a range is only asked where it could be one; a refused login is a reason with what to do."""
+    """A machine of a range is only asked if it could be a Spark; a refused login is reported with its fix."""
     for last in (21, 22):
         lan.machine(f"127.0.0.{last}")
     lan.machine("127.0.0.23", ROUTER)
@@ -182,7 +181,7 @@ def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:
 
 @pytest.mark.nightly
 def test_a_machine_that_hangs_is_given_up(lan: Lan) -> None:
-    """Its greeting comes; what it is asked then gets no answer. The others are not kept waiting for longer."""
+    """The machine sends its greeting and then does not answer. It does not delay the others."""
     lan.machine("127.0.0.25")
     lan.machine("127.0.0.26")
     (lan.folder / "hangs-127.0.0.26").touch()

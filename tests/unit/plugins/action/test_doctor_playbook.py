@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook doctor.yml as a person runs it: one host that this machine plays, one that is silent."""
+"""The playbook doctor.yml as a person runs it: this machine plays one host, and a second host does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook drift.yml as a person runs it, and its last task on what a fleet said: which hosts differ, and how that is told."""
+"""The playbook drift.yml as a person runs it, and its last task on the answers of a fleet: the report of the hosts that differ."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Controller:
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
     def judge(self, hosts: dict[str, Any], *options: str, **variables: Any) -> tuple[int, str]:
-        """Have the last task judge what hosts said; none is reached."""
+        """Have the last task judge the answers of hosts, without contacting any."""
         play = self.folder / "play.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [PLAN, DRIFT]}]))
         answer_of = {
@@ -100,7 +100,7 @@ def controller(tmp_path: Path) -> Controller:
 
 
 def answer_of(service: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    """What a host says that is as it was left; by name what is otherwise."""
+    """The answer of an unchanged host; keyword arguments replace parts of it."""
     unit = {"name": UNIT, "active_state": "active", "enabled": True, "queued": False, "load_state": "loaded"}
     container = {
         "name": "spark-fast",
@@ -287,7 +287,7 @@ def test_the_playbook_reaches_each_host_once_and_changes_nothing(controller: Con
         assert "spark-2: the host is unreachable: port 22: No route to host. [drift.unreachable]" in text
         assert "2 hosts (1 silent), 2 services: " in text
         assert "unreachable=0" in text and "changed=1" not in text
-        # Facts with images, and what was deployed.
+        # One call for facts with images, one for the deployed state.
         assert len(calls.read_text().split()) == 2
         texts.append(text.partition("TASK [Show the differences]")[2])
     assert texts[0] == texts[1]

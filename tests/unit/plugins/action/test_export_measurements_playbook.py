@@ -105,7 +105,7 @@ def test_a_plan_goes_by_what_was_measured_and_the_export_names_nobody(fleet: Fle
     assert code == 0 and f"overheads: narrowed by a measured start ({SERVICE})" in text, text
     narrowed = fleet.memory()
     assert narrowed["sources"]["overheads"] == "narrowed by a measured start"
-    width = [each["overhead_gib"]["high"] - each["overhead_gib"]["low"] for each in (narrowed, assumed)]
+    width = [estimate["overhead_gib"]["high"] - estimate["overhead_gib"]["low"] for estimate in (narrowed, assumed)]
     assert width[0] < width[1]
     assert fleet.run("plan", "-e", "spark_learn=false")[0] == 0 and fleet.memory() == assumed
     written = fleet.folder / ".spark/measurements.json"
@@ -113,9 +113,9 @@ def test_a_plan_goes_by_what_was_measured_and_the_export_names_nobody(fleet: Fle
     assert code == 0 and not written.exists(), text
     code, text = fleet.run("export_measurements")
     assert code == 0 and "1 measured launches of 1 services, 0 left out" in text, text
-    found = written.read_text(encoding="utf-8")
-    assert [word for word in HOSTILE if word.lower() in found.lower()] == []
-    content = json.loads(found)
+    exported = written.read_text(encoding="utf-8")
+    assert [word for word in HOSTILE if word.lower() in exported.lower()] == []
+    content = json.loads(exported)
     assert measurement_rows.problems(content) == []
     assert content["rows"][0]["gpu"] == "NVIDIA GB10" and content["rows"][0]["vllm"] == "0.26.0"
     assert measurement_rows.contradiction(content, content["rows"][0]) == ""

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role fabric on four hosts, as far as it decides: what it would write, what its page lists, where it stops.
+"""The decisions of the role fabric on four hosts: the files it would write, the contents of its page, the errors that stop it.
 
-Role, plan and page are the real ones. What hosts say of themselves, hear and ping is played.
+Role, plan and page are the real ones. The facts of the hosts, the frames they receive and their pings are played.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ROLE = """
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collections")
-    own = with_played(folder, ["spark_info", "fabric_check"])
-    (own / "roles").mkdir()
-    (own / "roles" / "fabric").symlink_to(ROOT / "roles" / "fabric")
+    collection = with_played(folder, ["spark_info", "fabric_check"])
+    (collection / "roles").mkdir()
+    (collection / "roles" / "fabric").symlink_to(ROOT / "roles" / "fabric")
     return folder
 
 
@@ -66,8 +66,8 @@ class Group:
         """Run the role; return its exit code and what it printed, as one line."""
         for name, entry in self.entries.items():
             spark = {"fabric": {**entry["fabric"], "relay": False}, "management_address": entry["management_address"]}
-            said = {"spark_info": {"spark": spark, "cabling": {"heard": entry["heard"], "tools": []}}}
-            for module, answer in {**said, "fabric_check": CHECKED}.items():
+            answers = {"spark_info": {"spark": spark, "cabling": {"heard": entry["heard"], "tools": []}}}
+            for module, answer in {**answers, "fabric_check": CHECKED}.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
         netplan = json.dumps({"__fabric_netplan": str(self.folder / "netplan.yaml")})
         ran = ansible_playbook(
@@ -89,11 +89,11 @@ def test_check_mode_says_what_four_bare_hosts_on_a_switch_would_be_given_and_cha
     assert code == 0, text
     assert not (tmp_path / "netplan.yaml").exists()
     for rail in (100, 101):
-        given = re.findall(rf"\+ - (192\.168\.{rail}\.\d+/24)", text)
-        assert sorted(given) == [f"192.168.{rail}.{number}/24" for number in range(10, 14)]
+        addresses = re.findall(rf"\+ - (192\.168\.{rail}\.\d+/24)", text)
+        assert sorted(addresses) == [f"192.168.{rail}.{number}/24" for number in range(10, 14)]
     assert "a switch of 4" in group.page() and "not ready" in group.page()
-    kept = json.loads((tmp_path / ".spark" / "fabric.json").read_text())
-    assert list(kept["clusters"]) == ["quad"] and kept["clusters"]["quad"]["fabric"]["topology"] == "switch"
+    saved = json.loads((tmp_path / ".spark" / "fabric.json").read_text())
+    assert list(saved["clusters"]) == ["quad"] and saved["clusters"]["quad"]["fabric"]["topology"] == "switch"
 
 
 def test_a_port_of_another_switch_stops_it_before_anything_is_written_and_is_on_the_page(
@@ -101,7 +101,7 @@ def test_a_port_of_another_switch_stops_it_before_anything_is_written_and_is_on_
 ) -> None:
     group = Group(tmp_path, collections, "switch")
     for name, entry in group.entries.items():
-        entry["heard"] = [each for each in entry["heard"] if "spark-3" not in (name, each["host"])]
+        entry["heard"] = [neighbour for neighbour in entry["heard"] if "spark-3" not in (name, neighbour["host"])]
     code, text = group.run()
     assert code != 0 and "error fabric.not_joined: spark-3 port 0 of the group reaches none of" in text, text
     assert "Show the planned network file" not in text
@@ -114,7 +114,9 @@ def test_a_cable_that_is_out_is_listed_where_it_belongs(tmp_path: Path, collecti
     for name, cage, other in (("spark-2", 0, "spark-3"), ("spark-3", 1, "spark-2")):
         for netdev in group.entries[name]["fabric"]["ports"][cage]["netdevs"]:
             netdev["up"] = False
-        group.entries[name]["heard"] = [each for each in group.entries[name]["heard"] if each["host"] != other]
+        group.entries[name]["heard"] = [
+            neighbour for neighbour in group.entries[name]["heard"] if neighbour["host"] != other
+        ]
     code, text = group.run()
     assert code != 0 and "spark-2 port 0 belongs into spark-3 port 1 (it has no link)" in text, text
     row = r"spark-2 port 0</td><td [^>]+>spark-3 port 1</td>.*belongs here and is missing<"
@@ -122,7 +124,7 @@ def test_a_cable_that_is_out_is_listed_where_it_belongs(tmp_path: Path, collecti
 
 
 def test_clusters_that_are_written_at_once_are_all_on_the_page(tmp_path: Path) -> None:
-    """Workers write one file; each adds to what the others have."""
+    """Several workers write one file; each adds its cluster to the existing ones."""
     names = [f"host{number}" for number in range(6)]
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": dict.fromkeys(names), "vars": {"ansible_connection": "local"}}})
@@ -139,6 +141,6 @@ def test_clusters_that_are_written_at_once_are_all_on_the_page(tmp_path: Path) -
     (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "sparks", "gather_facts": False, "tasks": [task]}]))
     ran = ansible_playbook("-i", "hosts.yml", "--forks", "6", "play.yml", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    kept = json.loads((tmp_path / ".spark" / "fabric.json").read_text())
-    assert sorted(kept["clusters"]) == sorted(names)
+    saved = json.loads((tmp_path / ".spark" / "fabric.json").read_text())
+    assert sorted(saved["clusters"]) == sorted(names)
     assert sorted(path.name for path in (tmp_path / ".spark").iterdir()) == ["fabric.html", "fabric.json"]

@@ -53,8 +53,8 @@ def test_python_is_looked_for_once_and_nothing_that_was_measured_is_kept(tmp_pat
     assert asks in doctor(tmp_path)
     (cached,) = (tmp_path / "facts").iterdir()
     text = cached.read_text()
-    kept = json.loads(text)
-    # Newer versions of Ansible have the facts in a text of their own.
-    kept = json.loads(kept["__payload__"]) if "__payload__" in kept else kept
-    assert set(kept) == {"discovered_interpreter_python"}
+    facts = json.loads(text)
+    # Newer versions of Ansible store the facts as JSON text inside the JSON file.
+    facts = json.loads(facts["__payload__"]) if "__payload__" in facts else facts
+    assert set(facts) == {"discovered_interpreter_python"}
     assert asks not in doctor(tmp_path)

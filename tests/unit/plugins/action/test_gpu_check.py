@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GPU in a container, before the first engine of a host starts: the task of bring.yml as it stands there; docker is a script."""
+"""The check of the GPU in a container before the first engine of a host starts: the unchanged task of bring.yml, with a script as docker."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ REFUSED = 'docker: Error response from daemon: could not select device driver ""
 
 def task() -> dict[str, Any]:
     """Return the task that asks, of the file that prepares hosts."""
-    found = [each for each in yaml.safe_load((TASKS / "bring.yml").read_text()) if "GPU" in each["name"]]
-    assert len(found) == 1
-    found[0]["ansible.builtin.import_tasks"] = str(TASKS / "gpu.yml")
-    return found[0]
+    tasks = [item for item in yaml.safe_load((TASKS / "bring.yml").read_text()) if "GPU" in item["name"]]
+    assert len(tasks) == 1
+    tasks[0]["ansible.builtin.import_tasks"] = str(TASKS / "gpu.yml")
+    return tasks[0]
 
 
 def run(
@@ -127,7 +127,7 @@ def test_the_image_that_one_with_ray_is_built_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"gpu": []},  # as simulated hosts have it
         {"services": []},
@@ -135,8 +135,8 @@ def test_the_image_that_one_with_ray_is_built_from(tmp_path: Path) -> None:
         {"options": ["--check"]},
     ],
 )
-def test_nobody_is_asked_where_it_does_not_matter_or_is_known(tmp_path: Path, given: dict[str, Any]) -> None:
-    code, text, calls = run(tmp_path, 1, "x", **given)
+def test_nobody_is_asked_where_it_does_not_matter_or_is_known(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    code, text, calls = run(tmp_path, 1, "x", **arguments)
     assert (code, calls) == (0, []), text
 
 

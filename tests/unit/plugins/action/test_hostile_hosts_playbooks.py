@@ -68,8 +68,8 @@ ASKED = [
     ("drift", "docker"),
     ("plan", "nvidia-smi"),
     *(
-        pytest.param(*each, marks=pytest.mark.nightly)
-        for each in (
+        pytest.param(*case, marks=pytest.mark.nightly)
+        for case in (
             ("status", "nvidia-smi"),
             ("doctor", "journalctl"),
             ("doctor", "systemctl"),
@@ -81,7 +81,7 @@ ASKED = [
         )
     ),
 ]
-# What is said of a host whose program has answered: that there is no such thing, or that it does not work.
+# Messages about a host whose program did answer: the thing does not exist, or does not work.
 NO = {
     "systemctl": r"unit (absent|is gone)|spark-fast\.service (does not exist|is not|has failed)|drift\.(stopped|unit)|doctor\.unit_",
     "docker": r"host\.(docker|nvidia_runtime)\]|drift\.(image|container)|is not on this host. \[drift.image",
@@ -96,20 +96,20 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Pat
 
     def make(seconds: float) -> Path:
         folder = tmp_path_factory.mktemp("collections")
-        own = folder / "ansible_collections" / "dgxspark" / "vllm"
-        own.mkdir(parents=True)
+        collection = folder / "ansible_collections" / "dgxspark" / "vllm"
+        collection.mkdir(parents=True)
         for name in ("meta", "playbooks", "roles", "galaxy.yml"):
-            (own / name).symlink_to(ROOT / name)
+            (collection / name).symlink_to(ROOT / name)
         for path in (ROOT / "plugins").iterdir():
             if path.name != "module_utils" and path.is_dir():
-                (own / "plugins" / path.name).mkdir(parents=True)
+                (collection / "plugins" / path.name).mkdir(parents=True)
                 for file in path.glob("*.py"):
-                    (own / "plugins" / path.name / file.name).symlink_to(file)
+                    (collection / "plugins" / path.name / file.name).symlink_to(file)
         for path in (ROOT / "plugins" / "module_utils").rglob("*.py"):
-            link = own / path.relative_to(ROOT)
+            link = collection / path.relative_to(ROOT)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
-        command = own / "plugins/module_utils/_runtime/command.py"
+        command = collection / "plugins/module_utils/_runtime/command.py"
         text, count = re.subn(
             r"^QUERY_SECONDS = 30\.0", f"QUERY_SECONDS = {seconds}", command.read_text(), flags=re.MULTILINE
         )
@@ -132,7 +132,7 @@ def a_minute(impatient: Callable[[float], Path]) -> Path:
 
 
 def run(folder: Path, collections: Path, engine: Any, playbook: str, *options: str, **bad: str) -> tuple[int, str]:
-    """Run a playbook; bad: what programs do before they answer, by name."""
+    """Run a playbook; bad: shell commands that programs run before they answer, by program."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name, text in PROGRAMS.items():

@@ -54,7 +54,7 @@ class Bringing:
         came = self.folder / "came.json"
         return (json.loads(came.read_text()) if came.exists() else {"failed": True}), output
 
-    def there(self) -> dict[str, bytes]:
+    def files(self) -> dict[str, bytes]:
         return {str(f.relative_to(self.path)): f.read_bytes() for f in self.path.rglob("*") if f.is_file()}
 
 
@@ -66,7 +66,7 @@ def bringing(tmp_path: Path) -> Bringing:
 def test_all_of_it_comes_and_then_nothing(bringing: Bringing) -> None:
     came, output = bringing.play()
     assert came["brought"] == sorted(bringing.contents) and came["bytes"] == 300_007, output
-    assert bringing.there() == bringing.contents
+    assert bringing.files() == bringing.contents
     for folder in (bringing.path, bringing.path / "sub"):
         assert folder.stat().st_mode & 0o777 == 0o755
     for name in bringing.contents:
@@ -83,7 +83,7 @@ def test_only_what_differs_travels(bringing: Bringing) -> None:
     (bringing.path / "of_the_host").write_bytes(b"stays")
     came, output = bringing.play()
     assert came["brought"] == ["config.json", "new.bin"] and came["bytes"] == 6, output
-    assert bringing.there() == {**bringing.contents, "config.json": b"{ }", "new.bin": b"new", "of_the_host": b"stays"}
+    assert bringing.files() == {**bringing.contents, "config.json": b"{ }", "new.bin": b"new", "of_the_host": b"stays"}
 
 
 @pytest.mark.nightly
@@ -103,7 +103,7 @@ def test_other_content_of_the_same_size_is_found_by_its_time(bringing: Bringing)
     os.utime(weights, (later, later))
     came, output = bringing.play()
     assert came["brought"] == ["model.safetensors"], output
-    assert bringing.there() == bringing.contents
+    assert bringing.files() == bringing.contents
 
 
 @pytest.mark.nightly
@@ -116,7 +116,7 @@ def test_decay_that_leaves_size_and_time_is_found_by_a_full_look(bringing: Bring
     assert bringing.play()[0]["changed"] is False
     came, output = bringing.play(verify="all")
     assert came["brought"] == ["model.safetensors"], output
-    assert bringing.there() == bringing.contents
+    assert bringing.files() == bringing.contents
     assert bringing.play(verify="all")[0]["changed"] is False
 
 
@@ -146,7 +146,7 @@ def test_what_a_run_that_was_cut_off_has_brought_is_not_sent_again(bringing: Bri
     part.write_bytes(bringing.contents["model.safetensors"])
     came, output = bringing.play()
     assert came["brought"] == ["model.safetensors"] and came["bytes"] == 0, output
-    assert bringing.there() == bringing.contents and not waiting.exists()
+    assert bringing.files() == bringing.contents and not waiting.exists()
 
     # Of the right size, and damaged: sent once more.
     (bringing.path / "model.safetensors").unlink()
@@ -154,7 +154,7 @@ def test_what_a_run_that_was_cut_off_has_brought_is_not_sent_again(bringing: Bri
     part.write_bytes(os.urandom(300_000))
     came, output = bringing.play()
     assert came["bytes"] == 300_000, output
-    assert bringing.there() == bringing.contents
+    assert bringing.files() == bringing.contents
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def inventory(folder: Path, service: dict[str, Any]) -> tuple[str, ...]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """A recipe of a person, with a file beside it."""
+    """A user's recipe, with a file in the same folder."""
     body = yaml.safe_load((ROOT / "playbooks/recipes/qwen3-8b.yml").read_text())
     body.update(name="mine", files=[{"source": "chat.jinja", "path": "/etc/dgxspark/chat.jinja"}])
     (tmp_path / "recipes").mkdir()

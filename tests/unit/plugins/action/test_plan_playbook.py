@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook plan.yml as a person runs it, on inventories of its own. No host is contacted: the addresses lead nowhere."""
+"""The playbook plan.yml as a person runs it, on inventories of this file. No host is contacted: the addresses lead nowhere."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     assert b"spark-2" in before[1]
     assert str(page) in text
     assert plan(hosts, "--limit", "spark-2")[0] == 0
-    # A limit does not change what is planned, and no time is in it.
+    # A limit does not change the plan, and the plan contains no time.
     assert (plan.file.read_bytes(), page.read_bytes()) == before
     assert sorted(path.name for path in plan.folder.iterdir()) == ["hosts.yml", "plan.html", "plan.json"]
 
@@ -211,12 +211,12 @@ def test_a_host_may_be_the_controller_itself(
 
 
 def pair(*services: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Two Sparks of one cluster, the second name first, and one of its own."""
+    """Two Sparks of one cluster, the second name first, and a single Spark."""
     large = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
     return {
         "sparks": {
             "hosts": {"spark-3": {"ansible_host": "192.0.2.3", "spark_services": [FAST]}},
-            # Three Sparks without a lock file: what moves is refused there, which is not what is looked at here.
+            # Three Sparks without a lock file: unpinned images would be refused, which is not the subject of this test.
             "vars": {"spark_allow_moving": True},
             "children": {
                 "pair_a": {
@@ -250,8 +250,8 @@ def test_a_limit_that_cuts_a_cluster_is_refused_before_any_host_is_contacted(
     code, text = plan.run(pair(), "--limit", limit, playbook="site")
     assert code == 2, text
     assert "Ranks of one engine change together" in text
-    wanted = text.split("--limit ", 1)[1].split()[0].strip("'\"")
-    assert set(wanted.split(",")) == set(refused.split(","))
+    suggested = text.split("--limit ", 1)[1].split()[0].strip("'\"")
+    assert set(suggested.split(",")) == set(refused.split(","))
     assert "unreachable=0" in text and "UNREACHABLE" not in text
     # To plan, a limit is no matter.
     assert plan.run(pair(), "--limit", limit, "-e", f"spark_plan_file={plan.file}")[0] == 0
@@ -311,8 +311,8 @@ esac
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Docker whose image says what vLLM 0.33.0 once said; returns the file of its calls."""
     recorded = json.loads((ROOT / "tests/unit/plugins/fixtures/image_plans.json").read_text(encoding="utf-8"))
-    said = json.dumps(recorded["dense"]["answer"])
-    (tmp_path / "said").write_text(f"dgxspark-plan-probe:{said}\n", encoding="utf-8")
+    answer = json.dumps(recorded["dense"]["answer"])
+    (tmp_path / "said").write_text(f"dgxspark-plan-probe:{answer}\n", encoding="utf-8")
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
     program.write_text(DOCKER.format(folder=tmp_path, id="a" * 64), encoding="utf-8")
@@ -344,7 +344,7 @@ def test_where_nothing_has_to_be_asked_nothing_is(plan: Plan, docker: Path) -> N
 
 
 def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> None:
-    """The machine of the test is no Spark, which is an error; what it was asked is kept."""
+    """The machine of the test is no Spark, which is an error; the answer of its image is saved all the same."""
     meminfo = plan.folder / "root" / "proc" / "meminfo"
     meminfo.parent.mkdir(parents=True)
     meminfo.write_text("MemTotal: 125480000 kB\nMemFree: 100000000 kB\nMemAvailable: 110000000 kB\n", encoding="utf-8")
@@ -366,7 +366,7 @@ def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> N
 
 
 def test_the_task_returns_no_plan_that_lies_in_the_file(plan: Plan) -> None:
-    """Ansible goes through every value of what is registered, which took longer than planning a fleet."""
+    """Ansible goes through every value of a registered result, which took longer than planning a fleet."""
     code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-v")
     assert code == 0, text
     assert '"asking": false' in text
@@ -399,8 +399,8 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
     host.update(spark_hf_home=str(home), spark_plan_file=str(plan.file), spark_gpu_args=[])
     host["spark_ignore_rules"] = ["host.gpu", "image.architecture"]
     bring = yaml.safe_load((ROOT / "playbooks/tasks/bring.yml").read_text(encoding="utf-8"))
-    (again,) = [task for task in bring if task["name"] == "Plan again with the models"]
-    again["ansible.builtin.include_tasks"]["file"] = str(ROOT / "playbooks/tasks/replan.yml")
+    (replan,) = [task for task in bring if task["name"] == "Plan again with the models"]
+    replan["ansible.builtin.include_tasks"]["file"] = str(ROOT / "playbooks/tasks/replan.yml")
     first = {"dgxspark.vllm.plan": {"show": "none", "ask": "both", "answer": "looks"}, "register": "spark_planned"}
     snapshot = {"repo": "org/new", "revision": "main", "image": "an/image:1", "hf_home": str(home)}
     tasks = [
@@ -416,7 +416,7 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
             "loop": [{"repo": "org/new", "revision": "main"}],
             "register": "models_fetched",
         },
-        again,
+        replan,
     ]
     play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
     book = plan.folder / "book.yml"
@@ -440,7 +440,7 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
     assert body["image_questions"] == []
     assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
     # The next run knows the commit, and asks nobody.
-    again["when"] = "false"
+    replan["when"] = "false"
     book.write_text(yaml.safe_dump([{**play, "tasks": tasks[:2]}], sort_keys=False), encoding="utf-8")
     assert "Ask images how they would plan" not in run() and docker.read_text().split().count("run") == 1
     assert plan.written()["hosts"]["spark-1"]["services"][0]["memory"]["sources"]["kv_cache"] == "image"

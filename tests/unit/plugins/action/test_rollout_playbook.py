@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks rollout.yml and rollback.yml, their order and what they do about failures, on hosts that are folders.
+"""The playbooks rollout.yml and rollback.yml, their order and their handling of failures, on hosts that are folders.
 
 The playbooks, the plan and the decisions are the real ones. Roles are played by one task each, and so are the modules that reach a
-host; what those really do is tested where they are.
+host; the modules have tests in tests/unit/plugins/modules.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_check_mode_touches_nobody_and_a_canary_that_fails_goes_back_alone(fleet
     code, text = fleet.play("rollout", image=BROKEN, spark_rollout_canary="pair")
     assert code != 0
     assert set(fleet.runs().values()) == {"0.32.0"}
-    # The failed state has a number of its own, and the host went back to the one before.
+    # The failed state has its own number, and the host went back to the previous one.
     assert all("restored 1" in fleet.log(name) for name in PAIR)
     assert all(fleet.log(name) == ["look"] for name in HOSTS if name not in PAIR)
     assert "it does not answer" in flat(text) and "failed, back at 1" in flat(text)

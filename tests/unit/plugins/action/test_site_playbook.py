@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What site.yml costs on hosts without changes: tasks, workers of the controller, plans, size of what is registered.
+"""The cost of site.yml on hosts without changes: tasks, workers of the controller, plans, size of registered results.
 
 The playbook, the plan and the action plugins are the real ones. Modules that reach a host are played, and so are roles.
 """
@@ -108,36 +108,36 @@ def options_of(name: str) -> list[str]:
 
 
 def with_played(folder: Path, modules: Iterable[str]) -> Path:
-    """Make the collection below a folder, in which modules are played; return where it is."""
-    own = folder / "ansible_collections" / "dgxspark" / "vllm"
-    own.mkdir(parents=True)
+    """Make a collection with played modules below a folder; return its path."""
+    collection = folder / "ansible_collections" / "dgxspark" / "vllm"
+    collection.mkdir(parents=True)
     for name in ("meta", "playbooks", "galaxy.yml"):
-        (own / name).symlink_to(ROOT / name)
+        (collection / name).symlink_to(ROOT / name)
     for kind in ("action", "callback", "doc_fragments", "filter", "lookup", "module_utils", "modules", "plugin_utils"):
-        (own / "plugins" / kind).mkdir(parents=True)
+        (collection / "plugins" / kind).mkdir(parents=True)
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
-                (own / "plugins" / kind / path.name).symlink_to(path)
+                (collection / "plugins" / kind / path.name).symlink_to(path)
     for name in modules:
-        path = own / "plugins" / "modules" / f"{name}.py"
+        path = collection / "plugins" / "modules" / f"{name}.py"
         path.unlink()
         path.write_text(PLAYED.format(name=name, options=options_of(name)))
-    return own
+    return collection
 
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, in which what reaches hosts is played."""
+    """The collection, with played modules and roles instead of those which reach hosts."""
     folder = tmp_path_factory.mktemp("collections")
-    own = with_played(folder, ["spark_info", "generation", "deploy", "compare"])
+    collection = with_played(folder, ["spark_info", "generation", "deploy", "compare"])
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
-        (own / "roles" / path.name / "tasks").mkdir(parents=True)
-        (own / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
+        (collection / "roles" / path.name / "tasks").mkdir(parents=True)
+        (collection / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
         if path.name not in tasks:
             for part in ("defaults", "vars"):
                 if (path / part).exists():
-                    (own / "roles" / path.name / part).symlink_to(path / part)
+                    (collection / "roles" / path.name / part).symlink_to(path / part)
     return folder
 
 
@@ -154,7 +154,7 @@ class Fleet:
         **variables: Any,
     ) -> None:
         self.folder, self.collections, self.cluster = folder, collections, cluster
-        self.said = ""
+        self.printed = ""
         self.names = [f"spark-{number:02}" for number in range(1, count + 1)]
         for name in self.names:
             (folder / name).mkdir()
@@ -199,10 +199,10 @@ class Fleet:
         (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": group}))
 
     def are(self, up_to_date: bool, proved: bool = True, *names: str) -> None:
-        """Have hosts (all) say whether they are what they are to be, and whether their services answered right away."""
+        """Have hosts (by default all) say whether they are up to date and whether their services answered right away."""
         probe = {"vllm_version": "0.32.0", "architecture": "x86_64"}
         image = {"present": True, "id": f"sha256:{'1' * 64}", "probe_from": "cache", "probe": probe}
-        said: dict[str, dict[str, Any]] = {
+        answers: dict[str, dict[str, Any]] = {
             "deploy": {"changed": True, "joined": []},
             "spark_info": {"spark": HERE, "images": {IMAGE: image}},
             "generation": {"changed": False},
@@ -213,9 +213,9 @@ class Fleet:
             },
         }
         for number, name in enumerate(self.names, start=1):
-            own = {"fabric": fabric_facts(number), "management_address": f"10.0.0.{number}", "nft": True}
-            said["spark_info"]["spark"] = {**HERE, **own} if number <= self.cluster else HERE
-            for module, answer in said.items() if name in (names or self.names) else ():
+            addresses = {"fabric": fabric_facts(number), "management_address": f"10.0.0.{number}", "nft": True}
+            answers["spark_info"]["spark"] = {**HERE, **addresses} if number <= self.cluster else HERE
+            for module, answer in answers.items() if name in (names or self.names) else ():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
     def are_not(self, name: str, *why: str) -> None:
@@ -226,30 +226,30 @@ class Fleet:
 
     def know(self, *names: str) -> None:
         """Keep on the controller what hosts (all) say, as a run does that plans with it."""
-        kept = KeptFacts(
+        store = KeptFacts(
             {"groups": {"sparks": self.names}, "hostvars": {self.names[0]: {"inventory_dir": str(self.folder)}}}
         )
         for name in names or self.names:
             facts = json.loads((self.folder / name / "spark_info.json").read_text())
-            assert kept.keep(name, facts["spark"], facts["images"])
+            assert store.keep(name, facts["spark"], facts["images"])
 
     def ring(self) -> None:
         """Have all hosts say that they are a ring that passes on packets, as the role fabric sets it up."""
         for name, entry in settled_ring(self.names, fabric_layout.Settings(relay=True)).items():
             path = self.folder / name / "spark_info.json"
-            said = json.loads(path.read_text())
-            path.write_text(json.dumps({**said, "spark": {**said["spark"], **entry}}))
+            answer = json.loads(path.read_text())
+            path.write_text(json.dumps({**answer, "spark": {**answer["spark"], **entry}}))
 
-    def say(self, said: Mapping[str, Any]) -> None:
+    def say(self, answers: Mapping[str, Any]) -> None:
         """Have all hosts answer modules by their names."""
         for name in self.names:
-            for module, answer in said.items():
+            for module, answer in answers.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
-    def asked(self, name: str) -> dict[str, Any]:
-        """What the look was asked about a host."""
-        asked: dict[str, Any] = json.loads((self.folder / name / "asked.json").read_text())
-        return asked
+    def parameters_of(self, name: str) -> dict[str, Any]:
+        """Return the parameters with which the module compare was called on a host."""
+        parameters: dict[str, Any] = json.loads((self.folder / name / "asked.json").read_text())
+        return parameters
 
     def site(self, *options: str) -> list[dict[str, Any]]:
         """Run site.yml; return the events of the run."""
@@ -264,8 +264,8 @@ class Fleet:
                 "DGXSPARK_PROGRESS_FILE": str(events),
             },
         )  # fmt: skip
-        self.said = ran.stdout + ran.stderr
-        assert ran.returncode == 0, self.said
+        self.printed = ran.stdout + ran.stderr
+        assert ran.returncode == 0, self.printed
         return [json.loads(line) for line in events.read_text().splitlines()]
 
     def log(self, name: str) -> list[str]:
@@ -300,15 +300,15 @@ def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, coll
     events = fleet.site()
     assert all(fleet.log(name) == SETTLED for name in fleet.names)
     # The second task begins, and shows the first plan again.
-    assert plans_of(events) == 2 and "planned from the host itself" in fleet.said
+    assert plans_of(events) == 2 and "planned from the host itself" in fleet.printed
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
-    # Every task that begins on a host is a process of the controller, also one that only skips.
+    # Every task that begins on a host is a process of the controller, even if the task is skipped.
     assert workers["spark-02"] == workers["spark-03"] == 1, [
         event["task"] for event in events if event["event"] == "begin"
     ]
     proof = json.loads((tmp_path / "spark-02" / "proof.json").read_text())
     assert [(service["name"], service["unit"]) for service in proof["services"]] == [("tiny", "spark-tiny.service")]
-    # What comes from the controller is compared too.
+    # Files from the controller are compared too.
     config = tmp_path / "scripted" / "config.json"
     copied = {"config.json": {"size": 2, "mtime": int(config.stat().st_mtime)}}
     assert [model["copied"] for model in proof["models"]] == [copied]
@@ -354,8 +354,8 @@ def test_only_a_whole_run_that_may_change_something_proves_at_once(
     fleet.are(True, proved="--check" not in options)
     fleet.know()
     if "spark_plan_facts=never" in options:
-        known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
-        fleet.say({"spark_info": {**known, "spark": None}})
+        info = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+        fleet.say({"spark_info": {**info, "spark": None}})
     fleet.site(*options)
     assert fleet.log("spark-01") == reached
     assert not (tmp_path / "spark-01" / "proof.json").exists()
@@ -378,21 +378,21 @@ def test_hosts_of_a_cluster_without_changes_take_one_task_too(tmp_path: Path, co
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
     assert (workers["spark-02"], workers["spark-04"]) == (1, 1), events
     # Each host proves its own unit, and the head alone the API.
-    head, other = (fleet.asked(name) for name in ("spark-01", "spark-02"))
+    head, other = (fleet.parameters_of(name) for name in ("spark-01", "spark-02"))
     assert [(service["unit"], service["rank"], bool(service["url"])) for service in head["services"]] == [
         ("spark-wide.service", 0, True)
     ]
     assert [(service["unit"], service["rank"], bool(service["url"])) for service in other["services"]] == [
         ("spark-wide.service", 1, False)
     ]
-    for number, asked in enumerate((head, other)):
-        assert "spark-firewall.service" in [unit["name"] for unit in asked["document"]["units"]]
-        assert asked["network"]["file"]["path"] == "/etc/netplan/40-cx7.yaml"
-        assert asked["network"]["ufw"]["netdevs"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
-        assert [ping["target"] for ping in asked["network"]["pings"]] == [
+    for number, parameters in enumerate((head, other)):
+        assert "spark-firewall.service" in [unit["name"] for unit in parameters["document"]["units"]]
+        assert parameters["network"]["file"]["path"] == "/etc/netplan/40-cx7.yaml"
+        assert parameters["network"]["ufw"]["netdevs"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
+        assert [ping["target"] for ping in parameters["network"]["pings"]] == [
             f"192.168.{net}.1{2 - number}" for net in (100, 101)
         ]
-    assert fleet.asked("spark-03")["network"] == {}
+    assert fleet.parameters_of("spark-03")["network"] == {}
 
 
 @pytest.mark.parametrize(
@@ -430,9 +430,9 @@ def test_with_tags_a_host_is_compared_in_one_task_with_what_these_apply(
     events = fleet.site("--tags", tags)
     compared = SETTLED if "prove" in tags else ["compare document gather"]
     assert [fleet.log(name) for name in fleet.names] == [compared] * 2
-    asked = fleet.asked("spark-02")
-    assert asked["parts"] == parts and asked["models"] == [] == asked["images"]
-    assert {row["part"] for kind in ("files", "units") for row in asked["document"][kind]} <= set(parts)
+    parameters = fleet.parameters_of("spark-02")
+    assert parameters["parts"] == parts and parameters["models"] == [] == parameters["images"]
+    assert {row["part"] for kind in ("files", "units") for row in parameters["document"][kind]} <= set(parts)
     assert (tmp_path / "spark-02" / "proof.json").exists() is ("prove" in tags)
     assert plans_of(events) == 2
     begun = [event["task"] for event in events if event["event"] == "begin" and event["host"] == "spark-02"]
@@ -453,12 +453,12 @@ def test_a_ring_without_changes_takes_one_task_and_another_one_all_roles(tmp_pat
     fleet.know()
     fleet.site()
     assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
-    asked = fleet.asked("spark-01")
-    assert len(asked["network"]["routes"]) == 4 and len(asked["network"]["relay"]) == 4
-    assert [unit["name"] for unit in asked["document"]["units"] if unit["part"] == "fabric"] == [
+    parameters = fleet.parameters_of("spark-01")
+    assert len(parameters["network"]["routes"]) == 4 and len(parameters["network"]["relay"]) == 4
+    assert [unit["name"] for unit in parameters["document"]["units"] if unit["part"] == "fabric"] == [
         "dgxspark-fabric-relay.service"
     ]
-    assert {ping["target_host"] for ping in asked["network"]["pings"]} == set(fleet.names[1:])
+    assert {ping["target_host"] for ping in parameters["network"]["pings"]} == set(fleet.names[1:])
     # A route is gone on one of them: all of them go through the roles together.
     fleet.are(False, True, "spark-03")
     fleet.ring()
@@ -477,15 +477,15 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     proofs = ["proved", "proved wide", "proved late", "deploy guard", "generation record"]
     applied = ["deploy host", "deploy firewall", "applied"]
     assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *applied, *proofs]] * 2
-    # What needs no request first, on all hosts at once; then each service on its head, and after that on its other host.
+    # Checks without a request come first, on all hosts at once; then each service on its head, and after that on its other host.
     steps = ("dgxspark.vllm.prove : Prove", "Prove the service", "Prove the ranks behind the first one")
     began = [(event["task"], event["host"]) for event in events if event["event"] == "begin" and event["task"] in steps]
-    groups = itertools.groupby(began, key=lambda each: each[0])
+    groups = itertools.groupby(began, key=lambda event: event[0])
     seen = [(steps.index(task), sorted({host for _task, host in hosts})) for task, hosts in groups]
     of_service = [(1, fleet.names), (0, fleet.names), (2, fleet.names), (0, ["spark-02"])]
     assert seen == [(0, fleet.names), *of_service, *of_service]
-    services = {name: fleet.asked(name)["services"] for name in fleet.names}
-    assert [(each["name"], each["rank"], bool(each["on_demand"])) for each in services["spark-02"]] == [
+    services = {name: fleet.parameters_of(name)["services"] for name in fleet.names}
+    assert [(service["name"], service["rank"], bool(service["on_demand"])) for service in services["spark-02"]] == [
         ("wide", 1, True),
         ("late", 1, True),
     ]
@@ -501,12 +501,12 @@ def test_speech_servers_and_ollama_are_asked_by_the_comparison(tmp_path: Path, c
     fleet.know()
     fleet.site()
     assert fleet.log("spark-01") == SETTLED
-    asked = fleet.asked("spark-01")
-    assert [(server["name"], server["settings"]) for server in asked["servers"]] == [
+    parameters = fleet.parameters_of("spark-01")
+    assert [(server["name"], server["settings"]) for server in parameters["servers"]] == [
         ("hear", "/etc/dgxspark/speech/hear.json"),
         ("ollama", "/etc/dgxspark/ollama/ollama.json"),
     ]
-    assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["document"]["folders"]}
+    assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in parameters["document"]["folders"]}
 
 
 def test_only_hosts_whose_facts_or_files_changed_are_deployed(tmp_path: Path, collections: Path) -> None:
@@ -514,14 +514,14 @@ def test_only_hosts_whose_facts_or_files_changed_are_deployed(tmp_path: Path, co
     fleet = Fleet(tmp_path, collections, 3)
     fleet.are(True)
     fleet.know()
-    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
-    newer = {**known, "spark": {**known["spark"], "kernel": "6.18.0-1001-nvidia"}}
+    info = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    newer = {**info, "spark": {**info["spark"], "kernel": "6.18.0-1001-nvidia"}}
     (tmp_path / "spark-01" / "spark_info.json").write_text(json.dumps(newer))
     fleet.are_not("spark-03", "a file differs")
     fleet.site()
     applied = ["deploy host", "applied", "proved", "deploy guard", "generation record"]
-    again = "compare document gather proof"
-    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, again], SETTLED, [*SETTLED, *applied]]
+    second_look = "compare document gather proof"
+    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, second_look], SETTLED, [*SETTLED, *applied]]
     # The next run knows.
     fleet.are_not("spark-03")
     fleet.site()
@@ -547,8 +547,8 @@ def test_damaged_kept_facts_cost_a_task_and_no_more(tmp_path: Path, collections:
     fleet.know()
     (tmp_path / ".spark" / "facts" / "spark-02.json").write_text("{")
     fleet.site()
-    asked = ["compare gather", "compare document gather proof"]
-    assert [fleet.log(name) for name in fleet.names] == [SETTLED, asked]
+    tasks = ["compare gather", "compare document gather proof"]
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED, tasks]
     assert json.loads((tmp_path / ".spark" / "facts" / "spark-02.json").read_text())["host"] == "spark-02"
 
 
@@ -569,14 +569,14 @@ def test_with_a_limit_only_its_hosts_are_compared_and_planned_with_kept_facts(
 def test_errors_of_kept_facts_stop_nothing_before_the_hosts_were_asked(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 1)
     fleet.are(True)
-    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
-    full = {**known["spark"], "docker": None}
-    fleet.say({"spark_info": {**known, "spark": full}})
+    info = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    full = {**info["spark"], "docker": None}
+    fleet.say({"spark_info": {**info, "spark": full}})
     fleet.know()
-    fleet.say({"spark_info": known})
+    fleet.say({"spark_info": info})
     fleet.site()
     assert fleet.log("spark-01") == [*SETTLED, *SETTLED]
-    fleet.say({"spark_info": {**known, "spark": full}})
+    fleet.say({"spark_info": {**info, "spark": full}})
     with pytest.raises(AssertionError, match="no Docker engine answers on this host"):
         fleet.site()
     assert fleet.log("spark-01") == SETTLED
@@ -584,16 +584,16 @@ def test_errors_of_kept_facts_stop_nothing_before_the_hosts_were_asked(tmp_path:
 
 @pytest.mark.nightly
 def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Path) -> None:
-    own = with_played(tmp_path / "collections", ["spark_info", "generation", "compare", *ROLES_PLAYED])
-    (own / "roles").symlink_to(ROOT / "roles")
+    collection = with_played(tmp_path / "collections", ["spark_info", "generation", "compare", *ROLES_PLAYED])
+    (collection / "roles").symlink_to(ROOT / "roles")
     fleet = Fleet(tmp_path, tmp_path / "collections", 1, spark_watchdog=True)
     fleet.are(False)
-    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
-    probed = {"spark_info probing": {"images": known["images"], "host_architecture": "x86_64"}}
+    info = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    probed = {"spark_info probing": {"images": info["images"], "host_architecture": "x86_64"}}
     # The image is there, and nobody has asked it yet.
-    unknown = {IMAGE: {**known["images"][IMAGE], "probe_from": "none", "probe": None}}
+    unknown = {IMAGE: {**info["images"][IMAGE], "probe_from": "none", "probe": None}}
     fresh = {"compare": {"up_to_date": False, "proved": False, "why": ["it was never deployed"], "recorded": None}}
-    fleet.say({**ROLES_PLAYED, **probed, **fresh, "spark_info": {**known, "images": unknown}})
+    fleet.say({**ROLES_PLAYED, **probed, **fresh, "spark_info": {**info, "images": unknown}})
     fleet.site()
     # With an image that is pulled, and a model that a hub grants and sends, three more.
     assert fleet.log("spark-01") == [

@@ -25,7 +25,7 @@ WAITS = "waits for spark-1 (rank 0): no heartbeat for 320 s"
 
 
 class Pair:
-    """Two hosts that are this machine; each sees a systemd of its own."""
+    """Two hosts that are this machine; each sees its own simulated systemd."""
 
     def __init__(self, folder: Path, engine: Any) -> None:
         self.folder, self.engine = folder, engine
@@ -99,7 +99,7 @@ def test_a_pair_that_serves(pair: Pair) -> None:
 
 
 def test_the_status_as_a_page(pair: Pair) -> None:
-    """Below the inventory folder, and also where the run fails; what cannot be written is said."""
+    """The page is written below the inventory folder, even if the run fails; a write error is reported."""
     pair.unit("spark-1", "active")
     pair.lose("spark-2")
     code, text = pair.status("-e", "spark_status_page=.spark/status.html")
@@ -185,5 +185,5 @@ def test_it_looks_again_until_the_last_look_which_decides(pair: Pair) -> None:
     pair.unit("spark-2", "activating", WAITS)
     code, text = pair.status("-e", "spark_status_watch=0.2", "-e", "spark_status_looks=3")
     assert code == 2 and text.count("TASK [Query the host]") == text.count("TASK [Show the status]") == 3, text
-    # Of three looks at what is not ready one fails, the last.
+    # Of three looks at services that are not ready only the last fails.
     assert text.count("fatal: ") == 1 and "1 of 1 services are not ready: pair_a/big" in text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook support_bundle.yml as a person runs it: one host that this machine plays, one that is silent."""
+"""The playbook support_bundle.yml as a person runs it: this machine plays one host, and a second host does not answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
     lost = {"ansible_connection": "ssh", "ansible_ssh_executable": str(programs / "ssh")}
     services = [{"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": port}]
     settings = {"spark_services": services, "ansible_become": False, "spark_sysroot": str(tmp_path)}
-    # One that runs an add-on service, and one that is none of ours.
+    # A host that runs an add-on service, and a host without any part of this collection.
     watched = {**local, "ansible_become": False, "spark_fleet_monitor": {"notify": []}, "spark_support_mib": 4}
     groups = {
         "sparks": {"hosts": {"spark-1": local, "spark-2": lost}, "vars": settings},

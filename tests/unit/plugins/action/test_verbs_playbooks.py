@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the verbs refuse before any host is contacted."""
+"""Requests that the verbs refuse before they contact a host."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet, verb
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["-e", "out=fast"], "name the service: -e in=NAME"),
         pytest.param(["-e", "in=fast"], "name the service: -e out=NAME", marks=pytest.mark.nightly),
@@ -65,9 +65,9 @@ def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet, verb
         (["-e", "out=fast", "-e", "in=bigg"], "did you mean 'big'?"),
     ],
 )
-def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], said: str) -> None:
+def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], message: str) -> None:
     code, text = fleet.run("dgxspark.vllm.swap", *options)
-    assert code != 0 and said in text and "CONTACTED" not in text
+    assert code != 0 and message in text and "CONTACTED" not in text
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def play_programs(fleet: Fleet, monkeypatch: Any, scripts: dict[str, str]) -> No
 def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, monkeypatch: Any) -> None:
     play_programs(fleet, monkeypatch, SCRIPTS)
     inventory = yaml.safe_load((fleet.folder / "hosts.yml").read_text())
-    here = {
+    answering_host = {
         "ansible_connection": "local",
         "ansible_become": False,
         "ansible_python_interpreter": "{{ ansible_playbook_python }}",
     }
-    inventory["sparks"]["children"]["pair"]["hosts"]["spark-2"] = here
+    inventory["sparks"]["children"]["pair"]["hosts"]["spark-2"] = answering_host
     (fleet.folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
     code, text = fleet.run("dgxspark.vllm.update_host", "--limit", "pair", "-e", "spark_update_confirm=true")
     assert code != 0
@@ -149,7 +149,7 @@ def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, mon
 @pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
 def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
-    """The host is this machine; what installs packages is played by scripts."""
+    """The host is this machine; scripts play the programs that install packages."""
     play_programs(fleet, monkeypatch, SCRIPTS)
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
     local += ["-e", "ansible_python_interpreter={{ ansible_playbook_python }}"]
@@ -200,5 +200,5 @@ def test_adopting_shows_what_it_would_do_and_does_nothing(fleet: Fleet, monkeypa
     assert code == 0, text
     assert "mine: service fast can take its place (same model), instead it: both want port 8002" in text
     assert "--max-model-len: 32768 ->" in text and "hf_secret" not in text
-    asked = (fleet.folder / "log").read_text()
-    assert "docker stop" not in asked and "docker update" not in asked
+    commands = (fleet.folder / "log").read_text()
+    assert "docker stop" not in commands and "docker update" not in commands

@@ -29,8 +29,8 @@ ALL = list(PLANNED)
 
 
 def test_service_select_finds_what_is_meant() -> None:
-    found = service_select(PLANNED, ALL, ["big"])
-    assert found == {"hosts": {"spark-1": [], "spark-2": ["big"], "spark-3": ["big"]}, "problems": []}
+    selection = service_select(PLANNED, ALL, ["big"])
+    assert selection == {"hosts": {"spark-1": [], "spark-2": ["big"], "spark-3": ["big"]}, "problems": []}
     assert service_select(PLANNED, ALL)["hosts"] == {
         "spark-1": ["fast", "other"],
         "spark-2": ["big"],
@@ -46,8 +46,10 @@ def test_speech_servers_on_demand_are_selected_by_name_alone() -> None:
         "problems": [],
     }
     assert service_select(PLANNED, ALL, addons=addons) == service_select(PLANNED, ALL)
-    for names, given in (("talk", addons), ("ears", None)):
-        assert "the inventory has none by this name" in service_select(PLANNED, ALL, names, addons=given)["problems"][0]
+    for names, offered in (("talk", addons), ("ears", None)):
+        assert (
+            "the inventory has none by this name" in service_select(PLANNED, ALL, names, addons=offered)["problems"][0]
+        )
     assert "it is on spark-1" in service_select(PLANNED, ["spark-2"], "ears", addons=addons)["problems"][0]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks) may hold, and what the role is given."""
+"""The settings of C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks), and the values planned for the role."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import guar
 
 
 def made(
-    given: Any = None, protection: Any = None, clocks: Any = None, **more: Any
+    value: Any = None, protection: Any = None, clocks: Any = None, **more: Any
 ) -> tuple[dict[str, Any], list[Any]]:
-    settings, wrong = guard.read("spark-1", given)
+    settings, wrong = guard.read("spark-1", value)
     shielded, also = guard.read_protection("spark-1", protection)
     limited, too = guard.read_clocks("spark-1", clocks)
     assert not [*wrong, *also, *too]
     services = more.get("services", {"heavy": 97.5, "fast": None})
-    found = more.get("backends", {}), more.get("beside", [])
-    return guard.plan("spark-1", settings, shielded, limited, services, *found, 9.2, left_gib=more.get("left"))
+    backends, neighbours = more.get("backends", {}), more.get("beside", [])
+    return guard.plan(
+        "spark-1", settings, shielded, limited, services, backends, neighbours, 9.2, left_gib=more.get("left")
+    )
 
 
 def test_it_is_on_by_default_and_so_is_the_protection() -> None:
@@ -36,7 +38,7 @@ def test_it_is_on_by_default_and_so_is_the_protection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "left", "floors"),
+    ("value", "left_gib", "floors"),
     [
         ({}, None, (3.0, 5.0)),
         ({}, 20.0, (3.0, 5.0)),
@@ -51,14 +53,14 @@ def test_it_is_on_by_default_and_so_is_the_protection() -> None:
     ],
 )
 def test_floors_that_nobody_set_leave_a_full_host_calm(
-    given: Any, left: float | None, floors: tuple[float, float]
+    value: Any, left_gib: float | None, floors: tuple[float, float]
 ) -> None:
-    """What the plan leaves free is not short of memory, or the guard would stop idle engines that fit beside the others."""
-    settings = made(given, left=left)[0]["settings"]
+    """The floors are below the memory that the plan leaves free, or the guard would stop idle engines that fit next to the others."""
+    settings = made(value, left=left_gib)[0]["settings"]
     assert (settings["floor_gib"], settings["start_floor_gib"]) == floors
-    look = runtime.Look(1.0, round((left if left is not None else 20.0) * runtime.GIB))
+    look = runtime.Look(1.0, round((left_gib if left_gib is not None else 20.0) * runtime.GIB))
     calm = runtime.level(runtime.from_mapping(settings), look) == runtime.CALM
-    assert calm or given or (left is not None and left < guard.LEAST_FLOOR_GIB)
+    assert calm or value or (left_gib is not None and left_gib < guard.LEAST_FLOOR_GIB)
 
 
 def test_a_floor_that_the_plan_cannot_keep_is_named() -> None:
@@ -82,7 +84,7 @@ def test_it_knows_the_plan() -> None:
         "heavy": {"planned_gib": 97.5, "backend": "spark-1/heavy"},
         "fast": {},
     }
-    # What the process reads is what was set, and nothing else.
+    # The process reads the planned settings and nothing else.
     assert runtime.from_mapping(settings) == runtime.Settings()
     assert role["protection"]["hardware_watchdog_seconds"] == 60 and role["clocks"] == {}
 

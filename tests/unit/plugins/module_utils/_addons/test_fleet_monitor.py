@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(spark_fleet_monitor) may say, and what the monitor is given to check."""
+"""The settings of C(spark_fleet_monitor), and the endpoints that the monitor checks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_fleet_of_two_sparks_and_two_macs() -> None:
     outcome, rules = planned({"notify": TELEGRAM, "extra": macs})
     assert rules == [] and outcome["state"] == "present" and outcome["every_minutes"] == 7
     settings = outcome["settings"]
-    assert [(each["key"], each["url"] + each["health"]) for each in settings["endpoints"]] == [
+    assert [(endpoint["key"], endpoint["url"] + endpoint["health"]) for endpoint in settings["endpoints"]] == [
         ("spark-1/heavy", "http://192.168.1.11:8001/v1/models"),
         ("spark-2/fast", "http://192.168.1.12:8001/v1/models"),
         ("spark-1/asr", "http://192.168.1.11:8765/health"),
@@ -61,14 +61,17 @@ def test_the_fleet_of_two_sparks_and_two_macs() -> None:
         ("M5 Max", "http://192.168.1.18:8015/v1/models"),
     ]
     # A token is asked of model servers; Ollama would load its model for it, and the Macs were not offered.
-    assert [each["key"] for each in settings["endpoints"] if each["complete"]] == ["spark-1/heavy", "spark-2/fast"]
+    assert [endpoint["key"] for endpoint in settings["endpoints"] if endpoint["complete"]] == [
+        "spark-1/heavy",
+        "spark-2/fast",
+    ]
     assert (settings["completion_every"], settings["failures"]) == (9, 2)
     assert settings["endpoints"][0]["look"] == "journalctl -u spark-heavy.service on spark-1"
 
 
 def test_where_a_guard_is_it_may_have_stopped_the_engine() -> None:
     outcome, _findings = fleet_monitor.plan("forge", good({"notify": TELEGRAM}), FLEET, (), ["spark-2"])
-    looks = {each["key"]: each["look"] for each in outcome["settings"]["endpoints"]}
+    looks = {endpoint["key"]: endpoint["look"] for endpoint in outcome["settings"]["endpoints"]}
     assert "guard" not in looks["spark-1/heavy"] and "guard" not in looks["spark-2/tts"]
     assert looks["spark-2/fast"] == (
         "journalctl -u spark-fast.service on spark-2; whether the guard of the memory stopped it: "
@@ -99,21 +102,21 @@ def test_names_that_would_be_one_file_stay_apart() -> None:
 
 def test_the_gateway_is_asked_for_tokens_by_the_names_it_offers() -> None:
     outcome, _rules = planned({"notify": TELEGRAM}, FLEET, (GATEWAY,))
-    (gateway,) = [each for each in outcome["settings"]["endpoints"] if each["key"] == "forge/gateway"]
+    (gateway,) = [endpoint for endpoint in outcome["settings"]["endpoints"] if endpoint["key"] == "forge/gateway"]
     assert gateway["complete"] and gateway["models"] == ["auto"] and not gateway["vllm"]
-    again, _rules = planned({"notify": TELEGRAM}, [*FLEET, GATEWAY], (GATEWAY,))
-    assert [each["key"] for each in again["settings"]["endpoints"]].count("forge/gateway") == 1
+    listed, _rules = planned({"notify": TELEGRAM}, [*FLEET, GATEWAY], (GATEWAY,))
+    assert [endpoint["key"] for endpoint in listed["settings"]["endpoints"]].count("forge/gateway") == 1
 
 
 def test_what_cannot_be_reached_is_said_and_left_out() -> None:
     settings = good({"notify": TELEGRAM})
     outcome, findings = fleet_monitor.plan("forge", settings, [HEAVY, HIDDEN])
-    assert [each["key"] for each in outcome["settings"]["endpoints"]] == ["spark-1/heavy"]
+    assert [endpoint["key"] for endpoint in outcome["settings"]["endpoints"]] == ["spark-1/heavy"]
     (finding,) = findings
     assert finding.rule == "fleet_monitor.unreachable" and finding.severity == "warning"
     assert "spark-2/hidden listens on 127.0.0.1 of spark-2" in finding.message and "api_key_file" in finding.fix
     outcome, findings = fleet_monitor.plan("spark-2", settings, [HEAVY, HIDDEN])
-    assert [each["url"] for each in outcome["settings"]["endpoints"]] == [
+    assert [endpoint["url"] for endpoint in outcome["settings"]["endpoints"]] == [
         "http://192.168.1.11:8001",
         "http://127.0.0.1:8002",
     ]
@@ -123,7 +126,7 @@ def test_what_cannot_be_reached_is_said_and_left_out() -> None:
 @pytest.mark.parametrize("name", ["spark-1", "heavy", "spark-1/heavy"])
 def test_hosts_services_and_keys_are_left_out(name: str) -> None:
     outcome, rules = planned({"notify": TELEGRAM, "leave_out": [name]})
-    assert "spark-1/heavy" not in [each["key"] for each in outcome["settings"]["endpoints"]] and rules == []
+    assert "spark-1/heavy" not in [endpoint["key"] for endpoint in outcome["settings"]["endpoints"]] and rules == []
     assert "endpoint.spark-1.heavy" not in [entry["name"] for entry in outcome["secrets"]]
 
 
@@ -164,8 +167,10 @@ def test_addresses_of_further_endpoints() -> None:
         {"name": "d", "url": "https://h/llm/v1/models", "models": ["m"], "completion": True},
     ]
     outcome, _rules = planned({"notify": TELEGRAM, "extra": extra}, [])
-    found = [(each["url"], each["health"], each["complete"]) for each in outcome["settings"]["endpoints"]]
-    assert found == [
+    addresses = [
+        (endpoint["url"], endpoint["health"], endpoint["complete"]) for endpoint in outcome["settings"]["endpoints"]
+    ]
+    assert addresses == [
         ("http://h:1", "/api/tags", False),
         ("http://h:2", "/health", False),
         ("https://h", "/status?x=1", False),
@@ -286,12 +291,12 @@ def test_the_page_and_the_exporters_that_it_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [({"page_port": 70000}, "page_port"), ({"page_listen": "not an address"}, "'page_listen' is 'not an address'")],
 )
-def test_a_page_that_nobody_can_serve(value: dict[str, Any], said: str) -> None:
+def test_a_page_that_nobody_can_serve(value: dict[str, Any], expected: str) -> None:
     _settings, messages = fleet_monitor.read("forge", value)
-    assert len(messages) == 1 and said in messages[0]
+    assert len(messages) == 1 and expected in messages[0]
 
 
 def page_rules(**monitor: Any) -> list[str]:
@@ -319,9 +324,9 @@ def page_rules(**monitor: Any) -> list[str]:
     outcome, findings = addons.plan(
         {"forge": {**host, **blank, "planned_gib": {}, "service_keys": {}, "reserve_gib": 0.0}}
     )
-    found = [*findings["forge"], *addons.exposure("forge", outcome["forge"]["sockets"], None)]
+    page_findings = [*findings["forge"], *addons.exposure("forge", outcome["forge"]["sockets"], None)]
     assert addons.exposure("forge", outcome["forge"]["sockets"], {"state": "present"}) == []
-    return [finding.rule for finding in found]
+    return [finding.rule for finding in page_findings]
 
 
 def test_the_page_has_a_port_of_its_own_and_is_not_open_unless_told() -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(spark_watchdog) may say, and what the role is given."""
+"""The settings of C(spark_watchdog), and the values planned for the role."""
 
 from __future__ import annotations
 

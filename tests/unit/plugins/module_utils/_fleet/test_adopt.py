@@ -1,4 +1,4 @@
-"""Hand-made containers: which are recognised, what they are as a service, how one takes their place."""
+"""Hand-made containers: which are recognised, the service entry made for them, and their replacement by a service."""
 
 from __future__ import annotations
 

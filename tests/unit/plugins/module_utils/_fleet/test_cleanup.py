@@ -69,7 +69,7 @@ def test_a_step_that_another_image_stands_on_goes_with_that_one() -> None:
     assert [entry["what"] for entry in cleanup.unused_images([step, NEW_IMAGE], **arguments)] == [
         f"{step['Id'][:19]} (no name)"
     ]
-    # One with a name of its own is a thing of its own.
+    # An image with its own name is listed under that name.
     named = {**step, "RepoTags": ["dgxspark/ray:old"]}
     assert [entry["what"] for entry in cleanup.unused_images([named, child], **arguments)] == ["dgxspark/ray:old"]
 

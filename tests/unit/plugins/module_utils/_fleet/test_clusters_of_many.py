@@ -200,5 +200,5 @@ def test_hosts_are_updated_in_batches_that_split_no_cluster(seed: int) -> None:
     for members in clusters.values():
         together = [entry for entry in order["batches"] if set(entry) & set(members)]
         assert len(together) <= 1 and all(set(members) <= set(entry) for entry in together)
-        # Of one that somebody is silent in nobody is touched.
+        # If a member of a cluster is silent, no member is touched.
         assert not (set(members) & set(silent) and together)

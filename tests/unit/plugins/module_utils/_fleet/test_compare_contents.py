@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images, bundled models and files of the network beside what a host has."""
+"""Planned images, bundled models and network files, compared with the contents of a host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What programs of a host are asked; whatever is not well, or does not answer, is a reason to apply the roles."""
+"""Checks with programs of a host: every failed check, or one without an answer, is a reason to apply the roles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def put(root: Path, path: str) -> None:
 def failures_of(
     root: Path, program: Callable[[list[str]], tuple[int, str, str]], check: bool = False, **params: Any
 ) -> tuple[list[str], list[list[str]]]:
-    """What the host answers, and what was run for it."""
+    """Return the reasons to apply the roles, and the commands that were run."""
     ran: list[list[str]] = []
 
     def run(argv: list[str], _seconds: float = 0.0) -> tuple[int, str, str]:
@@ -87,7 +87,7 @@ def test_routes_and_forwarding_of_a_ring_are_asked_before_packets_are_sent(tmp_p
 )
 def test_ufw_lets_the_fabric_in(tmp_path: Path, answers: tuple[int, str, str], why: list[str]) -> None:
     network = {"ufw": {"netdevs": ["eth1"], "peers": ["192.0.2.2"]}}
-    assert failures_of(tmp_path, lambda _argv: answers, network=network) == ([], [])  # there is none
+    assert failures_of(tmp_path, lambda _argv: answers, network=network) == ([], [])  # ufw is not installed
     put(tmp_path, compare_programs.UFW)
     assert failures_of(tmp_path, lambda _argv: answers, network=network)[0] == why
     assert failures_of(tmp_path, lambda _argv: answers, network={"ufw": {}}) == ([], [])  # it is not asked for

@@ -164,7 +164,7 @@ def test_one_machine_by_two_addresses_is_one() -> None:
     same.target = Target("spark-a.local", discovery.MDNS)
     outcome = discovery.join_same([first, same, twin])
     assert outcome == [first, twin] and first.also == ["spark-a.local"]
-    # Without a name and an address of its own nothing is taken for the same.
+    # Machines are only merged if each has a hostname and an address.
     assert len(discovery.join_same([spark("1.1.1.1", hostname=""), spark("1.1.1.1", hostname="")])) == 2
 
 
@@ -204,7 +204,7 @@ def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> 
     assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
     groups = yaml.safe_load(texts["hosts.yml"])
     parsed = {**groups["sparks"]["hosts"], **groups.get("spark_found", {"hosts": {}})["hosts"]}
-    # A Spark without services cannot be planned: it is in a group of its own.
+    # A Spark without services cannot be planned: it is in a separate group.
     assert all(("spark_services" in host) == (name in groups["sparks"]["hosts"]) for name, host in parsed.items())
     assert (yaml.safe_load(texts["group_vars/sparks.yml"]) or {}) == ({"ansible_user": user} if user else {})
     return parsed, texts["hosts.yml"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is found on a host that runs; a healthy one has no findings, and each fault has its own."""
+"""Findings about a running host: none on a healthy host, and a separate one for each fault."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_the_other_one_of_an_exclusive_set_may_be_stopped() -> None:
 
 
 def guarded(**more: Any) -> dict[str, Any]:
-    """What a host says of its guard."""
+    """The account that a host gives of its guard."""
     account = {
         "level": "calm",
         "available_gib": 20.0,

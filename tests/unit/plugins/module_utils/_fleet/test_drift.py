@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a host differs from what was deployed; one that is as it was has no findings, and each difference has its own."""
+"""Differences between a host and its deployed state: an unchanged host has no findings, and each difference has its own finding."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def image(reported: str | None, ref: str = REF) -> dict[str, Any]:
 
 
 def clean() -> dict[str, Any]:
-    """A host that is what was deployed, and what is planned."""
+    """A host that matches its deployed state and the plan."""
     service = {
         **to_dict(PLANNED),
         "name": "heavy",
@@ -373,7 +373,7 @@ def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
     assert [lines_of_hosts["rule"] for lines_of_hosts in findings({**host_data, "ranks": True})] == ["drift.launch"]
     assert findings(host_data)[0]["message"].endswith(": --seed.")
     assert findings({**host_data, "ranks": False}) == []
-    # What the fabric gives them is known to a deployment alone.
+    # Only a deployment knows the arguments that the fabric adds.
     service(host_data, argv=argv())
     assert findings({**host_data, "ranks": True}) == []
 
@@ -505,7 +505,7 @@ def test_parts_whose_document_changed_are_named() -> None:
     recorded_then = {"service": "s", "gateway": "g", "host": "h"}
     assert drift.changed_parts({"service": "s", "gateway": "x", "host": "h"}, recorded_then) == ["gateway"]
     assert drift.changed_parts({"service": "s", "gateway": "g", "host": "h", "guard": "n"}, recorded_then) == ["guard"]
-    # A part that was removed, and one that never had rows, have the checksum of an empty document.
+    # A removed part and a part without rows have the checksum of an empty document.
     assert drift.changed_parts({"service": "s"}, {"service": "s", "guard": drift.NO_ROWS}) == []
     assert drift.changed_parts({"service": "s"}, {"service": "s", "guard": "n"}) == ["guard"]
     assert drift.changed_parts({}, recorded_then) == [] == drift.changed_parts({"service": "x"}, {})

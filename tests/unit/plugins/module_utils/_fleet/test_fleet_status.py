@@ -171,7 +171,7 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     ]
     assert status.hosts["a"].state == "well" and status.hosts["b"].guard is None
     assert "guard" not in fleet_status.text(status, "groups")  # a hundred that are well take no hundred lines
-    # What it stopped is down, and says who stopped it and why.
+    # A service stopped by the guard is down, and its row says who stopped it and why.
     host["guard"].update(stopped={"fast": "0.80 GiB available"}, level="short")
     host["units"][1].update(active_state="inactive")
     results["answers"]["services"]["services"][1].update(ready=False, stage="health", error="refused")
@@ -206,7 +206,7 @@ def test_what_waits_for_its_first_request_is_cold() -> None:
     assert status.well and status.counts["cold"] == 1
     results = result_of("heavy", ready=False, unit={"active_state": "failed"})
     assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results}).well
-    # Its set has one that serves: still cold, not stopped.
+    # Another service of its exclusive set serves: this one is still cold, not stopped.
     results = result_of("heavy", "fast")
     results["answers"]["services"]["services"][0].update(ready=False)
     results["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
@@ -300,7 +300,7 @@ def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
     ],
 )
 def test_what_keeps_a_service_on_demand_down_is_told(row_fields: dict[str, Any], state: str, says: str) -> None:
-    """What its owner keeps cold is well; what the guard does answers nobody, so it is down."""
+    """A service kept cold on purpose is well; a service that the guard keeps down answers no requests, so it is down."""
     off = demanded(result_of("heavy", unit={"active_state": "inactive"}, ready=False), **row_fields)
     status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
     assert status.services[0].state == state and status.well is (state == "cold")

@@ -1,4 +1,4 @@
-"""Which generation is meant, which stay, and what has to be restarted for which file."""
+"""Selecting a generation, removing old ones, and the units to restart for a changed file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
     [
         (made(True, True), at(2), True, 0, 1),
         (made(True, False, True), at(3), True, 0, 1),
-        (made(True, True, False), at(3), False, 0, 2),  # what was never recorded comes after 3, which did not prove
+        (
+            made(True, True, False),
+            at(3),
+            False,
+            0,
+            2,
+        ),  # the state is not recorded and newer than 3, which did not prove
         (made(True, True), at(2), False, 0, 2),
         (made(True, True, True), at(2, came=3), True, 0, 2),  # it has gone back already
         (made(True, True, True), at(2, came=3), True, 1, 1),
@@ -135,7 +141,7 @@ def test_a_manifest_of_another_kind_is_refused() -> None:
 
 
 def test_a_generation_of_schema_1_becomes_a_document() -> None:
-    """Units without rows of their own restart for what their text names; links, which nothing makes any more, are left out."""
+    """Units without own rows restart for the files named in their text; links, which nothing makes any more, are left out."""
     entry = {"sha256": "0" * 64, "owner": "root", "group": "root", "mode": "0600"}
     units = {"spark-heavy.service": "e" * 64, "spark-cold.service": "e" * 64, "spark-watchdog.service": "w" * 64}
     files = {

@@ -134,7 +134,7 @@ def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
 ) -> None:
     script = programs / program
     script_text = script.read_text().replace("#!/bin/sh\n", "")
-    # Docker itself answers; what is asked of it fails.
+    # Docker itself answers; the other commands fail.
     head = 'case "$1 $2" in "info "*|"ps "*|"container inspect") ;; *) echo broken >&2; exit 1 ;; esac\n'
     script.write_text("#!/bin/sh\n" + (head if program == "docker" else "echo broken >&2; exit 1\n") + script_text)
     services = [{"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "probe": {}}]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""host_report: sections are reported as asked for, and one that fails does not take the others along."""
+"""host_report: the requested sections are reported, and a failing section does not affect the others."""
 
 from __future__ import annotations
 

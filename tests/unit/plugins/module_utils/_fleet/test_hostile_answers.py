@@ -116,7 +116,7 @@ HOSTILE: list[Any] = [
     "\x9b31m", "\u202egnp.exe", "\ud800", "x" * 10_000, "{{ lookup('pipe', 'id') }}\n", "$(id)", 10**400, -1, -(2**70), 1.5, float("inf"), float("nan"),
     True, None, [], {}, ["../x"], {"../x": 1}, [[[]]], b"x",
 ]  # fmt: skip
-# What may be any line of text: it is shown and compared, and is no name of anything.
+# Keys whose values may be any line of text: they are shown and compared, and never used as names.
 WORDS = {
     "why", "reason", "refused", "problems", "left_out", "device", "fabric", "interface", "vllm_version", "only", "content",
     "at", "conditions", "workload", "api", "forced", "sm_clock_mhz",
@@ -174,7 +174,7 @@ def test_good_answers_are_taken_as_they_are(module: str) -> None:
 
 @pytest.mark.parametrize("module", GOOD)
 def test_no_hostile_answer_comes_through(module: str) -> None:
-    """It is refused with where and what, or nothing of it is left that could do harm; it is never a traceback."""
+    """A hostile answer is refused with its place and value, or stripped of harmful text; it never causes a traceback."""
     form, answer = GOOD[module]
     refused = 0
     for path in places(answer):
@@ -191,7 +191,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
                     and len(str(error)) < 800
                 )
                 continue
-            # A thing's own name is looked up, and a link was judged by where it leads.
+            # Names are looked up, and links are judged by their target.
             free = bool(WORDS & set(path)) or module == "model_snapshot" or "link" in path or path[:1] == ("got",)
             for leaf in leaves(parsed):
                 assert isinstance(leaf, KINDS) or path == ("content",), (path, leaf)  # archive() judges that

@@ -1,4 +1,4 @@
-"""What is said of a run while it runs, by a clock of the test."""
+"""The progress lines of a run, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_bytes_have_share_rate_and_time_left_and_those_from_before_are_no_rate()
     made.take(event("a", progress.FETCH, "org/m@main", 2 * GB, **fields), 10.0)
     made.take(event("a", progress.FETCH, "org/m@main", 4 * GB, **fields), 20.0)
     assert made.lines(21.0) == ["a: fetch org/m@main, 40 %, 4.00 of 10.00 GB, 200 MB/s, 0 min 30 s left"]
-    # What is known is old: that is said, and no figure is made up.
+    # The last figures are old: the line states their age and extrapolates nothing.
     assert made.lines(32.0)[0].endswith("0 min 30 s left, 12 s ago")
     # The next thing begins anew.
     made.take(event("a", progress.FETCH, "org/n@main", 0, GB), 40.0)

@@ -32,11 +32,11 @@ def test_every_host_comes_once_and_no_cluster_is_ever_split(batch: Any, canary: 
         result = rollout.order(hosts, PAIRS, canary, batch, done=["spark-8", "spark-2"])
         # Of a cluster of which one host has it the other still has to go through the gate with it.
         assert sorted(result["hosts"]) == sorted(set(HOSTS) - {"spark-8"}) and result["done"] == ["spark-8"]
-        for each in result["batches"]:
+        for group in result["batches"]:
             for members in PAIRS.values():
-                assert set(members) <= set(each) or not set(members) & set(each)
+                assert set(members) <= set(group) or not set(members) & set(group)
             largest = rollout.size_of(batch, 7)
-            assert len(each) <= max(largest, 2)
+            assert len(group) <= max(largest, 2)
 
 
 def test_a_canary_is_named_by_host_or_cluster() -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each fact that a plan reads changes the checksum of a host's facts; what varies by itself does not."""
+"""Each fact that a plan reads changes the checksum of a host's facts; naturally varying facts do not."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_memory_counts_by_what_a_plan_makes_of_it(memory: dict[str, Any], counts
 
 
 def test_memory_that_engines_gave_back_is_free_memory() -> None:
-    """The holders count by themselves, what they hold is no loss."""
+    """Memory held by engines does not lower the memory for engines; the engines are counted separately."""
     memory = {"total_gib": 119.67, "available_gib": 62.0}
     held = {"memory": memory, "resident": [{"name": "tiny", "gib": 50.0}]}
     free = {"memory": {**memory, "available_gib": 112.0}, "resident": []}

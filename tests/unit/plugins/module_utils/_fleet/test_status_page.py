@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status as an HTML page: well-formed, by itself, bounded, and safe with whatever a host says."""
+"""The status as an HTML page: well-formed, self-contained, bounded, and safe with hostile text from hosts."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_dark_light_phone_and_keyboard() -> None:
     text = made(MIXED, SAID)
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text and "max-width:760px" in text
     assert ":focus-visible" in text
-    # What scrolls and what opens can be reached without a mouse, and says what it is.
+    # Scrolling and folding regions can be reached without a mouse and have labels.
     reader = Reader(text)
     scrolls = [attributes for _tag, attributes in reader.tags if attributes.get("class") == "scroll"]
     assert scrolls and all(

@@ -77,7 +77,7 @@ def test_a_service_that_loads_says_how_far_it_is() -> None:
     expected = "load 45 %, after 61 s; about 95 s left by its last starts"
     assert row.status == f"{expected}; load guard: caches dropped once"
     assert f"spark-1/heavy: {expected}" in status_rows.status_text([row])
-    # Once it is active, what was said of its start is over.
+    # Once the unit is active, its row no longer shows the progress of its start.
     assert (
         status_rows.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": progress}}, answers)[0].status
         == ""
@@ -130,7 +130,7 @@ def test_a_model_that_all_ranks_serve() -> None:
     assert all(row.ready for row in rows)
     text = status_rows.status_text(rows)
     assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
-    assert "serving with" not in text  # what an active unit says is no news
+    assert "serving with" not in text  # the status text of an active unit is not shown
 
 
 def test_a_rank_that_waits_says_for_what_and_the_model_is_not_ready() -> None:
