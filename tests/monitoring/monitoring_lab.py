@@ -301,7 +301,8 @@ class Lab:
 
     def plan(self) -> dict[str, Any]:
         """Return what the engine plans for this fleet."""
-        settings, wrong = monitoring.read_exporters("spark-1", {"node_port": self.node_port, "gpu_port": self.gpu.port})
+        ports = {"node_port": self.node_port, "gpu_port": self.gpu.port}
+        exporter_settings, wrong = monitoring.read_exporters("spark-1", ports)
         receivers = [
             {
                 "name": "hook",
@@ -321,7 +322,7 @@ class Lab:
         )
         if wrong or bad:
             raise RuntimeError("; ".join([*wrong, *bad]))
-        exporters, _findings = monitoring.plan_exporters("spark-1", settings, "127.0.0.1")
+        exporters, _findings = monitoring.plan_exporters("spark-1", exporter_settings, "127.0.0.1")
         engine = endpoints.make("spark-1", "127.0.0.1", "heavy", "vllm", self.engine.port, "127.0.0.1")
         gateway = {"host": "spark-1", "address": "127.0.0.1", "port": self.gateway.port, "listen": "127.0.0.1"}
         outcome, findings = monitoring.plan_monitoring("spark-1", settings, [engine], {"spark-1": exporters}, gateway)
