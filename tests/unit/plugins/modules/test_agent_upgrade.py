@@ -35,7 +35,7 @@ class Host:
         self.calls: list[list[str]] = []
         self.running: dict[str, int] = {}  # microseconds of the monotonic clock at the start
 
-    def systemctl(self, argv: list[str], *_rest: Any, **_options: Any) -> tuple[int, str, str]:
+    def systemctl(self, argv: list[str], *_arguments: Any, **_options: Any) -> tuple[int, str, str]:
         verb, names = argv[1], [word for word in argv[2:] if not word.startswith("-")]
         if verb != "show":
             self.calls.append([verb, *names])
@@ -127,15 +127,17 @@ def test_the_agent_goes_with_its_last_loop(host: Host) -> None:
 def test_all_parts_have_the_same_rows_of_the_agent() -> None:
     """Else deploy would refuse two contents of one file, or restart the unit for two reasons."""
     documents = {part: unit_files.agent(part, {}, "/writes") for part in unit_files.AGENT_LOOPS}
-    own = {
+    part_paths = {
         part: {f"/etc/dgxspark/agent/{part}.json", f"/etc/systemd/system/spark-agent.service.d/{part}.conf"}
         for part in documents
     }
-    shared = [[file for file in rows["files"] if file["path"] not in own[part]] for part, rows in documents.items()]
+    shared = [
+        [file for file in rows["files"] if file["path"] not in part_paths[part]] for part, rows in documents.items()
+    ]
     assert shared[0] == shared[1] == shared[2] and len(shared[0]) > 10
     (first, second, third) = (rows["units"] for rows in documents.values())
     assert first == second == third
-    assert {path for paths in own.values() for path in paths} <= set(first[0]["restart_on"])
+    assert {path for paths in part_paths.values() for path in paths} <= set(first[0]["restart_on"])
 
 
 @pytest.mark.parametrize(("unit", "part"), [(unit, part) for part, unit in OLD.items()])

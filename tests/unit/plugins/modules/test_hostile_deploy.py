@@ -67,7 +67,7 @@ def test_the_files_of_units_that_go_are_removed(call: Any, monkeypatch: pytest.M
     unit.parent.mkdir()
     unit.write_text("[Service]\n")
 
-    def systemctl(argv: list[str], *_rest: Any, **_options: Any) -> tuple[int, str, str]:
+    def systemctl(argv: list[str], *_arguments: Any, **_options: Any) -> tuple[int, str, str]:
         calls.append(argv[1])
         return 0, "Id=spark-thing.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n", ""
 

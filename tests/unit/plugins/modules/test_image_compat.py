@@ -100,7 +100,7 @@ def test_returned_is_what_is_documented(run: Any) -> None:
     )
     assert set(result) - {"changed", "invocation"} == set(documented)
     assert set(result["fixed"]) == set(documented["fixed"]["contains"])
-    (*_others, change) = result["fixed"]["changes"]
+    (*_earlier_changes, change) = result["fixed"]["changes"]
     assert set(change) == set(documented["fixed"]["contains"]["changes"]["contains"])
     # Of an image that nobody knows, which rules were not checked.
     findings = result["findings"] + run(image="of.ones/own:1", argv=["a/b"])["findings"]

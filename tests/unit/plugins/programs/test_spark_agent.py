@@ -254,9 +254,9 @@ def test_a_loop_with_broken_settings_stops_no_other_one(host: Host) -> None:
         (host.etc / f"agent/{loop}.json").write_text("{")
     host.start()
     wait_for(lambda: (host.textfile / "dgxspark.prom").exists())
-    said = host.log.read_text()
-    assert "the memory is not guarded: " in said and "watchdog does not run: " in said
-    assert said.count("run site.yml again") == 2
+    log = host.log.read_text()
+    assert "the memory is not guarded: " in log and "watchdog does not run: " in log
+    assert log.count("run site.yml again") == 2
 
 
 def test_slow_loops_that_end_are_started_again_and_the_memory_is_looked_at_meanwhile(
@@ -274,10 +274,12 @@ def test_slow_loops_that_end_are_started_again_and_the_memory_is_looked_at_meanw
     wait_for(lambda: not Path(f"/proc/{second}").exists())  # the child ends with its parent
 
 
-@pytest.mark.parametrize("left", ["guard", "exporters"])
-def test_an_agent_whose_loops_changed_ends_so_that_systemd_starts_it_with_the_new_ones(host: Host, left: str) -> None:
+@pytest.mark.parametrize("remaining_loop", ["guard", "exporters"])
+def test_an_agent_whose_loops_changed_ends_so_that_systemd_starts_it_with_the_new_ones(
+    host: Host, remaining_loop: str
+) -> None:
     host.all_loops()
-    if left == "exporters":
+    if remaining_loop == "exporters":
         (host.etc / "agent/guard.json").unlink()
     process = host.start()
     wait_for(lambda: (host.textfile / "dgxspark.prom").exists())

@@ -52,14 +52,14 @@ class Server:
                 except ValueError:
                     body = raw.decode()
                 me.came.append((method, self.path, body, dict(self.headers)))
-                status, said = me.answer(method, self.path, self.headers)
+                status, reply = me.answer(method, self.path, self.headers)
                 if status == 0:  # never
                     me.closing.wait(30)
                     return
-                data = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+                data = reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
                 self.send_response(status)
                 if status == 302:
-                    self.send_header("Location", said["to"])
+                    self.send_header("Location", reply["to"])
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -164,8 +164,8 @@ class Monitor:
         return done.returncode
 
     def memory(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.state / "state.json").read_text())
-        return found
+        saved: dict[str, Any] = json.loads((self.state / "state.json").read_text())
+        return saved
 
 
 @pytest.fixture
@@ -477,8 +477,8 @@ def test_a_dry_run_remembers_and_sends_nothing(monitor: Monitor, hook: Server, c
     monitor.watch("spark-1/heavy", f"http://127.0.0.1:{closed_port}")
     monitor.notify("webhook", url=hook.url)
     assert monitor.run("--once", "--dry-run", "--json") == 1
-    told = json.loads(monitor.out)
-    assert told["endpoints"][0]["ok"] is False and [change["what"] for change in told["changes"]] == ["down"]
+    report = json.loads(monitor.out)
+    assert report["endpoints"][0]["ok"] is False and [change["what"] for change in report["changes"]] == ["down"]
     assert hook.came == [] and not monitor.state.exists()
     assert monitor.run("--dry-run") == 1 and monitor.out.startswith("DOWN spark-1/heavy http://127.0.0.1")
 

@@ -717,7 +717,7 @@ def one_pair(chance: random.Random, seed: str) -> str:
         message,
     )
     for cable in plant.cables:
-        (first, *_others), lit = (
+        (first, *_other_ends), lit = (
             sorted(cable),
             all(plant.lit((name, 0)) or plant.lit((name, 1)) for name in plant.names),
         )

@@ -29,14 +29,14 @@ def inst(name: str, new: str, old: str = "") -> dict[str, str]:
 
 
 def rules(
-    *install: dict[str, str], firmware: Any = (), wanted: bool = True, remove: Any = (), **facts: Any
+    *install: dict[str, str], firmware: Any = (), with_firmware: bool = True, remove: Any = (), **facts: Any
 ) -> dict[str, str]:
     pending = {
         "install": list(install),
         "remove": list(remove),
         "firmware": None if firmware is None else list(firmware),
     }
-    return {finding.rule: finding.severity for finding in host_update.check(pending, facts, wanted)}
+    return {finding.rule: finding.severity for finding in host_update.check(pending, facts, with_firmware)}
 
 
 def test_a_simulation_is_read() -> None:
@@ -141,7 +141,7 @@ STEP: dict[str, Any] = {"driver": "580.159.03", "ota": "7.5.0"}
 
 def test_driver_and_firmware_move_together() -> None:
     assert rules(DRIVER, firmware=FIRMWARE, **STEP) == {}
-    assert rules(DRIVER, firmware=FIRMWARE, wanted=False, **STEP) == {"update.driver_firmware": "error"}
+    assert rules(DRIVER, firmware=FIRMWARE, with_firmware=False, **STEP) == {"update.driver_firmware": "error"}
     assert rules(DRIVER, firmware=None, driver="580.159.03", ota="7.6.0") == {"update.firmware_unknown": "warning"}
 
 

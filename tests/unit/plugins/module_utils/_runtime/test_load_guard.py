@@ -134,7 +134,7 @@ def test_large_blocks_by_the_size_of_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "settings"),
+    ("value", "settings"),
     [
         (None, {"enabled": True, "floor_gib": 8.0, "interval_seconds": 1.0}),
         (False, {"enabled": False, "floor_gib": 8.0, "interval_seconds": 1.0}),
@@ -142,12 +142,12 @@ def test_large_blocks_by_the_size_of_a_page() -> None:
         ({"enabled": False, "interval_seconds": 0.5}, {"enabled": False, "floor_gib": 8.0, "interval_seconds": 0.5}),
     ],
 )
-def test_read(given: Any, settings: dict[str, Any]) -> None:
-    assert variable.read("spark-1", given) == (settings, [])
+def test_read(value: Any, settings: dict[str, Any]) -> None:
+    assert variable.read("spark-1", value) == (settings, [])
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ("yes", "host spark-1, spark_load_guard: must be true, false or a mapping, not a text."),
         ([1], "host spark-1, spark_load_guard: must be true, false or a mapping, not a list."),
@@ -161,14 +161,14 @@ def test_read(given: Any, settings: dict[str, Any]) -> None:
         ({"enabled": 1}, "'enabled' is a number; it must be a boolean."),
     ],
 )
-def test_read_says_what_is_wrong(given: Any, message: str) -> None:
-    settings, messages = variable.read("spark-1", given)
+def test_read_says_what_is_wrong(value: Any, message: str) -> None:
+    settings, messages = variable.read("spark-1", value)
     assert len(messages) == 1 and message in messages[0], messages
     assert settings["floor_gib"] == 8.0
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         None,
         {},
@@ -180,8 +180,8 @@ def test_read_says_what_is_wrong(given: Any, message: str) -> None:
         "on",
     ],
 )
-def test_settings_of_a_service_without_a_guard(given: Any) -> None:
-    assert load_guard.from_service({"load_guard": given}) is None
+def test_settings_of_a_service_without_a_guard(value: Any) -> None:
+    assert load_guard.from_service({"load_guard": value}) is None
     assert load_guard.from_service({}) is None
 
 

@@ -197,7 +197,7 @@ def a_case(rng: random.Random) -> tuple[dict[str, Service], dict[str, Group], di
     names = "abcdef"[: rng.randint(2, 6)]
     groups = {}
     for kind in ("big", "small"):
-        some = [frozenset(rng.sample(names, rng.randint(1, len(names)))) for _each in range(rng.randint(1, 4))]
+        some = [frozenset(rng.sample(names, rng.randint(1, len(names)))) for _number in range(rng.randint(1, 4))]
         groups[kind] = Group(tuple(some))
     services, views = {}, {}
     for name in names:
