@@ -28,7 +28,7 @@ OLD = {"guard": "spark-guard.service", "watchdog": "spark-watchdog.service", "ex
 
 
 class Host:
-    """A host whose systemd only notes what it is asked, with files below a folder."""
+    """A host with files below a folder and a systemd that only records its calls."""
 
     def __init__(self, folder: Path, capsys: Any) -> None:
         self.folder, self.capsys = folder, capsys
@@ -76,7 +76,7 @@ class Host:
         return self.rows(part, OLD[part], f"{part}/settings.json")
 
     def agent(self, *parts: str) -> dict[str, list[dict[str, Any]]]:
-        """The rows of some loops; those of the unit are the same for each, as unit_files makes them."""
+        """Return the rows of some loops; each loop has the same rows for the unit, as unit_files writes them."""
         documents = [self.rows(part, unit_files.AGENT_UNIT, f"agent/{part}.json") for part in parts]
         for document in documents:
             for unit in document["units"]:
@@ -103,7 +103,7 @@ def test_the_units_of_the_older_programs_go_with_the_parts_that_are_deployed(hos
     for part in OLD:
         host.deploy([part], host.old(part))
     assert units(host) == set(OLD.values()) == set(host.running)
-    # site.yml deploys watchdog and guard with one task; the exporters have a play of their own.
+    # site.yml deploys watchdog and guard with one task; the exporters have a separate play.
     calls = host.deploy(["watchdog", "guard"], host.agent("watchdog", "guard"))
     assert set(host.running) == {unit_files.AGENT_UNIT, OLD["exporters"]} == units(host)
     assert {name for verb, *names in calls if verb == "stop" for name in names} == {OLD["guard"], OLD["watchdog"]}

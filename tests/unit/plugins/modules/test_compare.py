@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host beside a document and beside its current generation: what is up to date, what differs, and the proof in the same round trip."""
+"""Comparing a host with a document and with its current generation: differences, and the proof in the same round trip."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_vocabularies_are_compared_by_their_checksum(spark: Spark, call: Call) -
 
 @pytest.fixture
 def up_to_date(spark: Spark, call: Call, record: Call) -> Call:
-    """A host that was proved as it is, and the question whether it still is what a plan wants."""
+    """Deploy and prove a host; returns a call that asks whether the host still matches its plan."""
     spark.deploy()
     header = json.dumps({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
     weights = spark.root / "srv/huggingface/hub/models--Org--M/snapshots" / COMMITS["old"] / "model.safetensors"
@@ -186,7 +186,7 @@ def served(request: pytest.FixtureRequest) -> Any:
 def proved(
     spark: Spark, up_to_date: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, Any]]:
-    """The same question, with the proof of a service; its receipt lies apart from those of the host."""
+    """Return the same call with the proof of a service; the receipt of the service has its own folder."""
     (tmp_path / "receipts").mkdir()
     monkeypatch.setattr(host_proof, "INTERVAL", 999.0)
 
@@ -213,7 +213,7 @@ def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
     assert answer["answers"]["heavy"]["ready"] is True and answer["receipts"]["heavy"]["receipt"]["service"] == "heavy"
     assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in answer
     assert host_lock.lock_file().exists()
-    # The receipts lie on the host, the action plugin takes them out; what is left is registered for each host of a fleet.
+    # The receipts stay on the host and the action plugin removes them from the result, which is registered for each host.
     assert (
         len(json.dumps({name: value for name, value in answer.items() if name not in ("receipts", "invocation")}))
         < 2000
@@ -310,7 +310,7 @@ FIREWALL = "/etc/dgxspark/firewall.nft"
 
 
 def firewall(spark: Spark, ports: str = "@host:port_range@") -> HostState:
-    """The document of the firewall: its table closes the ephemeral ports, and the kernel has to hold it as it was loaded."""
+    """The document of the firewall: its table closes the ephemeral ports, and the kernel must still have the loaded table."""
     file = {"content": f"set ranges {{ elements = {{ {ports}, 29500-29599 }} }}", "fill": ["port_range"]}
     unit = {"name": "spark-firewall.service", "prints": list(TABLE), "printed": spark.at("/var/lib/dgxspark/firewall")}
     return spark.document("firewall", {FIREWALL: file}, [unit])
@@ -515,7 +515,7 @@ def test_another_state_is_something_to_apply(
     spoil(spark)
     answer = up_to_date()
     assert answer["up_to_date"] is False and any(why in text for text in answer["why"]), answer["why"]
-    # A run with tags is about what these deploy, and what nothing else does.
+    # A run with tags ignores differences of the parts that it does not deploy.
     of_parts = up_to_date(document=sent(spark.host()), models=[], parts=["host"])
     assert of_parts["up_to_date"] is of_service, of_parts["why"]
 
@@ -626,7 +626,7 @@ def test_programs_without_an_answer_are_reasons(
     assert "Docker does not say which images run: docker failed: Cannot connect" in up_to_date()["why"]
 
 
-# --- what was deployed ------------------------------------------------------------------------------------------------
+# --- deployed states --------------------------------------------------------------------------------------------------
 
 
 def test_a_host_without_a_generation_has_nothing_to_compare(spark: Spark, call: Call) -> None:

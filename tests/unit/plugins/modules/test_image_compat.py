@@ -74,7 +74,7 @@ def test_documentation_lists_what_the_engine_takes() -> None:
 
 
 def test_what_is_not_known_may_be_null(run: Any) -> None:
-    """As a task writes it that hands on what it has."""
+    """A task that passes its variables on may pass null."""
     result = run(
         image="nvcr.io/nvidia/vllm:26.04-py3",
         vllm_version=None,

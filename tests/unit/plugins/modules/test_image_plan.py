@@ -23,7 +23,7 @@ ASK = "timeout --kill-after=5 300 docker run"
 
 
 class Host:
-    """Plays Docker: answers what it is told, and keeps what it was given on standard input."""
+    """A stand-in for Docker with prepared answers; records its standard input."""
 
     def __init__(self, programs: Any) -> None:
         self.programs, self.given = programs, []

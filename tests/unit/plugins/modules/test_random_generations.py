@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random documents: what was recorded and changed is named exactly, and what comes back is what was there, also after an interruption."""
+"""Random documents: changes are named exactly, and a restore brings back the recorded files, also after an interruption."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     assert (up["present"], up["id"], up["probe_from"], gone["present"]) == (True, "sha256:aa", "none", False)
     assert ("spark" in result) is not bool(more) and "msg" not in result
     assert sum(call[:3] == ["docker", "image", "inspect"] for call in fake_run.calls) == 1
-    # What it said before is known.
+    # An earlier answer of the image is read from the cache.
     (tmp_path / "images").mkdir()
     cached_answer = {"schema": image_contents.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
     (tmp_path / "images" / "aa.json").write_text(json.dumps(cached_answer))

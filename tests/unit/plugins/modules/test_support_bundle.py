@@ -159,7 +159,7 @@ def test_a_journal_with_a_failure_is_explained(host: Path, tree: Any, capsys: An
         "#!/bin/sh\necho '2026-11-20T09:25:02+00:00 spark-1 docker[4711]: No space left on device'\n"
     )
     _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])
-    assert not any(name.startswith("explained/") for name in files)  # a line without an error is none
+    assert not any(name.startswith("explained/") for name in files)  # a line without an error needs no explanation
     line = "2026-11-20T09:25:02+00:00 spark-1 docker[4711]: OSError: [Errno 28] No space left on device"
     (host / "bin" / "journalctl").write_text(f"#!/bin/sh\necho '{line}'\n")
     _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])

@@ -143,7 +143,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 def test_a_container_that_docker_does_not_describe_is_not_somebody_elses(host: Host) -> None:
-    """Its memory would count as nobody's, and its service as one that holds none."""
+    """Otherwise its memory would count as unowned, and its service would seem to hold no memory."""
     host.program("docker", {"ps": (f"{HEAVY}\n", 0), "inspect": ("", 1)})
     page, stderr = host()
     assert "docker container inspect ended with 1" in stderr
@@ -347,7 +347,7 @@ def test_a_bare_host_still_gets_a_page(host: Host, tmp_path: Path, tree: Any) ->
 
 
 def test_the_copies_on_a_host_are_enough(host: Host, installed: Any, tmp_path: Path) -> None:
-    """There is no collection there: the program lies beside the package that it imports."""
+    """Hosts have no collection: the program lies next to the package that it imports."""
     copied, stderr = host(script=installed("agent", SCRIPT) / SCRIPT.name, library=tmp_path / "nowhere")
     assert stderr == ""
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent as a memory guard, with memory as a file has it, real processes, and programs that note what they are asked."""
+"""The agent as a memory guard, with memory figures from a file, real processes, and stand-in programs that record their calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 
-# What each program was asked is noted, with the time; what it answers is in a file.
+# Each stand-in program appends its call to a file and prints its answer from another file.
 PROGRAM = """#!{python} -SE
 import json, pathlib, sys
 home = pathlib.Path({home!r})
@@ -47,7 +47,7 @@ sys.exit(1 if text.startswith("FAILS") else 0)
 
 
 class Host:
-    """A host of 119 GiB with two engines; C(memory) sets what the kernel says."""
+    """A host of 119 GiB with two engines; C(memory) sets the kernel's figures."""
 
     def __init__(self, tmp: Path) -> None:
         self.home, self.etc, self.run_dir, self.state, self.bin, self.root = (
@@ -153,7 +153,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 def test_the_steps_in_their_order(host: Host) -> None:
-    """The engines grew by what is missing: the cache goes first, then requests of the least important one, then the engine."""
+    """The engines grew by the missing memory: first the cache is dropped, then requests of the least important engine are refused, then it is stopped."""
     host.started("fast", 12.9)
     host.memory(0.8, total=114.5, cache=0.5)
     host.start()
@@ -271,7 +271,7 @@ def test_only_told(host: Host) -> None:
 
 
 def test_an_engine_above_its_plan_is_restarted(host: Host) -> None:
-    """What its processes hold is counted by their control group; here those are the test's own processes."""
+    """The control group of an engine counts its memory; in this test it is the group of the test's own processes."""
     group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
     (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 18432\n")
@@ -426,7 +426,7 @@ def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: i
 
 @pytest.mark.nightly
 def test_nobody_is_asked_anything_while_there_is_memory(host: Host) -> None:
-    """What a look costs is so what it takes to read four files; names of containers are asked for once a start of an engine."""
+    """A look then only reads four files; names of containers are asked for once per start of an engine."""
     host.settings(interval_seconds=0.02)
     (host.root / "proc/buddyinfo").write_text("Node 0, zone Normal " + " ".join(["9999"] * 11) + "\n")
     (host.root / "proc/pressure/memory").write_text("some avg10=0.00 total=1\nfull avg10=0.00 total=1\n")

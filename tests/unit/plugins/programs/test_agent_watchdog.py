@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent as a watchdog, beside real HTTP servers whose counters stand still, and beside the stand-in engine."""
+"""The agent as a watchdog of real HTTP servers whose counters stand still, and of the stand-in engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 KEY = "sk-not-to-be-seen-456"
 
-# Every program that the watchdog runs: what it was asked is noted, what it answers is in a file.
+# The stand-in for every program that the watchdog runs: appends its call to a file and prints its answer from another file.
 PROGRAM = """#!{python} -SE
 import json, os, pathlib, sys
 home = pathlib.Path({home!r})
@@ -191,7 +191,7 @@ class Host:
         return output
 
     def service_state(self, name: str) -> dict[str, Any]:
-        """What the state file says of a service."""
+        """Return the entry of a service in the state file, empty without one."""
         try:
             service_state: dict[str, Any] = json.loads((self.state / "state.json").read_text())["services"][name]
         except (OSError, KeyError, ValueError):
@@ -388,7 +388,7 @@ def test_metrics_that_do_not_come(host: Host, engine: Engine) -> None:
 
 
 def test_a_unit_that_is_stopped_meanwhile_stays_stopped(host: Host, engine: Engine) -> None:
-    """Between the look and the restart: whoever stopped it wants it stopped."""
+    """A person stopped the unit between the look and the restart, so it is not restarted."""
     engine.mode = "hangs"
     host.service("heavy", engine.url)
     script = host.bin / "journalctl"  # runs while evidence is collected
@@ -560,7 +560,7 @@ def test_systemd_hears_that_it_is_ready_and_alive(host: Host, engine: Engine) ->
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Starts the stand-in engine as a process of its own, as its image has it; a call starts it anew."""
+    """Run the stand-in engine as a separate process, as in its image; a call restarts it."""
     home = tmp_path / "stand-in"
     shutil.copytree(REPO / "tests/sim/engine", home)
     shutil.copy(REPO / "tests/sim/common/ledger.py", home / "vllm_sim/ledger.py")

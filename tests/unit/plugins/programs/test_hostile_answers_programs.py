@@ -46,7 +46,7 @@ def bad_metrics(value: str) -> str:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Metrics by the URL of an engine; what has none is an engine that answers nonsense even to Python."""
+    """Metrics by the URL of an engine; the page C(raises) makes the request itself fail with a RecursionError."""
     metrics_pages: dict[str, str] = {}
 
     def fetch(url: str, *_more: Any, **_named: Any) -> http_client.Reply:

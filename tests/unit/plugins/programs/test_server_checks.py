@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of speech servers and Ollama (server_checks), run by the unit helper, against the stand-ins of the simulated Spark, as programs of their own."""
+"""The checks of speech servers and Ollama (server_checks), run by the unit helper against separately running stand-ins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Start = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a stand-in with a pool of its own; returns the settings of the helper."""
+    """Start a stand-in with a separate pool; returns the settings of the helper."""
     program = tmp_path / "program"
     program.mkdir()
     shutil.copy(ROOT / "tests/sim/standins/standin.py", program)
@@ -125,7 +125,7 @@ def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: 
     assert "text" in json.loads(ask(tmp_path, "prove", settings, **cold).stdout)
     silent = {**settings, "asked_url": f"http://127.0.0.1:{free_port()}"}
     assert json.loads(ask(tmp_path, "prove", silent, **cold).stdout) == {"rests": True}
-    # Another launch, or one that runs, is asked again; silence of systemd says nothing.
+    # A changed launch or a running server is asked again; without an answer from systemd it is asked, too.
     for changed, env in (({"fingerprint": "f2"}, cold), ({}, played(tmp_path / "..", "active")), ({}, warm)):
         done = ask(tmp_path, "prove", {**silent, **changed}, **env)
         assert done.returncode == 1 and "gives no answer" in done.stderr

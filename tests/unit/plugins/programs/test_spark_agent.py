@@ -152,7 +152,7 @@ def test_hanging_programs_servers_and_failing_loops_delay_no_look(host: Host, si
 
 
 def test_slow_loops_that_only_compute_delay_no_look(host: Host) -> None:
-    """They read a thousand receipts for each page; Python's interpreter lock is that of their own process."""
+    """They read a thousand receipts for each page; they run in a separate process, so they do not hold the interpreter lock of the guard."""
     host.all_loops()
     (host.state / "receipts").mkdir()
     receipt = {"schema": 1, "deployed": {}, "measured": {"decode_tokens_per_second": 1.0}, "baseline": {}}
@@ -205,7 +205,7 @@ def test_a_slow_disk_and_a_full_journal_delay_no_look(host: Host, monkeypatch: p
 
 
 def test_looks_take_no_memory_once_they_have_begun(host: Host) -> None:
-    """Neither pages of the kernel nor blocks of Python grow with the number of looks, while a thread beside allocates."""
+    """Neither pages of the kernel nor blocks of Python grow with the number of looks, while another thread allocates."""
     guard = guard_of(host)
     for _look in range(300):
         guard.round()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet monitor's program beside real servers: what it asks them, whom it tells, and how often."""
+"""The fleet monitor's program with real servers: its requests, its recipients, and how often it sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY, TOKEN = "sk-endpoint-key-1", "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 
 
 class Server:
-    """Any HTTP server: C(answer) maps method and path to (status, body); what came in is kept."""
+    """Any HTTP server: C(answer) maps method and path to (status, body); C(came) records the requests."""
 
     def __init__(
         self, answer: Callable[[str, str, Any], tuple[int, Any]], context: ssl.SSLContext | None = None
@@ -353,7 +353,7 @@ def test_a_command_reads_the_message(monitor: Monitor, closed_port: int, tmp_pat
 
 
 class MailServer:
-    """An SMTP server of a few lines; keeps what it was sent."""
+    """An SMTP server of a few lines; keeps the messages."""
 
     def __init__(self, refuse: bool = False) -> None:
         self.refuse = refuse

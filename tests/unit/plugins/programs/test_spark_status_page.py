@@ -62,7 +62,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def without_refresh(text: str) -> str:
-    """A served page without what has it ask for itself anew."""
+    """Return a served page without the header and the script that reload it."""
     return re.sub(r"<header.*?</header>|<script>.*?</script>", "", text, flags=re.DOTALL)
 
 

@@ -126,7 +126,7 @@ def test_a_branch_without_a_number_in_its_name_is_refused_too(name: str) -> None
 
 def test_proprietary_modules_do_not_come_to_a_gb10() -> None:
     assert rules(inst("nvidia-driver-580", "580.178.04-1"), driver="580.178.04") == {"update.driver_closed": "error"}
-    # Installed packages do not come by this update.
+    # Packages that are installed already are not judged.
     assert rules(inst("nvidia-driver-580", "580.178.04-1", "580.178.04-0"), driver="580.178.04") == {}
 
 
@@ -163,7 +163,7 @@ def test_a_kernel_and_a_driver_that_freeze_hosts_do_not_come_together() -> None:
     assert "update.driver_pair" in rules(kernel, driver, driver="580.159.03", kernel="6.17.0-1026-nvidia")
     assert "update.driver_pair" in rules(driver, driver="580.159.03", kernel="6.17.0-1032-nvidia")
     assert "update.driver_pair" in rules(kernel, driver="595.84.01", kernel="6.17.0-1026-nvidia")
-    # A different version of either, or a pair that runs already, does not come by this update.
+    # A different version of either, or a pair that runs already, is not judged.
     assert rules(kernel, driver="580.159.03", kernel="6.17.0-1026-nvidia") == {}
     assert rules(inst("curl", "2"), driver="595.84.01", kernel="6.17.0-1032-nvidia") == {}
 

@@ -32,7 +32,7 @@ def mib(value: float) -> int:
 
 
 class Host:
-    """Runs the decision over time: memory as it is set, an account that is always new."""
+    """Run the decision over time, with the given memory and an account that is never outdated."""
 
     def __init__(self, settings: Settings = SETTINGS, *engines: Engine, **account: object) -> None:
         self.settings, self.state, self.now = settings, State(), 1000.0
@@ -40,7 +40,7 @@ class Host:
         self.did: list[tuple[float, str, str]] = []
 
     def run(self, seconds: float, available: float, **look: object) -> list[tuple[str, str]]:
-        """So many looks, one a second; returns what was done in them."""
+        """Look once a second for C(seconds); return the actions as (action, engine)."""
         first = len(self.did)
         for _second in range(round(seconds)):
             self.now += 1.0
@@ -348,7 +348,7 @@ def test_properties_of_single_decisions(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_properties_of_hours(count: int) -> None:
-    """Looks in walks of an hour: whatever the memory does, no step comes and goes, and bounds hold over time."""
+    """Random walks of an hour: for any course of the memory, no step comes and goes, and the limits hold over time."""
     rng = random.Random(20261124 + count)
     harmed, walks = 0, count // 3600 + 1
     for _walk in range(walks):
@@ -387,11 +387,11 @@ def flaps(did: list[tuple[float, str, str]]) -> str:
     return ""
 
 
-# --- beside engines that requests start -----------------------------------------------------------------------------------
+# --- with engines that requests start -------------------------------------------------------------------------------------
 
 
 class Demand:
-    """A host whose engines are on demand: what starts them, and the guard, each decide by what is there; so does the gate of a start."""
+    """A host with engines on demand: the gateway, the guard and the start gate each decide by the current memory."""
 
     GATE, LOAD, STOPS, FLOOR = 4.0, 30.0, 4.0, 3.0
 

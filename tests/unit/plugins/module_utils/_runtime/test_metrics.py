@@ -1,4 +1,4 @@
-"""vLLM's exposition format; the sample lines are those of a real server."""
+"""vLLM's exposition format; the sample lines come from a real server."""
 
 from __future__ import annotations
 

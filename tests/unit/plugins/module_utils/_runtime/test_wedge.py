@@ -278,7 +278,7 @@ LOOKS = st.builds(
     st.lists(st.tuples(LOOKS, st.integers(1, 12), st.sampled_from([OK, FAILED, FAILED, FAILED, REFUSED])), max_size=60)
 )
 def test_whatever_is_seen(scenes: list[tuple[Observation, int, str]]) -> None:
-    """No restart of what starts, is stopped or moves; never without two failed probes; never beyond the bounds."""
+    """An engine that starts, is stopped or makes progress is never restarted; others only after two failed probes, within the limits."""
     tracker = Tracker(SETTINGS)
     clock, wall = 0.0, 1.7e9
     moments: list[float] = []
