@@ -125,7 +125,7 @@ def test_the_agent_goes_with_its_last_loop(host: Host) -> None:
 
 
 def test_all_parts_have_the_same_rows_of_the_agent() -> None:
-    """Else deploy would refuse two contents of one file, or restart the unit for two reasons."""
+    """Otherwise deploy would refuse two contents of one file, or restart the unit for two reasons."""
     documents = {part: unit_files.agent(part, {}, "/writes") for part in unit_files.AGENT_LOOPS}
     part_paths = {
         part: {f"/etc/dgxspark/agent/{part}.json", f"/etc/systemd/system/spark-agent.service.d/{part}.conf"}

@@ -52,7 +52,7 @@ def call(spark: Spark, capsys: Any) -> Call:
 
 @pytest.fixture
 def record(spark: Spark, capsys: Any) -> Call:
-    """Record a generation, as a whole run that has proved the services does."""
+    """Record a generation, as a complete run does that has proved the services."""
 
     def call(**args: Any) -> dict[str, Any]:
         more = {"action": "record", "proven": True, "services": [HEAVY], **args}
@@ -62,7 +62,7 @@ def record(spark: Spark, capsys: Any) -> Call:
 
 
 def sent(state: HostState) -> dict[str, Any]:
-    """Return a document as the controller sends it: contents for rows with values of the host alone."""
+    """Return a document as the controller sends it: contents only for rows with values of the host."""
     document = state.to_dict()
     for row in document["files"]:
         data = row.pop("data", None)
@@ -93,7 +93,7 @@ def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> Non
     assert (missing["there"], missing["path"]) == (False, local["path"])
     spark.write("/srv/huggingface/local/mine/config.json", "{}")
     assert models(local)[0]["there"] is True
-    # The lock file has it by its commit, and longer; a shard that the index names is not there either.
+    # The lock file lists it by commit with a larger size; a shard that the index names is missing, too.
     locked = {"config.json": {"size": 9, "sha256": "f" * 64}, "README.md": {"size": 1, "sha256": "f" * 64}}
     shards = json.dumps({"weight_map": {"a": "model-1.safetensors"}})
     spark.write(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors.index.json", shards)
@@ -218,7 +218,7 @@ def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
         len(json.dumps({name: value for name, value in answer.items() if name not in ("receipts", "invocation")}))
         < 2000
     )
-    # Again: nothing of it is another deployment.
+    # Again: the second call does not count as another deployment.
     assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
 
 
@@ -418,7 +418,7 @@ def test_rows_that_the_document_no_longer_has_are_something_to_apply(spark: Spar
     answer = up_to_date(document=sent(spark.host()))
     assert answer["up_to_date"] is False and "stops spark-heavy.service" in answer["why"]
     assert spark.at(ENV) in answer["differences"]["removed"]
-    # They are of a part that this run does not deploy.
+    # They belong to a part that this run does not deploy.
     assert up_to_date(document=sent(spark.host()), parts=["host"])["why"] == []
 
 
@@ -566,7 +566,7 @@ def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled
     assert up_to_date()["why"] == ["restarts spark-heavy.service"]
     spark.began["spark-heavy.service"] += 100
     assert up_to_date()["up_to_date"] is True
-    # A date that has not come yet says nothing of when it was written; it would restart the engine for ever.
+    # A modification time in the future is ignored; it would restart the engine in every run.
     os.utime(spark.root / ENV.lstrip("/"), (now + 36000,) * 2)
     assert up_to_date()["up_to_date"] is True
 
@@ -600,7 +600,7 @@ def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Ca
     assert call(document=document)["why"] == ["generation 1 is not proven"]
     record()
     assert call(document=document)["why"] == []
-    # Deployed by a run that did not come to record it.
+    # Deployed by a run that ended before it recorded the generation.
     spark.apply(spark.host(), spark.service(env="A=2\n"))
     repeated = call(document=sent(merge([spark.host(), spark.service(env="A=2\n")])))
     assert repeated["why"] == ["more was deployed than generation 1, and is not recorded"]

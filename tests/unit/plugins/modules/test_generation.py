@@ -41,7 +41,7 @@ def call(spark: Spark, capsys: Any) -> Call:
 
 
 def look_at_recorded(spark: Spark) -> dict[str, Any]:
-    """The current generation as its file has it."""
+    """Return the current generation from its file."""
     number = json.loads(spark.read(f"{engine.FOLDER}/current.json"))["number"]
     file_content: dict[str, Any] = json.loads(spark.read(f"{engine.FOLDER}/{number}.json"))
     return file_content
@@ -264,7 +264,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next_one(spark: Spark, call: 
 def test_a_disk_that_is_full_leaves_all_files_as_they_were(
     spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """Room is for so many files: the note about the rollback, the record, contents."""
+    """The disk has room for this many files: the note about the rollback, the record, contents."""
     spark.deploy()
     call("record", proven=True)
     spark.deploy(env="A=2\n", secret="key-2", image=f"repo/engine@{NEW}")
@@ -461,7 +461,7 @@ def test_kernel_and_driver_are_those_of_the_last_proof(spark: Spark, call: Call)
     call("record", facts=SPARK_FACTS)
     assert facts() == SPARK_FACTS
     newer = {**SPARK_FACTS, "driver": "595.1"}
-    # A run that did not try does not say that this driver is well.
+    # A run without a proof does not confirm the new driver.
     assert call("record", facts=newer)["changed"] is False
     assert facts() == SPARK_FACTS
     call("record", facts=newer, proven=True, wanted="w")
@@ -545,7 +545,7 @@ def test_a_generation_of_an_earlier_release_comes_back(spark: Spark, call: Call)
         path: entry for path, entry in spark.files().items() if "/receipts/" not in path and "more" not in path
     } == {path: entry for path, entry in before.items() if "/receipts/" not in path}
     assert spark.active["spark-more.service"] == "inactive" and not spark.exists("/etc/dgxspark/services/more.json")
-    # The next run that deploys the same parts leaves a document of today.
+    # The next run that deploys the same parts writes a document of the current schema.
     spark.deploy()
     assert call("record", proven=True)["current"]["number"] == 3
     assert look_at_recorded(spark)["schema"] == 2
@@ -614,7 +614,7 @@ def test_hostile_two_controllers_do_not_record_what_they_made_together(spark: Sp
     refused = call("record", proven=True, controller="a2")
     assert refused["failed"] and "b changed this host too" in refused["msg"]
     assert [entry["number"] for entry in call("look")["generations"]] == [1]
-    # The other one came last with all that it did; and the next run starts afresh.
+    # The other run recorded last, with all its changes; the next run starts afresh.
     assert call("record", proven=True, controller="b")["current"]["number"] == 2
     assert call("record", proven=True, controller="c")["recorded"] is False
 

@@ -201,7 +201,7 @@ def test_a_snapshot_is_read_with_its_code_only_where_that_is_trusted(call: Any, 
     assert call(**where)["source"] == "cache"
     call(**where, args=["--trust-remote-code"])
     assert set(host.given[1]["files"]) == {"config.json", "generation_config.json", "modeling_x.py"}
-    # It is the files that count, not the name of the commit.
+    # The cache key contains the files, not the name of the commit.
     (folder / "config.json").write_text("{}")
     assert call(**where)["source"] == "image" and host.asked == 3
 

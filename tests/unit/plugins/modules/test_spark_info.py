@@ -169,12 +169,12 @@ def test_images_that_are_not_known_are_no_absent_ones(
     fake_run.silent("docker image inspect")
     result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], **FREE)
     assert result["images"] is None and "docker did not answer in 30 s" in result["msg"] and "failed" not in result
-    # Silent for all of it, it leaves the other facts.
+    # Docker never answers: the other facts are still returned.
     fake_run.silent("docker info")
     result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
     assert result["images"] is None and "docker did not answer" in result["msg"]
     assert result["spark"]["memory"]["total_gib"] > 100 and "docker" in result["spark"]["unknown"]
-    # Nothing to look for is an answer.
+    # An empty list of images is a valid request.
     assert run_module(monkeypatch, capsys, fake_run, root=str(spark))["images"] == {}
 
 
