@@ -62,7 +62,7 @@ def container(identity: str, name: str, service: str | None) -> dict[str, Any]:
 
 
 class Host:
-    """A host as the collector sees it."""
+    """A host with the files and programs that the collector reads."""
 
     def __init__(self, tmp: Path, tree: Any) -> None:
         self.tmp, self.tree = tmp, tree
@@ -221,7 +221,7 @@ def test_rails(host: Host, tree: Any) -> None:
 
 
 def test_no_more_counters_of_the_card_are_read_than_named(host: Host, tree: Any) -> None:
-    """Each of them is a trap into its firmware."""
+    """Each read of such a counter traps into the firmware."""
     tree.write("sys/class/infiniband/rocep1s0f0/ports/1/hw_counters/np_cnp_sent", "5\n")
     assert "np_cnp_sent" not in host()[0]
 
@@ -298,7 +298,7 @@ def test_receipts_starts_and_guards(host: Host) -> None:
 
 
 def measured(host: Host, **section: Any) -> dict[str, float]:
-    """The page's figures of bench.yml, from a receipt with this section."""
+    """Return the page's figures of bench.yml for a receipt with this section."""
     receipt = {"schema": 1, "deployed": {}, "measured": {}, "baseline": {}, "benchmark": section}
     host.write("state/receipts/heavy.json", receipt)
     text, stderr = host()

@@ -118,7 +118,7 @@ class Host:
         return process
 
     def stop(self) -> str:
-        """End the agent; returns all that it said."""
+        """End the agent; return its output."""
         output = ""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
@@ -223,7 +223,7 @@ def test_what_someone_else_took_costs_no_engine(host: Host) -> None:
 
 
 def test_who_holds_memory_has_a_name() -> None:
-    """A process that holds some, found among all of this machine, with its account."""
+    """A process that holds memory is listed among all processes of this machine, with its use."""
     code = "import time; held = b'x' * (300 << 20); print('up', flush=True); time.sleep(300)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as hog:
         try:
@@ -248,7 +248,7 @@ def test_an_account_that_is_not_complete_costs_no_engine(host: Host, silent: str
 
 
 def test_what_was_stopped_and_runs_again_is_forgotten(host: Host) -> None:
-    """Also when that was before a boot, whose clock was ahead."""
+    """A stop from before a reboot is forgotten, too, even if the clock was ahead then."""
     note = {"at": 1.0, "why": "short", "clock": 1e12}
     (host.state / "guard").mkdir()
     (host.state / "guard/state.json").write_text(
@@ -287,7 +287,7 @@ def test_an_engine_above_its_plan_is_restarted(host: Host) -> None:
 
 @pytest.mark.parametrize("down", [True, False])
 def test_docker_need_not_answer_a_host_without_memory(host: Host, down: bool) -> None:
-    """Its client may not start any more. Names that are known and still run, and units that are down, are enough."""
+    """Without memory the docker client may fail to start. The known names of running containers and the stopped units are enough."""
     group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
     (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 18432\n")
@@ -370,7 +370,7 @@ def test_speech_gives_its_model_back_before_any_engine(host: Host) -> None:
 
 @pytest.mark.parametrize("in_flight", [0, 1])
 def test_a_speech_server_on_demand_without_requests_goes_as_an_engine_does(host: Host, in_flight: int) -> None:
-    """It counts no requests; the program at its port does."""
+    """The speech server does not count requests; the program at its port does."""
     (host.etc / "speech").mkdir()
     for name, more in (("ears", {"on_demand": True}), ("talk", {})):
         server_settings = {
@@ -395,7 +395,7 @@ def test_a_speech_server_on_demand_without_requests_goes_as_an_engine_does(host:
 
 @pytest.mark.parametrize("requests", [0, 2])
 def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: int) -> None:
-    """Its own figures say that it is idle, both times: when the account is taken, and before it is stopped."""
+    """The engine's metrics are read twice: when the account is taken and before the stop; both must show it idle."""
     page = f"vllm:num_requests_running {requests}\nvllm:num_requests_waiting 0\n".encode()
 
     class Metrics(BaseHTTPRequestHandler):

@@ -53,7 +53,7 @@ sys.exit(1 if text.startswith("FAILS") else 0)
 
 
 class Engine:
-    """A server with vLLM's figures; C(mode) says what a request gets, C(pace) how many tokens each look finds more."""
+    """A server with vLLM's metrics; C(mode) selects the answer to a request, C(pace) the new tokens per look."""
 
     def __init__(self) -> None:
         self.mode, self.pace, self.running, self.tokens, self.key = "answers", 0, 2, 100, ""
@@ -182,7 +182,7 @@ class Host:
         return process
 
     def stop(self) -> str:
-        """End the agent; returns all that it said."""
+        """End the agent; return its output."""
         output = ""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
@@ -228,7 +228,7 @@ def looks(host: Host) -> int:
 
 
 def look_on(host: Host, rounds: int = 25) -> None:
-    """Let the watchdog look so many times."""
+    """Wait for this many looks of the watchdog."""
     first = looks(host)
     wait_for(lambda: looks(host) >= first + rounds, 60)
 
@@ -427,7 +427,7 @@ def test_ranks_behind_the_head_and_what_is_left_out_are_not_watched(host: Host, 
 
 @pytest.mark.nightly
 def test_one_wedged_engine_of_two(host: Host, engine: Engine) -> None:
-    """The other one keeps the GPU busy, so power says nothing."""
+    """The other engine keeps the GPU busy, so the power draw proves nothing."""
     other = Engine()
     other.pace, engine.mode = 5, "hangs"
     host.answer("nvidia-smi", "60.0\n")
@@ -466,7 +466,7 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
     ],
 )
 def test_what_of_a_wedged_engine_does_not_end_is_killed(host: Host, engine: Engine, state: str, ends: bool) -> None:
-    """By its id: the container of the next start has the same name. That Docker does not say is no end."""
+    """The container is followed by its id, because the next start uses the same name. A missing answer from Docker does not count as its end."""
     engine.mode, number = "hangs", "5" * 64
     host.service("heavy", engine.url)
     program = host.bin / "docker"
@@ -517,7 +517,7 @@ def test_collecting_by_hand(host: Host, engine: Engine) -> None:
 
 
 def test_python_stacks_need_py_spy(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the host if it has py-spy, else of the image; without both the evidence says so."""
+    """The host's py-spy is used if installed, else the image's; without both the evidence says so."""
     monkeypatch.setenv("PATH", str(host.bin))
     stack_of = evidence.stack_of
     pid = str(os.getpid())

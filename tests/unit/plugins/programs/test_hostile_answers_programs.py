@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of engines and exporters that nobody can calculate with: each program goes on with the other services and hosts."""
+"""Unusable answers of engines and exporters: each program goes on with the other services and hosts."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_text_in_audio_out_and_a_server_that_is_up_but_not_loaded_is_waited_for(
 
 
 def on_demand(tmp_path: Path, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The settings of a server that requests start: at a port of the program, which nothing listens on unless it is told."""
+    """Return the settings of a server on demand: at a port of the program, where nothing listens unless C(asked_url) is given."""
     return {
         **settings, "name": "ears", "on_demand": True, "fingerprint": "f1", "asked_url": f"http://127.0.0.1:{free_port()}",
         "proved": str(tmp_path / "proved/ears.json"), "told": str(tmp_path / "told.json"), "room_seconds": 0, "start_seconds": 20, **more,
@@ -108,7 +108,7 @@ def on_demand(tmp_path: Path, settings: dict[str, Any], **more: Any) -> dict[str
 
 
 def played(tmp_path: Path, state: str) -> dict[str, str]:
-    """An environment in which systemd says of a unit that it is in some state."""
+    """Return an environment whose systemctl reports this state for a unit."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     (folder / "systemctl").write_text(f"#!/bin/sh\necho LoadState=loaded\necho ActiveState={state}\n")
@@ -121,7 +121,7 @@ def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: 
     ready(tmp_path, server)
     settings = on_demand(tmp_path, server, asked_url=server["url"])
     cold, warm = played(tmp_path, "inactive"), {"PATH": os.environ["PATH"]}
-    # Cold and never proved: its port is asked, which starts it.
+    # Cold and never proved: the request to its port starts it.
     assert "text" in json.loads(ask(tmp_path, "prove", settings, **cold).stdout)
     silent = {**settings, "asked_url": f"http://127.0.0.1:{free_port()}"}
     assert json.loads(ask(tmp_path, "prove", silent, **cold).stdout) == {"rests": True}
@@ -143,7 +143,7 @@ def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: 
 def test_a_server_on_demand_is_asked_again_while_it_starts(
     tmp_path: Path, state: str, room: int, request_count: int
 ) -> None:
-    """Where its start has failed, the reason is the answer of the first request."""
+    """If the start failed, the answer of the first request contains the reason."""
     requests: list[str] = []
 
     class Port(BaseHTTPRequestHandler):

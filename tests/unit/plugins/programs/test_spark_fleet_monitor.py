@@ -91,7 +91,7 @@ class Server:
 
 
 class Model(Server):
-    """A model server that can be down, hang, lack its model, want a key, or make tokens for others only."""
+    """A model server that can be down, hang, lack its model, require a key, or produce tokens only for other clients."""
 
     def __init__(self) -> None:
         self.mode, self.tokens, self.key = "up", 0, ""
@@ -234,7 +234,7 @@ def test_another_model_on_the_port(monitor: Monitor, model: Model, hook: Server)
 
 
 def test_a_wedged_engine_is_found_by_a_token_that_does_not_come(monitor: Monitor, model: Model, hook: Server) -> None:
-    """/v1/models answers all the while; the checks between two completions do not hide it."""
+    """/v1/models keeps answering; the checks between two completions do not hide the failure."""
     monitor.given.update(completion_every=4, failures=2)
     monitor.watch("spark-1/heavy", model.url, models=["heavy"], complete=True, vllm=True)
     monitor.notify("webhook", url=hook.url)
@@ -556,7 +556,7 @@ def test_the_status_page_is_made_of_what_a_run_found(monitor: Monitor, model: Mo
     assert "1 host, 1 service: 1 well." in text and "64.0 GiB free of 128.0 GiB" in text
     assert "Plan and its findings as of 2026-11-23 12:00 UTC" in text and page.stat().st_mode & 0o777 == 0o644
     assert list(monitor.memory()["page"]["tokens"]) == ["spark-1/heavy"]
-    # Each run makes it anew, with what engines made of tokens since the one before.
+    # Each run writes the page again, with the tokens that engines produced since the run before.
     assert monitor.run() == 0
     assert re.search(r'data-of="served tok/s"><span>\d+\.\d', page.read_text())
     model.mode = "down"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The server of the status page: one file, read-only, and it says when that is old."""
+"""The server of the status page: one file, read-only, with a notice if the file is old."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_page_asks_for_itself_by_the_one_script_that_may_run(served: Served) -
     assert policy["script-src"] == f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
     assert earlier_scripts == ["x"] and "fetch('/'" in script
     assert policy["connect-src"] == "'self'" and policy["default-src"] == "'none'" and "http-equiv" not in text
-    # One can leave it: what changes by itself can be stopped (WCAG 2.2, 2.2.2).
+    # Automatic updates can be paused (WCAG 2.2, 2.2.2).
     assert '<input type="checkbox" id="keep-up" checked>' in text.partition("<main>")[0]
 
 
@@ -131,7 +131,7 @@ def test_readers_that_say_nothing_do_not_keep_the_page_from_others(served: Serve
 
 @pytest.mark.parametrize("first_bytes", [b"", b"GET / HTTP/1.1\r\n"])
 def test_readers_that_send_no_whole_head_make_way_for_others(served: Served, first_bytes: bytes) -> None:
-    """More than it answers at once, which go on sending a byte now and then."""
+    """More connections than the server handles at once, each of which sends a byte now and then."""
     served.page.write_text(PAGE)
     slow = [socket.create_connection(("127.0.0.1", served.port), 30) for _number in range(40)]
     try:
