@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fleet monitor tells, and when: sequences of checks, and properties that hold for all of them."""
+"""The messages of a fleet monitor: sequences of checks, and properties that hold for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 
 
 class Fleet:
-    """Runs every 15 minutes; each letter of a run says how an endpoint is found: U or F."""
+    """A monitor that runs every 15 minutes; each letter is the result for an endpoint: U (up) or F (failed)."""
 
     def __init__(self, failures: int = 2, notifiers: tuple[str, ...] = ("telegram",)) -> None:
         self.state = fleet_state.fresh(None)
@@ -30,7 +30,7 @@ class Fleet:
         self.told: list[list[str]] = []
 
     def run(self, states: str, deliver: bool = True) -> list[str]:
-        """Check; returns the words of the changes."""
+        """Check once; return the changes as text."""
         results = [
             Result(
                 f"spark-{number}/heavy",
@@ -57,7 +57,7 @@ class Fleet:
         return [f"{change['what']} {change['key']}" for change in changes]
 
     def runs(self, letters: str) -> list[str]:
-        """Runs of a fleet of one."""
+        """Run a fleet of one endpoint, once per letter."""
         return [change for letter in letters for change in self.run(letter)]
 
 
@@ -202,7 +202,7 @@ def test_an_outbox_that_nobody_takes_is_bounded_and_says_so() -> None:
     assert len(fleet.state["outbox"]["telegram"]) == fleet_state.OUTBOX
     _title, text, _count = fleet_state.compose("forge", fleet.state["outbox"]["telegram"], UTC, fleet.now)
     dropped = 100 * 7 - fleet_state.OUTBOX
-    # The last turns of so restless a fleet are told as unsteady: less than seven changes each.
+    # The fleet changes so often that the last turns are reported as unsteady: less than seven changes each.
     turns = text.split(" ", maxsplit=1)[0]
     assert turns.isdigit() and int(turns) <= dropped and "could not be delivered" in text
 
@@ -313,7 +313,7 @@ def test_a_state_of_anything(stored: Any) -> None:
 
 @given(st.lists(st.tuples(st.text("UF", min_size=3, max_size=3), st.booleans()), max_size=60), st.integers(1, 3))
 def test_whatever_is_found(runs: list[tuple[str, bool]], failures: int) -> None:
-    """Down and up alternate, nothing is told that was not seen, everything is delivered once, one message a run."""
+    """Down and up alternate, only observed changes are reported, everything is delivered once, with at most one message per run."""
     fleet = Fleet(failures=failures)
     status = dict.fromkeys(range(3), "up")
     unsteady = dict.fromkeys(range(3), False)

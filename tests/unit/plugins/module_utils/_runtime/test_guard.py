@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the guard of a serving host decides: single cases, and properties over 100,000 seeded states and looks."""
+"""The decisions of the guard of a serving host: single cases, and properties over 100,000 seeded states and looks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_engine_above_its_plan_is_the_one_that_is_restarted() -> None:
     assert host.run(59, 6.0, starting=True) == []
     host.engines = (HEAVY, FAST)
     assert host.run(20, 6.0) == [("admit", "heavy")]
-    # Another shortage within the hour: it may not be restarted again, and goes only when memory is critical.
+    # Another shortage within the hour: the engine is not restarted again, and is stopped only when memory is critical.
     host.engines = (grown, FAST)
     assert host.run(1, 3.2) == []
     assert host.run(120, 2.5) == []
@@ -89,12 +89,12 @@ def test_an_idle_engine_on_demand_goes_before_one_that_has_requests() -> None:
     rare = Engine("rare", 30 * GIB, 31 * GIB, rank=0, idle=True, door=True)
     host = Host(SETTINGS, rare, replace(FAST, rank=2), helpers=("ollama",))
     assert host.run(40, 0.8) == [("unload", "ollama"), ("idle", "rare"), ("refuse", "fast"), ("stop", "fast")]
-    # Also for what others took: the next request starts it again. It is not stopped a second time in one shortage.
+    # Also if other processes took the memory: the next request starts it again. It is not stopped twice in one shortage.
     host = Host(SETTINGS, rare, FAST, others=8 * GIB)
     assert [action for action, _whom in host.run(200, 2.0)] == ["name", "idle"]
     host = Host(replace(SETTINGS, idle=False), rare, FAST, others=8 * GIB)
     assert [action for action, _whom in host.run(200, 2.0)] == ["name"]
-    # One of which the account is not complete is idle all the same: that is asked of it alone.
+    # An incomplete account does not matter: the engine itself says that it is idle.
     host = Host(SETTINGS, rare, FAST, complete=False)
     assert host.run(10, 2.0) == [("idle", "rare")]
 
@@ -177,7 +177,7 @@ def test_bounds_survive_a_restart_of_the_guard() -> None:
     assert guard.from_record(record, wall=5100.0, clock=30.0) == State(
         refused=frozenset({"fast"}), restarts=(("heavy", -170.0),), refusals=(-120.0,)
     )
-    # A clock that was set back, and a file that is broken.
+    # A clock that was set back, and a broken file.
     assert guard.from_record(record, wall=4000.0, clock=30.0).restarts == ()
     for broken in (None, [], {"restarts": 3}, {"restarts": [[1, "x"], ["a"]], "refused": {"a": 1}, "refusals": [True]}):
         assert guard.from_record(broken, 5000.0, 1.0) == State()
@@ -262,7 +262,7 @@ def a_case(rng: random.Random) -> tuple[State, Look, Account | None]:
 
 
 def wrong_with(settings: Settings, state: State, look: Look, account: Account | None, steps: list[guard.Step]) -> str:
-    """What must never be, said in other words than the decision's own; empty when all is well."""
+    """Return the broken rule, checked independently of the decision's code; empty if there is no mistake."""
     disruptive = [step for step in steps if step.what in AGAINST]
     if len(disruptive) > 1:
         return "more than one step against a shortage"
@@ -299,7 +299,7 @@ def over(engine: Engine) -> bool:
 def wrong_choice(
     settings: Settings, state: State, look: Look, account: Account, step: guard.Step, engine: Engine
 ) -> str:
-    """The same of which engine is restarted or stopped."""
+    """Return the broken rule of the choice of an engine to restart or stop, or nothing."""
     times = [at for whom, at in state.restarts if whom == step.whom and look.clock - at < 86400]
     may = settings.restart and len(times) < settings.max_restarts and not [at for at in times if look.clock - at < 3600]
     if step.what == guard.RESTART and not may:
@@ -330,7 +330,7 @@ COUNTS = [
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_properties_of_single_decisions(count: int) -> None:
-    """How many states had each step is counted, so that the properties are not true of nothing."""
+    """Each step must occur in enough of the states, so that the properties are really tested."""
     rng = random.Random(20261123 + count)
     seen: dict[str, int] = {}
     for number in range(count):
@@ -368,7 +368,7 @@ def test_properties_of_hours(count: int) -> None:
 
 
 def flaps(did: list[tuple[float, str, str]]) -> str:
-    """What of an hour goes to and fro; empty when nothing does."""
+    """Return a step of an hour that flaps; empty without one."""
     for whom in ("heavy", "fast"):
         restarts = [at for at, action, who in did if (action, who) == (guard.RESTART, whom)]
         if any(later - at < 3600 for at, later in zip(restarts, restarts[1:])):
@@ -420,7 +420,7 @@ class Demand:
         return max(113.0 - sum(map(self.held, self.gib)) - self.taken, 0.1)
 
     def step(self, has_requests: bool) -> None:
-        """A second: requests come and end, units move on, and both decide."""
+        """Advance one second: requests come and end, units change state, and both programs decide."""
         self.now += 1.0
         for name, view in self.view.items():
             if has_requests and self.rng.random() < 0.1 and view.demand is None and view.pin != on_demand.COLD:
@@ -485,7 +485,7 @@ class Demand:
                 self.view[step.whom] = replace(self.view[step.whom], pin=on_demand.COLD, demand=None)
 
     def hour(self) -> list[tuple[float, str, str]]:
-        """Requests come all the time; who else takes memory comes and goes, and an engine may grow."""
+        """Simulate an hour with constant requests; other processes take and free memory, and an engine may grow."""
         worst = self.rng.random() < 0.5  # else memory is short, and never critical
         while self.now < 4600:
             self.taken = self.rng.choice((0.0, 0.0, 2.0, 6.0, 8.5, 12.0) if worst else (0.0, 2.0, 6.5, 7.0))
@@ -498,7 +498,7 @@ class Demand:
 
 
 def comes_back(did: list[tuple[float, str, str]]) -> str:
-    """What the guard did in vain, since a request undid it; empty when nothing was."""
+    """Return an action of the guard that a request undid; empty without one."""
     for whom in ("heavy", "fast"):
         engine_actions = [(at, action) for at, action, who in did if who == whom]
         stopped = [at for at, action in engine_actions if action == guard.STOP]

@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.load_guard 
     Sample,
 )
 
-# A GB10 of 4 KiB pages while weights are read: plenty is cached, little is free.
+# A GB10 with 4 KiB pages while weights are read: much memory is cached, little is free.
 BUDDYINFO = """\
 Node 0, zone      DMA      1      0      0      1      2      1      1      0      1      1      3
 Node 0, zone   Normal  21562  10480   5019   2202    811    305     92     21      6      2      4
@@ -66,7 +66,7 @@ def test_drops_that_give_little_become_rare_and_frequent_again_once_they_helped(
     assert at[:5] == [1, 3, 7, 15, 31] and len(at) < 12, at
     gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
     assert max(gaps) <= load_guard.LONGEST_PAUSE + 1
-    # One drop that gave something back, and the next look may drop again.
+    # After a drop that freed memory, the next look may drop again.
     second = at[-1] + 61
     assert made.decide(float(second), look(3.0)) == [DROP]
     made.dropped(float(second), 2 * GIB)

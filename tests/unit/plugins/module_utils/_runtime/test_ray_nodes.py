@@ -1,4 +1,4 @@
-"""The program that asks Ray for its nodes: run the same way as in the container, on a package that stands in for Ray."""
+"""The program that asks Ray for its nodes, run as in the container, with a stand-in for the package ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ray_
 
 PROGRAM = Path(str(ray_nodes.__file__))
 SDK = '''
-"""The part of Ray's Python API that is asked; classes as in ray/autoscaler/v2/schema.py of Ray 2.48 to 2.60."""
+"""The part of Ray's Python API that the program uses; classes as in ray/autoscaler/v2/schema.py of Ray 2.48 to 2.60."""
 import os
 from types import SimpleNamespace as Row
 
@@ -43,13 +43,13 @@ def get_cluster_status(gcs_address, timeout):
 
 @pytest.fixture
 def head() -> Iterator[str]:
-    """An address at which somebody listens."""
+    """Return the address of a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def run(folder: Path, *argv: str, ray: bool = True, **env: str) -> tuple[int, dict[str, Any], str]:
-    """Run the program from its standard input; returns its exit code, its answer and what it said besides."""
+    """Pass the program to Python's standard input; return its exit code, its answer and its error output."""
     if ray:
         package = folder / "ray" / "autoscaler" / "v2"
         package.mkdir(parents=True)
