@@ -28,14 +28,14 @@ OLD = {"guard": "spark-guard.service", "watchdog": "spark-watchdog.service", "ex
 
 
 class Host:
-    """A host whose systemd only notes what it is asked, with files below a folder."""
+    """A host with files below a folder and a systemd that only records its calls."""
 
     def __init__(self, folder: Path, capsys: Any) -> None:
         self.folder, self.capsys = folder, capsys
         self.calls: list[list[str]] = []
         self.running: dict[str, int] = {}  # microseconds of the monotonic clock at the start
 
-    def systemctl(self, argv: list[str], *_rest: Any, **_options: Any) -> tuple[int, str, str]:
+    def systemctl(self, argv: list[str], *_arguments: Any, **_options: Any) -> tuple[int, str, str]:
         verb, names = argv[1], [word for word in argv[2:] if not word.startswith("-")]
         if verb != "show":
             self.calls.append([verb, *names])
@@ -76,7 +76,7 @@ class Host:
         return self.rows(part, OLD[part], f"{part}/settings.json")
 
     def agent(self, *parts: str) -> dict[str, list[dict[str, Any]]]:
-        """The rows of some loops; those of the unit are the same for each, as unit_files makes them."""
+        """Return the rows of some loops; each loop has the same rows for the unit, as unit_files writes them."""
         documents = [self.rows(part, unit_files.AGENT_UNIT, f"agent/{part}.json") for part in parts]
         for document in documents:
             for unit in document["units"]:
@@ -103,7 +103,7 @@ def test_the_units_of_the_older_programs_go_with_the_parts_that_are_deployed(hos
     for part in OLD:
         host.deploy([part], host.old(part))
     assert units(host) == set(OLD.values()) == set(host.running)
-    # site.yml deploys watchdog and guard with one task; the exporters have a play of their own.
+    # site.yml deploys watchdog and guard with one task; the exporters have a separate play.
     calls = host.deploy(["watchdog", "guard"], host.agent("watchdog", "guard"))
     assert set(host.running) == {unit_files.AGENT_UNIT, OLD["exporters"]} == units(host)
     assert {name for verb, *names in calls if verb == "stop" for name in names} == {OLD["guard"], OLD["watchdog"]}
@@ -125,17 +125,19 @@ def test_the_agent_goes_with_its_last_loop(host: Host) -> None:
 
 
 def test_all_parts_have_the_same_rows_of_the_agent() -> None:
-    """Else deploy would refuse two contents of one file, or restart the unit for two reasons."""
+    """Otherwise deploy would refuse two contents of one file, or restart the unit for two reasons."""
     documents = {part: unit_files.agent(part, {}, "/writes") for part in unit_files.AGENT_LOOPS}
-    own = {
+    part_paths = {
         part: {f"/etc/dgxspark/agent/{part}.json", f"/etc/systemd/system/spark-agent.service.d/{part}.conf"}
         for part in documents
     }
-    shared = [[file for file in rows["files"] if file["path"] not in own[part]] for part, rows in documents.items()]
+    shared = [
+        [file for file in rows["files"] if file["path"] not in part_paths[part]] for part, rows in documents.items()
+    ]
     assert shared[0] == shared[1] == shared[2] and len(shared[0]) > 10
     (first, second, third) = (rows["units"] for rows in documents.values())
     assert first == second == third
-    assert {path for paths in own.values() for path in paths} <= set(first[0]["restart_on"])
+    assert {path for paths in part_paths.values() for path in paths} <= set(first[0]["restart_on"])
 
 
 @pytest.mark.parametrize(("unit", "part"), [(unit, part) for part, unit in OLD.items()])

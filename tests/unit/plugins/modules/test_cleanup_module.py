@@ -127,7 +127,7 @@ def test_containers_that_cannot_be_looked_at_are_not_taken_for_none(
     result = call(remove="images,caches,models", weights=True)
     assert result["failed"] is True and "so nothing is removed; containers: docker" in result["msg"]
     assert docker.removed == [] and (tmp_path / "cache/gone").exists()
-    # One that has ended since it was listed is gone, which is an answer.
+    # "No such container" is a valid answer: the container ended after it was listed.
     docker.inspected = (1, "[]", "Error response from daemon: No such container: 0")
     assert call(remove="caches")["changed"] is True
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host beside a document and beside its current generation: what is up to date, what differs, and the proof in the same round trip."""
+"""Comparing a host with a document and with its current generation: differences, and the proof in the same round trip."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def call(spark: Spark, capsys: Any) -> Call:
 
 @pytest.fixture
 def record(spark: Spark, capsys: Any) -> Call:
-    """Record a generation, as a whole run that has proved the services does."""
+    """Record a generation, as a complete run does that has proved the services."""
 
     def call(**args: Any) -> dict[str, Any]:
         more = {"action": "record", "proven": True, "services": [HEAVY], **args}
@@ -62,7 +62,7 @@ def record(spark: Spark, capsys: Any) -> Call:
 
 
 def sent(state: HostState) -> dict[str, Any]:
-    """Return a document as the controller sends it: contents for rows with values of the host alone."""
+    """Return a document as the controller sends it: contents only for rows with values of the host."""
     document = state.to_dict()
     for row in document["files"]:
         data = row.pop("data", None)
@@ -93,7 +93,7 @@ def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> Non
     assert (missing["there"], missing["path"]) == (False, local["path"])
     spark.write("/srv/huggingface/local/mine/config.json", "{}")
     assert models(local)[0]["there"] is True
-    # The lock file has it by its commit, and longer; a shard that the index names is not there either.
+    # The lock file lists it by commit with a larger size; a shard that the index names is missing, too.
     locked = {"config.json": {"size": 9, "sha256": "f" * 64}, "README.md": {"size": 1, "sha256": "f" * 64}}
     shards = json.dumps({"weight_map": {"a": "model-1.safetensors"}})
     spark.write(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors.index.json", shards)
@@ -131,7 +131,7 @@ def test_vocabularies_are_compared_by_their_checksum(spark: Spark, call: Call) -
 
 @pytest.fixture
 def up_to_date(spark: Spark, call: Call, record: Call) -> Call:
-    """A host that was proved as it is, and the question whether it still is what a plan wants."""
+    """Deploy and prove a host; returns a call that asks whether the host still matches its plan."""
     spark.deploy()
     header = json.dumps({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
     weights = spark.root / "srv/huggingface/hub/models--Org--M/snapshots" / COMMITS["old"] / "model.safetensors"
@@ -186,7 +186,7 @@ def served(request: pytest.FixtureRequest) -> Any:
 def proved(
     spark: Spark, up_to_date: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., dict[str, Any]]:
-    """The same question, with the proof of a service; its receipt lies apart from those of the host."""
+    """Return the same call with the proof of a service; the receipt of the service has its own folder."""
     (tmp_path / "receipts").mkdir()
     monkeypatch.setattr(host_proof, "INTERVAL", 999.0)
 
@@ -213,12 +213,12 @@ def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
     assert answer["answers"]["heavy"]["ready"] is True and answer["receipts"]["heavy"]["receipt"]["service"] == "heavy"
     assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in answer
     assert host_lock.lock_file().exists()
-    # The receipts lie on the host, the action plugin takes them out; what is left is registered for each host of a fleet.
+    # The receipts stay on the host and the action plugin removes them from the result, which is registered for each host.
     assert (
         len(json.dumps({name: value for name, value in answer.items() if name not in ("receipts", "invocation")}))
         < 2000
     )
-    # Again: nothing of it is another deployment.
+    # Again: the second call does not count as another deployment.
     assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
 
 
@@ -310,7 +310,7 @@ FIREWALL = "/etc/dgxspark/firewall.nft"
 
 
 def firewall(spark: Spark, ports: str = "@host:port_range@") -> HostState:
-    """The document of the firewall: its table closes the ephemeral ports, and the kernel has to hold it as it was loaded."""
+    """The document of the firewall: its table closes the ephemeral ports, and the kernel must still have the loaded table."""
     file = {"content": f"set ranges {{ elements = {{ {ports}, 29500-29599 }} }}", "fill": ["port_range"]}
     unit = {"name": "spark-firewall.service", "prints": list(TABLE), "printed": spark.at("/var/lib/dgxspark/firewall")}
     return spark.document("firewall", {FIREWALL: file}, [unit])
@@ -418,7 +418,7 @@ def test_rows_that_the_document_no_longer_has_are_something_to_apply(spark: Spar
     answer = up_to_date(document=sent(spark.host()))
     assert answer["up_to_date"] is False and "stops spark-heavy.service" in answer["why"]
     assert spark.at(ENV) in answer["differences"]["removed"]
-    # They are of a part that this run does not deploy.
+    # They belong to a part that this run does not deploy.
     assert up_to_date(document=sent(spark.host()), parts=["host"])["why"] == []
 
 
@@ -515,7 +515,7 @@ def test_another_state_is_something_to_apply(
     spoil(spark)
     answer = up_to_date()
     assert answer["up_to_date"] is False and any(why in text for text in answer["why"]), answer["why"]
-    # A run with tags is about what these deploy, and what nothing else does.
+    # A run with tags ignores differences of the parts that it does not deploy.
     of_parts = up_to_date(document=sent(spark.host()), models=[], parts=["host"])
     assert of_parts["up_to_date"] is of_service, of_parts["why"]
 
@@ -566,7 +566,7 @@ def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled
     assert up_to_date()["why"] == ["restarts spark-heavy.service"]
     spark.began["spark-heavy.service"] += 100
     assert up_to_date()["up_to_date"] is True
-    # A date that has not come yet says nothing of when it was written; it would restart the engine for ever.
+    # A modification time in the future is ignored; it would restart the engine in every run.
     os.utime(spark.root / ENV.lstrip("/"), (now + 36000,) * 2)
     assert up_to_date()["up_to_date"] is True
 
@@ -600,7 +600,7 @@ def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Ca
     assert call(document=document)["why"] == ["generation 1 is not proven"]
     record()
     assert call(document=document)["why"] == []
-    # Deployed by a run that did not come to record it.
+    # Deployed by a run that ended before it recorded the generation.
     spark.apply(spark.host(), spark.service(env="A=2\n"))
     repeated = call(document=sent(merge([spark.host(), spark.service(env="A=2\n")])))
     assert repeated["why"] == ["more was deployed than generation 1, and is not recorded"]
@@ -626,7 +626,7 @@ def test_programs_without_an_answer_are_reasons(
     assert "Docker does not say which images run: docker failed: Cannot connect" in up_to_date()["why"]
 
 
-# --- what was deployed ------------------------------------------------------------------------------------------------
+# --- deployed states --------------------------------------------------------------------------------------------------
 
 
 def test_a_host_without_a_generation_has_nothing_to_compare(spark: Spark, call: Call) -> None:

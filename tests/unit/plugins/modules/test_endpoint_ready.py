@@ -62,7 +62,7 @@ def test_a_reason_above_the_lines_that_are_shown_is_named(call: Any, closed_port
 def test_the_stage_and_the_words_of_the_engine_are_shown_from_far_above(
     call: Any, closed_port: int, fake_run: Any, tmp_path: Path
 ) -> None:
-    """A real log: its last lines say no more than that the reason stands above."""
+    """A real log: its last lines only say that the reason is further up."""
     text = (LOGS / "refused_kv_too_small_for_max_model_len.log").read_text(encoding="utf-8")
     key = tmp_path / "key"
     key.write_text("53440\n")
@@ -74,7 +74,7 @@ def test_the_stage_and_the_words_of_the_engine_are_shown_from_far_above(
     )
     assert "By its log the start had come to the stage kv_cache." in result["msg"]
     assert "one request of max-model-len tokens does not fit" in result["msg"] and result["log_error"] in result["msg"]
-    # Text that equals the key is nowhere.
+    # A number in the log that equals the key is redacted, too.
     assert "53440" not in json.dumps(result) and "estimated maximum model length is ********" in result["msg"]
 
 
@@ -198,7 +198,7 @@ def test_the_first_rank_says_for_what_it_waits(call: Any, closed_port: int, fake
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_requests_that_fail_because_a_rank_was_lost(call: Any, engine: Any, monkeypatch: Any, comes_back: bool) -> None:
-    """An engine that answers with errors and stays is broken; one whose unit takes it down comes back."""
+    """An engine that keeps answering with errors is broken; if its unit stops it, it comes back."""
     engine.set(chat="error")
 
     def run(argv: list[str], **_: Any) -> tuple[int, str, str]:

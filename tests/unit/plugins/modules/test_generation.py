@@ -41,7 +41,7 @@ def call(spark: Spark, capsys: Any) -> Call:
 
 
 def look_at_recorded(spark: Spark) -> dict[str, Any]:
-    """The current generation as its file has it."""
+    """Return the current generation from its file."""
     number = json.loads(spark.read(f"{engine.FOLDER}/current.json"))["number"]
     file_content: dict[str, Any] = json.loads(spark.read(f"{engine.FOLDER}/{number}.json"))
     return file_content
@@ -60,7 +60,7 @@ def test_a_state_is_recorded_once(spark: Spark, call: Call) -> None:
     assert first["current"]["services"]["heavy"]["image_id"] == OLD
     repeated = call("record", proven=True)
     assert (repeated["changed"], repeated["recorded"], repeated["current"]["number"]) == (False, False, 1)
-    # What a proof measured is no other state.
+    # New measurements of a proof do not make a new generation.
     spark.receipt(measured={"decode": 2})
     assert call("record", proven=True)["recorded"] is False
     spark.deploy(env="A=2\n")
@@ -152,7 +152,7 @@ def test_a_docker_that_fails_without_a_word_is_silent_too(
 def test_images_of_which_docker_does_not_say_stay_noted_as_ours(
     spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not noted is the owner's, and would never be removed."""
+    """Images that are not recorded belong to the owner and are never removed."""
     made.note_images([OLD])
     spark.deploy()
     call("record", proven=True, keep=1)
@@ -204,7 +204,7 @@ def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_co
     now = spark.files()
     key = KEY
     assert {path: now[path] for path in before if path != key} == {path: before[path] for path in before if path != key}
-    # Keys stay as they are now, and that is said.
+    # A restore keeps the current keys and reports it.
     assert now[key] == ("key-2", 0o600) and spark.read("/etc/dgxspark/secrets/more/VLLM_API_KEY") == "x"
     assert (
         back["key_changes"]
@@ -229,7 +229,7 @@ def test_the_same_command_again_changes_nothing(spark: Spark, call: Call) -> Non
     assert (repeated["changed"], repeated["current"]["number"], spark.asked("restart")) == (False, 2, [])
     assert call("restore", generation=1)["current"]["number"] == 1
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
-    # What is deployed next comes after the one that runs, not after the newest number.
+    # The next deployment follows the running generation, not the one with the highest number.
     spark.deploy(env="A=4\n")
     assert {key: call("record")["current"][key] for key in ("number", "parent")} == {"number": 4, "parent": 1}
     assert call("look")["target"] == 1
@@ -253,7 +253,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next_one(spark: Spark, call: 
     spark.refuse = {"restart"}
     assert "restart does not work" in call("restore")["msg"]
     spark.refuse = set()
-    # The files are those of 1 and the number is still 2: it must not go forward again.
+    # The host has the files of generation 1 but still the number 2: it must not go forward again.
     look = call("look")
     assert (look["restoring"], look["target"]) == (1, 1)
     assert call("restore")["current"]["number"] == 1
@@ -264,7 +264,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next_one(spark: Spark, call: 
 def test_a_disk_that_is_full_leaves_all_files_as_they_were(
     spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """Room is for so many files: the note about the rollback, the record, contents."""
+    """The disk has room for this many files: the note about the rollback, the record, contents."""
     spark.deploy()
     call("record", proven=True)
     spark.deploy(env="A=2\n", secret="key-2", image=f"repo/engine@{NEW}")
@@ -461,14 +461,14 @@ def test_kernel_and_driver_are_those_of_the_last_proof(spark: Spark, call: Call)
     call("record", facts=SPARK_FACTS)
     assert facts() == SPARK_FACTS
     newer = {**SPARK_FACTS, "driver": "595.1"}
-    # A run that did not try does not say that this driver is well.
+    # A run without a proof does not confirm the new driver.
     assert call("record", facts=newer)["changed"] is False
     assert facts() == SPARK_FACTS
     call("record", facts=newer, proven=True, wanted="w")
     assert facts() == newer
     assert call("record", facts=SPARK_FACTS, proven=True, wanted="w")["changed"] is False
     assert facts() == SPARK_FACTS
-    # Nobody asked this time: what is known stays.
+    # A run without facts keeps the recorded ones.
     call("record", proven=True, wanted="w")
     assert facts() == SPARK_FACTS
 
@@ -478,7 +478,7 @@ def test_a_proof_after_an_update_is_noted_and_the_plan_stays(spark: Spark, call:
     assert call("confirm", facts=SPARK_FACTS)["changed"] is False  # nothing was recorded that could be confirmed
     newer = {**SPARK_FACTS, "driver": "595.1"}
     call("record", facts=SPARK_FACTS, wanted="w")
-    confirmed = call("confirm", facts=newer)  # what failed, or was never tried, is not proved by what happens to run
+    confirmed = call("confirm", facts=newer)  # running containers do not prove a failed or untried generation
     assert (confirmed["changed"], confirmed["current"]["proven"]) == (False, False)
     call("record", facts=SPARK_FACTS, proven=True, wanted="w")
     assert call("confirm", facts=newer, _ansible_check_mode=True)["changed"] is True
@@ -487,7 +487,7 @@ def test_a_proof_after_an_update_is_noted_and_the_plan_stays(spark: Spark, call:
     assert (confirmed["changed"], confirmed["current"]["proven"], confirmed["current"]["wanted"]) == (True, True, "w")
     assert look_at_recorded(spark)["facts"] == newer
     assert call("confirm", facts=newer)["changed"] is False
-    # By hand since: what was proved is not what the generation says.
+    # A file was edited by hand, so the proof is not one of the recorded generation.
     spark.write("/etc/dgxspark/env/heavy.env", "A=9\n")
     assert call("confirm", facts=SPARK_FACTS)["changed"] is False
     assert look_at_recorded(spark)["facts"] == newer
@@ -503,7 +503,7 @@ def test_of_a_host_s_facts_three_are_kept() -> None:
 
 
 def schema_1(spark: Spark, number: int = 1, **more: Any) -> dict[str, Any]:
-    """Write a generation of schema 1 of what lies on the host, as earlier releases did; returns it."""
+    """Write a schema 1 generation of the files on the host, as earlier releases did; returns it."""
     files, store = {}, spark.root / FOLDER / "store"
     store.mkdir(parents=True, exist_ok=True)
     for path, (text, mode) in spark.files().items():
@@ -545,7 +545,7 @@ def test_a_generation_of_an_earlier_release_comes_back(spark: Spark, call: Call)
         path: entry for path, entry in spark.files().items() if "/receipts/" not in path and "more" not in path
     } == {path: entry for path, entry in before.items() if "/receipts/" not in path}
     assert spark.active["spark-more.service"] == "inactive" and not spark.exists("/etc/dgxspark/services/more.json")
-    # The next run that deploys the same parts leaves a document of today.
+    # The next run that deploys the same parts writes a document of the current schema.
     spark.deploy()
     assert call("record", proven=True)["current"]["number"] == 3
     assert look_at_recorded(spark)["schema"] == 2
@@ -614,7 +614,7 @@ def test_hostile_two_controllers_do_not_record_what_they_made_together(spark: Sp
     refused = call("record", proven=True, controller="a2")
     assert refused["failed"] and "b changed this host too" in refused["msg"]
     assert [entry["number"] for entry in call("look")["generations"]] == [1]
-    # The other one came last with all that it did; and the next run starts afresh.
+    # The other run recorded last, with all its changes; the next run starts afresh.
     assert call("record", proven=True, controller="b")["current"]["number"] == 2
     assert call("record", proven=True, controller="c")["recorded"] is False
 

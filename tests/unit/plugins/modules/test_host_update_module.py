@@ -165,7 +165,7 @@ def test_a_driver_that_nvidia_smi_cannot_name_is_not_called_none(apt: Apt, call:
 
 
 def test_the_kernel_names_the_driver_where_nvidia_smi_fails(apt: Apt, call: Any, tmp_path: Path) -> None:
-    """As after every update of the driver, until the reboot that is due for it."""
+    """The state after every update of the driver, until the required reboot."""
     apt.smi, apt.driver = MISMATCH, (0, "580.178.04-1\n", "")
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("580.159.03\n")
@@ -194,7 +194,7 @@ def keep(path: str, ready: Any, end: Any) -> None:
 
 @pytest.fixture
 def another(tmp_path: Path, apt: Apt) -> Iterator[Any]:
-    """Another program that holds the lock of dpkg, until it is told to let go."""
+    """Another program that holds the lock of dpkg until the test releases it."""
     fork = multiprocessing.get_context("fork")
     ready, end = fork.Event(), fork.Event()
     process = fork.Process(target=keep, args=(str(tmp_path / rules.LOCKS[0]), ready, end))
@@ -225,7 +225,7 @@ def test_without_root_it_does_not_wait_for_a_lock(apt: Apt, call: Any, monkeypat
 
 
 def test_a_kernel_without_an_initial_ram_disk_stops_before_the_reboot(apt: Apt, call: Any, tmp_path: Path) -> None:
-    """Before the update for a kernel that lacks it already, and after the update for a new one."""
+    """Before the update for an installed kernel without it, and after the update for a new kernel."""
     boot = tmp_path / "boot"
     boot.mkdir()
     (boot / "vmlinuz-6.17.0-1032-nvidia").write_text("kernel")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module deploy among others: folders of somebody, a second controller at work, a run that is killed."""
+"""The module deploy and others on the host: a user's folders, a second controller at work, a killed run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_files_of_units_that_go_are_removed(call: Any, monkeypatch: pytest.M
     unit.parent.mkdir()
     unit.write_text("[Service]\n")
 
-    def systemctl(argv: list[str], *_rest: Any, **_options: Any) -> tuple[int, str, str]:
+    def systemctl(argv: list[str], *_arguments: Any, **_options: Any) -> tuple[int, str, str]:
         calls.append(argv[1])
         return 0, "Id=spark-thing.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n", ""
 
@@ -137,7 +137,7 @@ def test_hostile_who_comes_second_waits_and_then_says_for_whom(
         and f"the module deploy of ann@laptop, run 1 (process {process.pid} on the host" in result["msg"]
     )
     assert "nothing was changed" in result["msg"] and not target.exists()
-    # A look for --check waits for nobody.
+    # Check mode does not wait for the lock.
     assert call(files=[file(target, "mine")], _ansible_check_mode=True)["changed"]
 
 

@@ -1,4 +1,4 @@
-"""A little server plays the hub: refusals are reported at once, before any weights are downloaded."""
+"""A small server plays the hub: refusals are reported at once, before any weights are downloaded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Hub:
             return 404, {"X-Error-Code": "RevisionNotFound"}
         if file != "config.json":
             return 404, {"X-Error-Code": "EntryNotFound"}
-        # Followed, this would be an error: nobody is there.
+        # Following this redirect would fail: no server listens there.
         return 302, {"Location": f"http://127.0.0.1:1/{name}"}
 
 

@@ -1,4 +1,4 @@
-"""The module around the rules: what goes in, what comes out, and that it changes nothing."""
+"""The module around the rules: its options and results, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_documentation_lists_what_the_engine_takes() -> None:
 
 
 def test_what_is_not_known_may_be_null(run: Any) -> None:
-    """As a task writes it that hands on what it has."""
+    """A task that passes its variables on may pass null."""
     result = run(
         image="nvcr.io/nvidia/vllm:26.04-py3",
         vllm_version=None,
@@ -100,8 +100,8 @@ def test_returned_is_what_is_documented(run: Any) -> None:
     )
     assert set(result) - {"changed", "invocation"} == set(documented)
     assert set(result["fixed"]) == set(documented["fixed"]["contains"])
-    (*_others, change) = result["fixed"]["changes"]
+    (*_earlier_changes, change) = result["fixed"]["changes"]
     assert set(change) == set(documented["fixed"]["contains"]["changes"]["contains"])
-    # Of an image that nobody knows, which rules were not checked.
+    # For an unknown image a finding names the rules that were not checked.
     findings = result["findings"] + run(image="of.ones/own:1", argv=["a/b"])["findings"]
     assert {key for finding in findings for key in finding} == set(documented["findings"]["contains"])

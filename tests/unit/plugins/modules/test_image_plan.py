@@ -23,7 +23,7 @@ ASK = "timeout --kill-after=5 300 docker run"
 
 
 class Host:
-    """Plays Docker: answers what it is told, and keeps what it was given on standard input."""
+    """A stand-in for Docker with prepared answers; records its standard input."""
 
     def __init__(self, programs: Any) -> None:
         self.programs, self.given = programs, []
@@ -68,11 +68,11 @@ def test_an_image_is_asked_once_per_launch(call: Any, host: Host, tmp_path: Path
     first = call(args=["--max-model-len", "16384", "--port", "8000", "--api-key=sk-1"])
     assert (first["source"], first["reason"], first["image_id"], first["changed"]) == ("image", "", "sha256:aa", False)
     assert first["answer"]["sizes"][0]["blocks"] == SAID["sizes"][0]["blocks"]
-    (asked,) = host.given
-    assert asked["args"] == ["--max-model-len", "16384"] and asked["trust"] is False
-    assert asked["files"] == {"config.json": CONFIG} and asked["available"] == [SIZE]
-    (kept,) = (tmp_path / "plans").iterdir()
-    assert kept.stat().st_mode & 0o777 == 0o644 and "sk-1" not in kept.read_text()
+    (question,) = host.given
+    assert question["args"] == ["--max-model-len", "16384"] and question["trust"] is False
+    assert question["files"] == {"config.json": CONFIG} and question["available"] == [SIZE]
+    (cache_file,) = (tmp_path / "plans").iterdir()
+    assert cache_file.stat().st_mode & 0o777 == 0o644 and "sk-1" not in cache_file.read_text()
     second = call(args=["--served-model-name", "b", "c", "--max-model-len", "16384", "--port", "8001"])
     assert (second["source"], second["answer"]) == ("cache", first["answer"]) and host.asked == 1
     assert call(args=["--max-model-len", "8192"])["source"] == "image"
@@ -86,7 +86,7 @@ def test_another_size_is_asked_together_with_those_that_were(call: Any, host: Ho
     more["sizes"].append({**SAID["sizes"][0], "available": 5 * SIZE})
     host.says(more)
     assert call(available=[5 * SIZE])["source"] == "image"
-    assert host.given[-1]["available"][0] == min(each["available"] for each in SAID["sizes"])
+    assert host.given[-1]["available"][0] == min(size["available"] for size in SAID["sizes"])
     assert host.given[-1]["available"][-1] == 5 * SIZE
     assert call()["source"] == call(available=[SIZE, 5 * SIZE])["source"] == "cache"
 
@@ -99,8 +99,8 @@ def test_a_refusal_of_vllm_is_an_answer_and_is_kept(call: Any, host: Host) -> No
 
 
 def test_check_mode_starts_nothing_and_writes_nothing(call: Any, host: Host, tmp_path: Path) -> None:
-    found = call(_ansible_check_mode=True)
-    assert (found["source"], found["answer"]) == ("none", None) and host.asked == 0
+    result = call(_ansible_check_mode=True)
+    assert (result["source"], result["answer"]) == ("none", None) and host.asked == 0
     assert not (tmp_path / "plans").exists()
     call()
     assert call(_ansible_check_mode=True)["source"] == "cache" and host.asked == 1
@@ -108,8 +108,8 @@ def test_check_mode_starts_nothing_and_writes_nothing(call: Any, host: Host, tmp
 
 def test_an_image_that_hangs_is_ended_and_asked_again(call: Any, host: Host, tmp_path: Path) -> None:
     host.programs.on(ASK, rc=124)
-    found = call()
-    assert (found["source"], found["reason"]) == ("none", "no answer within 300 seconds and 4 GiB of memory")
+    result = call()
+    assert (result["source"], result["reason"]) == ("none", "no answer within 300 seconds and 4 GiB of memory")
     started = next(argv for argv in host.programs.calls if argv[0] == "timeout")
     assert host.programs.calls[-1] == ["docker", "rm", "--force", started[started.index("--name") + 1]]
     assert not (tmp_path / "plans").exists()
@@ -130,8 +130,8 @@ def test_an_image_that_hangs_is_ended_and_asked_again(call: Any, host: Host, tmp
 )
 def test_what_cannot_be_right_is_no_answer(call: Any, host: Host, tmp_path: Path, change: dict[str, Any]) -> None:
     host.says({**SAID, **change})
-    found = call()
-    assert (found["source"], found["answer"]) == ("none", None) and found["reason"].startswith(
+    result = call()
+    assert (result["source"], result["answer"]) == ("none", None) and result["reason"].startswith(
         "its answer cannot be right: "
     )
     assert not (tmp_path / "plans").exists()
@@ -139,10 +139,10 @@ def test_what_cannot_be_right_is_no_answer(call: Any, host: Host, tmp_path: Path
 
 def test_a_kept_answer_that_is_broken_is_asked_for_again(call: Any, host: Host, tmp_path: Path) -> None:
     call()
-    (kept,) = (tmp_path / "plans").iterdir()
-    content = json.loads(kept.read_text())
+    (cache_file,) = (tmp_path / "plans").iterdir()
+    content = json.loads(cache_file.read_text())
     for text in ("{broken", "[]", json.dumps({**content, "schema": 0}), json.dumps({**content, "answer": {}})):
-        kept.write_text(text)
+        cache_file.write_text(text)
         assert call()["source"] == "image"
     assert host.asked == 5
 
@@ -182,21 +182,26 @@ def snapshot(home: Path, **files: str) -> Path:
 def test_a_snapshot_is_read_with_its_code_only_where_that_is_trusted(call: Any, host: Host, tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_text('{"stolen": 1}')
-    own = {"config.json": CONFIG, "generation_config.json": "{}", "modeling_x.py": "import os", "tokenizer.json": "{}"}
-    folder = snapshot(tmp_path, **own, **{"model.safetensors.index.json": "{}", "README.md": "x"})
+    model_files = {
+        "config.json": CONFIG,
+        "generation_config.json": "{}",
+        "modeling_x.py": "import os",
+        "tokenizer.json": "{}",
+    }
+    folder = snapshot(tmp_path, **model_files, **{"model.safetensors.index.json": "{}", "README.md": "x"})
     (folder / "stolen.json").symlink_to(outside)
     (folder / "sub").mkdir()
     (folder / "sub" / "config.json").write_text("{}")
     (folder / "big.json").write_text(" " * (8 * 2**20 + 1))
     (folder / "broken.json").write_bytes(b"\xff\xfe")
     where = {"files": {}, "snapshot": {"repo": REPO, "commit": COMMIT}, "hf_home": str(tmp_path)}
-    found = call(**where)
+    result = call(**where)
     assert host.given[0]["files"] == {"config.json": CONFIG, "generation_config.json": "{}"}
-    assert found["files"]["config.json"] == hashlib.sha256(CONFIG.encode()).hexdigest() and found["source"] == "image"
+    assert result["files"]["config.json"] == hashlib.sha256(CONFIG.encode()).hexdigest() and result["source"] == "image"
     assert call(**where)["source"] == "cache"
     call(**where, args=["--trust-remote-code"])
     assert set(host.given[1]["files"]) == {"config.json", "generation_config.json", "modeling_x.py"}
-    # It is the files that count, not the name of the commit.
+    # The cache key contains the files, not the name of the commit.
     (folder / "config.json").write_text("{}")
     assert call(**where)["source"] == "image" and host.asked == 3
 

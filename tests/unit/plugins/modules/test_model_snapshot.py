@@ -18,7 +18,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def lay(hf_home: Path) -> None:
-    """Put a whole model there."""
+    """Put a complete model there."""
     folder = snapshots.repo_folder(hf_home, "Org/Model")
     snapshot = folder / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
@@ -198,7 +198,7 @@ def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) ->
     result = call(**arguments)
     assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
     assert weights(tmp_path).exists()
-    # Nothing was served from it, so nothing has to be restarted.
+    # No engine had loaded it, so nothing has to be restarted.
     assert not snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
 
 

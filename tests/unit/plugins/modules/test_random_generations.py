@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random documents: what was recorded and changed is named exactly, and what comes back is what was there, also after an interruption."""
+"""Random documents: changes are named exactly, and a restore brings back the recorded files, also after an interruption."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PARTS = ("service", "guard", "gateway")
 
 
 class Interrupted(BaseException):
-    """A run that is killed: nothing catches it."""
+    """A killed run; no code catches this exception."""
 
 
 def random_document(spark: Spark, choice: random.Random) -> HostState:
-    """A document of several parts, with secrets and units that are started, stopped or left to what triggers them."""
+    """A document of several parts, with secrets and units that are started, stopped or left to their triggers."""
     states = [spark.host()]
     for part in PARTS:
         if choice.random() < 0.2:
@@ -70,7 +70,7 @@ def run(module: Any, capsys: Any, spark: Spark, **args: Any) -> dict[str, Any]:
 
 
 def present(spark: Spark, document: HostState) -> dict[str, Any]:
-    """What a rollback brings back: files but keys, what starts at boot, and what runs unless something else decides that."""
+    """Return the state that a rollback restores: files except keys, enabled units, and running units except triggered ones."""
     files = {path: entry for path, entry in spark.files().items() if "/secrets/" not in path}
     units = {
         row.name: (row.name in spark.enabled, row.state == "triggered" or spark.active.get(row.name, "inactive"))
@@ -97,7 +97,7 @@ def test_what_changes_is_named_and_what_comes_back_is_what_was(spark: Spark, cap
     assert run(compare, capsys, spark)["why"] == []
     assert run(compare, capsys, spark, document=document_of(first))["why"] == []
 
-    # Somebody changes files by hand.
+    # An administrator edits files by hand.
     paths = sorted(path for path in then["files"] if not path.startswith("/var/"))
     changed = choice.sample(paths, choice.randint(0, min(3, len(paths))))
     expected: dict[str, list[str]] = {"changed": [], "missing": [], "attributes": [], "added": []}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Accounts at registries: once, in no argument, and out again by a reset; docker is played by a script that keeps what Docker keeps."""
+"""Accounts at registries: logged in once, never as an argument, logged out by a reset; a script plays docker and keeps its configuration file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of vllm bench serve a call, by the stand-in engine's; docker and the GPU are played by scripts."""
+"""Each call runs the stand-in's vllm bench serve once; scripts play docker and the GPU."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_answers_of_a_content(host: Host, capsys: Any, engine: Any) -> None:
 
 
 def test_requests_that_share_a_prefix(host: Host, capsys: Any) -> None:
-    """The engine has a prefix cache: the first request fills it, later ones differ in their end only."""
+    """The engine has a prefix cache: the first request fills it, later ones differ only at their end."""
     workload = benchmark.Workload("prefix_cache", "shared prefix", 1024, 16, 4)
     with standin(0.0005) as (url, _state):
         row = measure(capsys, url, workload)["row"]
@@ -197,7 +197,7 @@ def test_requests_at_a_rate(host: Host, capsys: Any) -> None:
 
 
 def test_the_key_and_the_tokenizer(host: Host, capsys: Any) -> None:
-    """The key is a file of the container and in no argument; the tokenizer is the snapshot of the revision."""
+    """The key is a file in the container, never an argument; the tokenizer is the snapshot of the revision."""
     (host.folder / "key").write_text("s3cret")
     commit = host.folder / "hub" / "models--Org--M" / "snapshots" / "abc"
     commit.mkdir(parents=True)

@@ -71,7 +71,7 @@ def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
     assert receipt["measured"]["checks"]["completion"] is True and receipt["measured"]["decode_tokens_per_second"] > 0
     assert receipt["measured"].keys() >= {"weights_gib", "residency_gib", "ttft_seconds", "server_version"}
     assert result["diff"][0]["after_header"].endswith("heavy.json") and "diff" not in result["receipts"]["heavy"]
-    # Again: nothing of it is another deployment.
+    # Again: the second call does not count as another deployment.
     assert call(service)["changed"] is False
 
 
@@ -92,7 +92,7 @@ def test_a_rank_behind_the_first_one_is_proved_by_its_unit(call: Call, tmp_path:
 def test_who_does_not_answer_is_told_with_all_others_and_leaves_no_receipt(
     call: Call, engine: Any, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Longer than the timeout: who does not answer is asked once.
+    # The interval is longer than the timeout: a server without an answer is asked once.
     monkeypatch.setattr(host_proof, "INTERVAL", 999.0)
     silent = f"http://127.0.0.1:{closed_port}"
     result = call(
@@ -156,7 +156,7 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "on_demand": {"set": None}, **DEPLOYED}
     cold = SHOWN.format(name="spark-heavy.service", state="inactive")
     fake_run.on("systemctl show", cold)
-    # Never proved: the question starts it, in any state of its unit.
+    # Never proved: the request starts it, in any state of its unit.
     assert call(service)["answers"]["heavy"]["ready"] is True
     requests = len(engine.requests)
     result = call(service)

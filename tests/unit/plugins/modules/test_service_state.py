@@ -125,7 +125,7 @@ def test_a_stop_says_what_came_back(spark: Spark, call: Any) -> None:
 def test_an_engine_that_takes_memory_while_it_is_looked_at(
     spark: Spark, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an engine that fails and is started again: its memory is not waited for twice."""
+    """An engine that fails and is started again: the run does not wait for its memory twice."""
     spark.put("heavy", "activating", 95)
     listed = HostView.containers
 
@@ -155,7 +155,7 @@ def test_memory_that_stays_away_is_a_failure_that_says_who_was_stopped(spark: Sp
 def test_memory_is_not_called_free_because_nvidia_smi_fails(
     spark: Spark, call: Any, monkeypatch: pytest.MonkeyPatch, query: str, stopped: bool
 ) -> None:
-    """Before the stop it is a failure; afterwards it ends no wait."""
+    """Before the stop this is a failure; afterwards it does not end the wait."""
     spark.put("heavy", "active", 95)
 
     def failing(argv: list[str], **options: Any) -> tuple[int, str, str]:
@@ -250,7 +250,7 @@ def test_what_requests_start_is_pinned_and_left_to_its_program(spark: Spark, cal
     run = {"run_dir": str(tmp_path / "run"), "boot": True}
     result = call("started", "heavy", "fast", **run)
     assert pin_of(tmp_path, "heavy") == "warm" and pin_of(tmp_path, "fast") == "auto"
-    # No memory is waited for on its behalf, and it does not start at boot.
+    # The run does not wait for its memory, and it does not start at boot.
     assert spark.asked("start") == ["spark-fast.service"] and spark.enabled == {"heavy": False, "fast": True}
     assert {s["name"]: (s["on_demand"], s["changed"]) for s in result["services"]} == {
         "heavy": (True, True),
@@ -273,14 +273,14 @@ def test_a_speech_server_on_demand_is_pinned_too(spark: Spark, call: Any, tmp_pa
     (folder / "talk.json").write_text(json.dumps({"unit": "spark-talk.service", "container": "spark-talk"}))
     run = {"run_dir": str(tmp_path / "run")}
     (result,) = call("started", "ears", **run)["services"]
-    # It is waited for by its unit: it knows no question of an engine.
+    # The run waits for its unit, because it does not answer requests for engines.
     assert (result["changed"], result["on_demand"], result["url"]) == (True, True, None) and pin_of(
         tmp_path, "ears"
     ) == "warm"
     spark.state["ears"] = "active"
     assert call("stopped", "ears", **run)["changed"] and pin_of(tmp_path, "ears") == "cold"
     assert spark.asked("stop") == ["spark-ears.service"]
-    # A failed one is started again at once.
+    # A failed unit is reset, so that the gateway can start it at once.
     spark.state["ears"] = "failed"
     call("started", "ears", **run)
     assert spark.asked("reset-failed")[-1] == "spark-ears.service" and spark.asked("start") == []
@@ -299,7 +299,7 @@ def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_i
     spark.put("pair", "active", 95, on_demand=True, url=None, rank={"rank": 1})
     stopped = call("stopped", "pair", **run)
     assert stopped["freed_gib"] == 95.0 and pin_of(tmp_path, "pair") == "auto"
-    # A rank that lost the others, which were stopped first, has failed without a fault.
+    # A rank that failed because the other ranks were stopped first is not an error.
     assert spark.asked("stop") == spark.asked("reset-failed") == ["spark-pair.service"]
     spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
     head = call("started", "pair", **run)

@@ -116,19 +116,22 @@ def test_a_tool_that_hangs_holds_nobody_and_is_named(
 ) -> None:
     for start in [start for start in fake_run.answers if start.split()[0] == tool]:
         fake_run.silent(start)
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
-    assert found["unknown"] == {tool: f"{tool} did not answer in 30 s"}
-    assert found["memory"]["total_gib"] > 100 and found["fabric"]["connectx"] is True
+    spark_facts = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
+    assert spark_facts["unknown"] == {tool: f"{tool} did not answer in 30 s"}
+    assert spark_facts["memory"]["total_gib"] > 100 and spark_facts["fabric"]["connectx"] is True
     if tool == "docker":
-        assert found["docker"]["version"] is None and found["docker"]["error"] == "docker did not answer in 30 s"
+        assert (
+            spark_facts["docker"]["version"] is None
+            and spark_facts["docker"]["error"] == "docker did not answer in 30 s"
+        )
 
 
 def test_a_tool_that_fails_is_no_answer_either(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
 ) -> None:
     fake_run.on("systemctl show", "", 1, "Failed to connect to bus: Connection timed out")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
-    assert found["unknown"] == {"systemctl": "systemctl failed: Failed to connect to bus: Connection timed out"}
+    spark_facts = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
+    assert spark_facts["unknown"] == {"systemctl": "systemctl failed: Failed to connect to bus: Connection timed out"}
 
 
 IMAGE = {"Id": "sha256:aa", "Architecture": "arm64", "Os": "linux", "Config": {"Entrypoint": ["vllm", "serve"]}}
@@ -147,10 +150,10 @@ def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     assert (up["present"], up["id"], up["probe_from"], gone["present"]) == (True, "sha256:aa", "none", False)
     assert ("spark" in result) is not bool(more) and "msg" not in result
     assert sum(call[:3] == ["docker", "image", "inspect"] for call in fake_run.calls) == 1
-    # What it said before is known.
+    # An earlier answer of the image is read from the cache.
     (tmp_path / "images").mkdir()
-    said = {"schema": image_contents.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
-    (tmp_path / "images" / "aa.json").write_text(json.dumps(said))
+    cached_answer = {"schema": image_contents.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
+    (tmp_path / "images" / "aa.json").write_text(json.dumps(cached_answer))
     up = run_module(
         monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more
     )["images"]["up:1"]
@@ -161,17 +164,17 @@ def test_images_that_are_not_known_are_no_absent_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any
 ) -> None:
     fake_run.on("docker image inspect", "[]", rc=1, err="Cannot connect to the Docker daemon\n")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
-    assert found["images"] is None and "Cannot connect" in found["msg"] and found["spark"]["docker"]["version"]
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
+    assert result["images"] is None and "Cannot connect" in result["msg"] and result["spark"]["docker"]["version"]
     fake_run.silent("docker image inspect")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], **FREE)
-    assert found["images"] is None and "docker did not answer in 30 s" in found["msg"] and "failed" not in found
-    # Silent for all of it, it leaves the other facts.
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], **FREE)
+    assert result["images"] is None and "docker did not answer in 30 s" in result["msg"] and "failed" not in result
+    # Docker never answers: the other facts are still returned.
     fake_run.silent("docker info")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
-    assert found["images"] is None and "docker did not answer" in found["msg"]
-    assert found["spark"]["memory"]["total_gib"] > 100 and "docker" in found["spark"]["unknown"]
-    # Nothing to look for is an answer.
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
+    assert result["images"] is None and "docker did not answer" in result["msg"]
+    assert result["spark"]["memory"]["total_gib"] > 100 and "docker" in result["spark"]["unknown"]
+    # An empty list of images is a valid request.
     assert run_module(monkeypatch, capsys, fake_run, root=str(spark))["images"] == {}
 
 
@@ -179,10 +182,10 @@ def test_a_section_without_an_answer_fails_the_task_where_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
 ) -> None:
     fake_run.on("docker image inspect", "[]", rc=1, err="Cannot connect to the Docker daemon\n")
-    found = run_module(
+    result = run_module(
         monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True, gather=["images"]
     )
-    assert found["failed"] and "Cannot connect to the Docker daemon" in found["msg"]
+    assert result["failed"] and "Cannot connect to the Docker daemon" in result["msg"]
 
 
 def test_the_default_is_what_the_documentation_says() -> None:
@@ -196,11 +199,11 @@ def test_an_engine_that_is_down_is_a_fact_of_the_host(
 ) -> None:
     fake_run.on("docker info", '{"ServerVersion": ""}', rc=1, err="permission denied\n")
     fake_run.on("docker image inspect", "[]", rc=1, err="permission denied\n")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
-    assert found["images"] is None and "permission denied" in found["spark"]["docker"]["error"]
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert result["images"] is None and "permission denied" in result["spark"]["docker"]["error"]
     fake_run.silent("docker info")
-    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
-    assert found["images"] is None and "docker" in found["spark"]["unknown"]
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert result["images"] is None and "docker" in result["spark"]["unknown"]
 
 
 def test_options_have_the_types_and_defaults_that_the_documentation_names() -> None:
@@ -226,8 +229,8 @@ def test_every_section_is_a_documented_result(
     sections = [*host_report.FACTS, *host_sections.SECTIONS]
     ray = {"container": "spark-x-ray", "address": "127.0.0.1:6379"}
     monkeypatch.setattr(cable_probe, "attach", lambda netdev: socket.socket())
-    asked = {"ray": ray, "cabling": {"name": "spark-1", "seconds": 0}, "state_dir": str(tmp_path)}
-    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), gather=sections, **asked)
+    options = {"ray": ray, "cabling": {"name": "spark-1", "seconds": 0}, "state_dir": str(tmp_path)}
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), gather=sections, **options)
     documented = yaml.safe_load(spark_info.RETURN)
     assert result["unknown"] == {}
     assert set(result) - {"changed", "invocation", "warnings"} == set(documented) - {"msg"}

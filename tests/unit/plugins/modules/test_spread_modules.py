@@ -47,7 +47,7 @@ LINKS = [
 
 
 def root_dir(folder: Any) -> str:
-    """What docker info prints of an engine that keeps images below a folder."""
+    """Return the output of docker info for an engine that keeps images below a folder."""
     return json.dumps({"ServerVersion": "29.2.1", "DockerRootDir": str(folder)})
 
 
@@ -253,7 +253,7 @@ def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_pat
     assert line.startswith(f'restrict,command="{command}",from="192.0.2.12,10.0.0.12" ') and line.endswith(KEY)
     assert f"ForceCommand {command}\n" in files["sshd_config"].read_text()
     assert files["known_hosts"].read_text() == f"spark-2 {KEY}\n"
-    # Unencrypted files leave the host over addresses of a fabric alone.
+    # Unencrypted files leave the host only over addresses of the fabric.
     settings = {"hub": f"{tmp_path}/hub", "clear": ["127.0.0.1"], "images": ["an/image:1"]}
     assert json.loads(files["served.json"].read_text()) == settings
     assert f"items/{spread_names.item_id('an/image:1')}.ready" in files
@@ -311,7 +311,7 @@ def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp
 
 
 def bound(tmp_path: Path, request: str, docker: str = 'echo docker "$@"') -> dict[str, Any]:
-    """Return the arguments of subprocess that run the command of a key for a request; docker: a shell script in its place."""
+    """Return the arguments of subprocess that run the command of a key for a request; docker: the script that stands in for it."""
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin/docker").write_text(f"#!/bin/sh\n{docker}\n")
     (tmp_path / "bin/docker").chmod(0o755)

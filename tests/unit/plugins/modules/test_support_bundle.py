@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A support bundle of a host on which secrets lie about everywhere: not one of them is in it."""
+"""A support bundle of a host with secrets in many places: the bundle contains none of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ esac
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: Any) -> Path:
-    """A host whose folders are below tmp_path, and whose programs tell secrets."""
+    """A host whose folders are below tmp_path and whose programs print secrets."""
     for name, text in {
         "bin/docker": DOCKER,
         "bin/journalctl": JOURNAL,
@@ -129,7 +129,7 @@ def test_not_one_planted_secret_is_in_it(host: Path, tree: Any, capsys: Any) -> 
 
 
 def test_the_secrets_are_there_without_the_nets(host: Path, tree: Any, capsys: Any, monkeypatch: Any) -> None:
-    """So the test above can fail: the same host without redaction gives all of them away."""
+    """The test above can fail: without redaction the bundle of the same host contains all of them."""
     monkeypatch.setattr(redaction.Redactor, "clean", lambda self, text: text)
     _result, files = collect(capsys, tree, plan={"note": [FILE_KEY, HUB]})
     everything = "\n".join(files.values())
@@ -159,7 +159,7 @@ def test_a_journal_with_a_failure_is_explained(host: Path, tree: Any, capsys: An
         "#!/bin/sh\necho '2026-11-20T09:25:02+00:00 spark-1 docker[4711]: No space left on device'\n"
     )
     _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])
-    assert not any(name.startswith("explained/") for name in files)  # a line without an error is none
+    assert not any(name.startswith("explained/") for name in files)  # a line without an error needs no explanation
     line = "2026-11-20T09:25:02+00:00 spark-1 docker[4711]: OSError: [Errno 28] No space left on device"
     (host / "bin" / "journalctl").write_text(f"#!/bin/sh\necho '{line}'\n")
     _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])

@@ -62,7 +62,7 @@ def container(identity: str, name: str, service: str | None) -> dict[str, Any]:
 
 
 class Host:
-    """A host as the collector sees it."""
+    """A host with the files and programs that the collector reads."""
 
     def __init__(self, tmp: Path, tree: Any) -> None:
         self.tmp, self.tree = tmp, tree
@@ -134,19 +134,19 @@ def host(tmp_path: Path, tree: Any) -> Host:
 
 
 def samples(text: str) -> dict[str, float]:
-    found = {}
+    values = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             name, _space, value = line.rpartition(" ")
-            found[name] = float(value)
-    return found
+            values[name] = float(value)
+    return values
 
 
 def test_a_container_that_docker_does_not_describe_is_not_somebody_elses(host: Host) -> None:
-    """Its memory would count as nobody's, and its service as one that holds none."""
+    """Otherwise its memory would count as unowned, and its service would seem to hold no memory."""
     host.program("docker", {"ps": (f"{HEAVY}\n", 0), "inspect": ("", 1)})
-    page, said = host()
-    assert "docker container inspect ended with 1" in said
+    page, stderr = host()
+    assert "docker container inspect ended with 1" in stderr
     assert "dgxspark_gpu_memory_bytes{" not in page
 
 
@@ -194,12 +194,12 @@ def test_what_is_not_available_has_no_figure(host: Host) -> None:
 
 def test_a_gpu_that_is_gone_is_said(host: Host) -> None:
     host.program("nvidia-smi", {"": ("No devices were found\n", 6)})
-    text, said = host()
+    text, stderr = host()
     page = samples(text)
     assert page["dgxspark_gpu_up"] == 0
     assert page['dgxspark_collector_source_up{source="gpu"}'] == 0
     assert page['dgxspark_collector_source_up{source="memory"}'] == 1
-    assert "nvidia-smi ended with 6: No devices were found" in said
+    assert "nvidia-smi ended with 6: No devices were found" in stderr
 
 
 def test_rails(host: Host, tree: Any) -> None:
@@ -221,7 +221,7 @@ def test_rails(host: Host, tree: Any) -> None:
 
 
 def test_no_more_counters_of_the_card_are_read_than_named(host: Host, tree: Any) -> None:
-    """Each of them is a trap into its firmware."""
+    """Each read of such a counter traps into the firmware."""
     tree.write("sys/class/infiniband/rocep1s0f0/ports/1/hw_counters/np_cnp_sent", "5\n")
     assert "np_cnp_sent" not in host()[0]
 
@@ -279,7 +279,7 @@ def test_receipts_starts_and_guards(host: Host) -> None:
     guard = {"drops": 3, "compactions": 1, "lowest_free_gib": 1.5}
     host.write("run/starts/spark-heavy.service.json", {"start_seconds": 412.5, "load_guard": guard})
     (host.state / "receipts/half.json").write_text("{")
-    text, said = host()
+    text, stderr = host()
     page = samples(text)
     assert page['dgxspark_receipt_measured{service="heavy",figure="decode_tokens_per_second"}'] == 38.5
     assert page['dgxspark_receipt_baseline{service="heavy",figure="decode_tokens_per_second"}'] == 43
@@ -294,15 +294,15 @@ def test_receipts_starts_and_guards(host: Host) -> None:
     assert page['dgxspark_service_start_seconds{service="heavy"}'] == 412.5
     assert page['dgxspark_load_guard_drops{service="heavy"}'] == 3
     assert page['dgxspark_load_guard_lowest_free_bytes{service="heavy"}'] == 1.5 * 1024**3
-    assert "half.json" in said and page['dgxspark_collector_source_up{source="receipts"}'] == 1
+    assert "half.json" in stderr and page['dgxspark_collector_source_up{source="receipts"}'] == 1
 
 
 def measured(host: Host, **section: Any) -> dict[str, float]:
-    """The page's figures of bench.yml, from a receipt with this section."""
+    """Return the page's figures of bench.yml for a receipt with this section."""
     receipt = {"schema": 1, "deployed": {}, "measured": {}, "baseline": {}, "benchmark": section}
     host.write("state/receipts/heavy.json", receipt)
-    text, said = host()
-    assert said == ""
+    text, stderr = host()
+    assert stderr == ""
     return {name: value for name, value in samples(text).items() if name.startswith("dgxspark_benchmark_")}
 
 
@@ -327,29 +327,29 @@ def test_a_section_without_figures_tells_none(host: Host, section: dict[str, Any
 def test_the_section_that_bench_writes_is_the_one_that_is_read() -> None:
     row = {"prompt_tokens": 512, "decode_tokens_per_second": {"median": 41.0, "low": 40.5, "high": 41.5}}
     new = {"at": "2026-11-09T10:00:00+00:00", "conditions": {}, "workload": {}, "single": [row], "concurrency": []}
-    section, _found = bench_compare.compare(None, new, "heavy", {"regression_percent": 10, "rebaseline": False})
-    told = figures.BENCHMARK
-    assert {section[figure] for figure in told.values()} == {41.0, 1.0}
+    section, _findings = bench_compare.compare(None, new, "heavy", {"regression_percent": 10, "rebaseline": False})
+    figure_names = figures.BENCHMARK
+    assert {section[figure] for figure in figure_names.values()} == {41.0, 1.0}
 
 
 def test_a_bare_host_still_gets_a_page(host: Host, tmp_path: Path, tree: Any) -> None:
     for name in ("nvidia-smi", "docker", "systemctl"):
         (host.bin / name).unlink()
     (host.etc / "agent/exporters.json").unlink()
-    text, said = host()
+    text, stderr = host()
     page = samples(text)
     assert (
         page['dgxspark_collector_source_up{source="units"}'] == 0
         and page['dgxspark_collector_source_up{source="gpu"}'] == 0
     )
     assert page["dgxspark_collector_last_run_timestamp_seconds"] > 0
-    assert "exporters.json" in said
+    assert "exporters.json" in stderr
 
 
 def test_the_copies_on_a_host_are_enough(host: Host, installed: Any, tmp_path: Path) -> None:
-    """There is no collection there: the program lies beside the package that it imports."""
-    copied, said = host(script=installed("agent", SCRIPT) / SCRIPT.name, library=tmp_path / "nowhere")
-    assert said == ""
+    """Hosts have no collection: the program lies next to the package that it imports."""
+    copied, stderr = host(script=installed("agent", SCRIPT) / SCRIPT.name, library=tmp_path / "nowhere")
+    assert stderr == ""
 
     def timeless(text: str) -> list[str]:
         return [line for line in text.splitlines() if "collector_" not in line and "active_seconds{" not in line]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent as a watchdog, beside real HTTP servers whose counters stand still, and beside the stand-in engine."""
+"""The agent as a watchdog of real HTTP servers whose counters stand still, and of the stand-in engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 KEY = "sk-not-to-be-seen-456"
 
-# Every program that the watchdog runs: what it was asked is noted, what it answers is in a file.
+# The stand-in for every program that the watchdog runs: appends its call to a file and prints its answer from another file.
 PROGRAM = """#!{python} -SE
 import json, os, pathlib, sys
 home = pathlib.Path({home!r})
@@ -53,7 +53,7 @@ sys.exit(1 if text.startswith("FAILS") else 0)
 
 
 class Engine:
-    """A server with vLLM's figures; C(mode) says what a request gets, C(pace) how many tokens each look finds more."""
+    """A server with vLLM's metrics; C(mode) selects the answer to a request, C(pace) the new tokens per look."""
 
     def __init__(self) -> None:
         self.mode, self.pace, self.running, self.tokens, self.key = "answers", 0, 2, 100, ""
@@ -138,8 +138,8 @@ class Host:
 
     def service(self, name: str, url: str, **more: Any) -> None:
         unit = f"spark-{name}.service"
-        given = {"name": name, "unit": unit, "container": f"spark-{name}", "url": url, "model": name, **more}
-        (self.etc / "services" / f"{name}.json").write_text(json.dumps(given))
+        service = {"name": name, "unit": unit, "container": f"spark-{name}", "url": url, "model": name, **more}
+        (self.etc / "services" / f"{name}.json").write_text(json.dumps(service))
         self.unit(name)
 
     def unit(self, name: str, active: str = "active", invocation: str = "i1", age: float = 1000.0) -> None:
@@ -182,21 +182,21 @@ class Host:
         return process
 
     def stop(self) -> str:
-        """End the agent; returns all that it said."""
-        said = ""
+        """End the agent; return its output."""
+        output = ""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
-            said += process.communicate(timeout=120)[0]
+            output += process.communicate(timeout=120)[0]
         self.processes = []
-        return said
+        return output
 
-    def told(self, name: str) -> dict[str, Any]:
-        """What the state file says of a service."""
+    def service_state(self, name: str) -> dict[str, Any]:
+        """Return the entry of a service in the state file, empty without one."""
         try:
-            found: dict[str, Any] = json.loads((self.state / "state.json").read_text())["services"][name]
+            service_state: dict[str, Any] = json.loads((self.state / "state.json").read_text())["services"][name]
         except (OSError, KeyError, ValueError):
             return {}
-        return found
+        return service_state
 
 
 @pytest.fixture
@@ -213,12 +213,12 @@ def engine() -> Iterator[Engine]:
     made.close()
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        found = what()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         time.sleep(0.05)
     raise AssertionError("it did not come to that")
 
@@ -228,7 +228,7 @@ def looks(host: Host) -> int:
 
 
 def look_on(host: Host, rounds: int = 25) -> None:
-    """Let the watchdog look so many times."""
+    """Wait for this many looks of the watchdog."""
     first = looks(host)
     wait_for(lambda: looks(host) >= first + rounds, 60)
 
@@ -243,7 +243,7 @@ def test_a_wedged_engine_is_restarted_once_and_what_was_seen_is_kept(
     engine.pace = 5
     host.service("heavy", engine.url, api_key_file=str(secret / "VLLM_API_KEY"))
     host.start()
-    wait_for(lambda: host.told("heavy").get("state") == "working")
+    wait_for(lambda: host.service_state("heavy").get("state") == "working")
     look_on(host, 10)
     assert engine.probes == 0 and host.restarts == []
     engine.pace, engine.mode = 0, "hangs"
@@ -252,9 +252,11 @@ def test_a_wedged_engine_is_restarted_once_and_what_was_seen_is_kept(
     assert host.restarts == ["spark-heavy.service"]
     (call,) = host.calls("systemctl", "--no-block")
     assert call[1:] == ["--no-block", "--job-mode=fail", "try-restart", "--", "spark-heavy.service"]
-    told = wait_for(lambda: host.told("heavy") if host.told("heavy").get("state") == "wedged" else None)
-    assert told["restarts_24h"] == 1 and "it is restarted in 30 minutes" in told["text"]
-    folder = Path(told["last_action"]["evidence"])
+    service_state = wait_for(
+        lambda: host.service_state("heavy") if host.service_state("heavy").get("state") == "wedged" else None
+    )
+    assert service_state["restarts_24h"] == 1 and "it is restarted in 30 minutes" in service_state["text"]
+    folder = Path(service_state["last_action"]["evidence"])
     names = {path.name for path in folder.iterdir()}
     assert {
         "why.json",
@@ -270,10 +272,10 @@ def test_a_wedged_engine_is_restarted_once_and_what_was_seen_is_kept(
     for path in folder.iterdir():
         assert KEY not in path.read_text() and path.stat().st_mode & 0o077 == 0
     assert "********" in (folder / "journal.txt").read_text()
-    said = host.stop()
-    assert KEY not in said and KEY not in (host.state / "state.json").read_text()
-    assert said.count("is restarted (number 1 within 24 hours)") == 1
-    assert said.count("is wedged: nothing moved") == 2  # once acted on, once reported
+    output = host.stop()
+    assert KEY not in output and KEY not in (host.state / "state.json").read_text()
+    assert output.count("is restarted (number 1 within 24 hours)") == 1
+    assert output.count("is wedged: nothing moved") == 2  # once acted on, once reported
 
 
 def test_a_clock_that_was_set_while_it_was_away_shortens_no_pause(host: Host, engine: Engine) -> None:
@@ -287,8 +289,10 @@ def test_a_clock_that_was_set_while_it_was_away_shortens_no_pause(host: Host, en
         )
     )
     host.start()
-    told = wait_for(lambda: host.told("heavy") if host.told("heavy").get("state") == "wedged" else None)
-    assert "its last restart was 1 minutes ago" in told["text"] and host.restarts == []
+    service_state = wait_for(
+        lambda: host.service_state("heavy") if host.service_state("heavy").get("state") == "wedged" else None
+    )
+    assert "its last restart was 1 minutes ago" in service_state["text"] and host.restarts == []
 
 
 @pytest.mark.parametrize("mode", ["answers", "fails"])
@@ -319,36 +323,42 @@ def test_a_gpu_that_works_is_left_to_work(host: Host, engine: Engine) -> None:
     host.answer("nvidia-smi", "47.5\n")
     host.service("heavy", engine.url)
     host.start()
-    wait_for(lambda: "48 W" in host.told("heavy").get("text", "") or "47" in host.told("heavy").get("text", ""))
+    wait_for(
+        lambda: (
+            "48 W" in host.service_state("heavy").get("text", "") or "47" in host.service_state("heavy").get("text", "")
+        )
+    )
     assert engine.probes == 0
 
 
 @pytest.mark.parametrize(
-    "what",
+    "obstacle",
     [
         *("activating", "inactive", "record"),
-        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("deactivating", "lock", "young")),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("deactivating", "lock", "young")),
     ],
 )
-def test_an_engine_that_starts_or_is_stopped_is_left_alone(host: Host, engine: Engine, what: str) -> None:
+def test_an_engine_that_starts_or_is_stopped_is_left_alone(host: Host, engine: Engine, obstacle: str) -> None:
     engine.mode = "hangs"
     host.service("heavy", engine.url)
-    if what == "record":
+    if obstacle == "record":
         record = {"unit": "spark-heavy.service", "invocation": "i1", "gate": {}}
         (host.run_dir / "starts/spark-heavy.service.json").write_text(json.dumps(record))
         host.unit("heavy", age=300)
-    elif what == "lock":
+    elif obstacle == "lock":
         (host.run_dir / "start.json").write_text(json.dumps({"unit": "spark-heavy.service", "invocation": "i1"}))
         host.unit("heavy", age=300)
-    elif what == "young":
+    elif obstacle == "young":
         host.settings(grace_seconds=600)
         host.unit("heavy", age=30)
     else:
-        host.unit("heavy", what)
+        host.unit("heavy", obstacle)
     host.start()
     look_on(host)
     assert engine.probes == 0 and host.restarts == []
-    assert host.told("heavy")["state"] == ("stopped" if what in ("inactive", "deactivating") else "starting")
+    assert host.service_state("heavy")["state"] == (
+        "stopped" if obstacle in ("inactive", "deactivating") else "starting"
+    )
 
 
 def test_an_engine_that_wants_another_key_is_left_alone(host: Host, engine: Engine) -> None:
@@ -378,7 +388,7 @@ def test_metrics_that_do_not_come(host: Host, engine: Engine) -> None:
 
 
 def test_a_unit_that_is_stopped_meanwhile_stays_stopped(host: Host, engine: Engine) -> None:
-    """Between the look and the restart: whoever stopped it wants it stopped."""
+    """A person stopped the unit between the look and the restart, so it is not restarted."""
     engine.mode = "hangs"
     host.service("heavy", engine.url)
     script = host.bin / "journalctl"  # runs while evidence is collected
@@ -417,7 +427,7 @@ def test_ranks_behind_the_head_and_what_is_left_out_are_not_watched(host: Host, 
 
 @pytest.mark.nightly
 def test_one_wedged_engine_of_two(host: Host, engine: Engine) -> None:
-    """The other one keeps the GPU busy, so power says nothing."""
+    """The other engine keeps the GPU busy, so the power draw proves nothing."""
     other = Engine()
     other.pace, engine.mode = 5, "hangs"
     host.answer("nvidia-smi", "60.0\n")
@@ -439,7 +449,7 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
     wait_for(lambda: len(host.restarts) == 2)
     host.stop()
     host.start()
-    wait_for(lambda: host.told("heavy").get("state") == "wedged")
+    wait_for(lambda: host.service_state("heavy").get("state") == "wedged")
     look_on(host, 10)
     assert len(host.restarts) == 2
     assert "it was restarted 2 times within 24 hours" in host.stop()
@@ -456,7 +466,7 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
     ],
 )
 def test_what_of_a_wedged_engine_does_not_end_is_killed(host: Host, engine: Engine, state: str, ends: bool) -> None:
-    """By its id: the container of the next start has the same name. That Docker does not say is no end."""
+    """The container is followed by its id, because the next start uses the same name. A missing answer from Docker does not count as its end."""
     engine.mode, number = "hangs", "5" * 64
     host.service("heavy", engine.url)
     program = host.bin / "docker"
@@ -466,18 +476,23 @@ import json, pathlib, sys
 calls = pathlib.Path({str(host.home)!r}) / "calls"
 with calls.open("a") as stream:
     stream.write(json.dumps(["docker", *sys.argv[1:]]) + "\\n")
-told = "try-restart" in calls.read_text()
+restarted = "try-restart" in calls.read_text()
 if sys.argv[1] == "ps":
     print({number!r}, "spark-heavy")
 if sys.argv[2] == "inspect":
-    if told:
+    if restarted:
         {state}
     else:
         print("true")
 """
     )
     host.start()
-    wait_for(lambda: host.told("heavy").get("state") == "wedged" and host.told("heavy")["restarts_24h"] == 1, 60)
+    wait_for(
+        lambda: (
+            host.service_state("heavy").get("state") == "wedged" and host.service_state("heavy")["restarts_24h"] == 1
+        ),
+        60,
+    )
     assert host.restarts == ["spark-heavy.service"]
     assert host.calls("docker", "kill") == ([] if ends else [["docker", "kill", "--", number]])
     assert ("spark-heavy has not ended within 10 s" in host.stop()) is not ends
@@ -502,7 +517,7 @@ def test_collecting_by_hand(host: Host, engine: Engine) -> None:
 
 
 def test_python_stacks_need_py_spy(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the host if it has py-spy, else of the image; without both the evidence says so."""
+    """The host's py-spy is used if installed, else the image's; without both the evidence says so."""
     monkeypatch.setenv("PATH", str(host.bin))
     stack_of = evidence.stack_of
     pid = str(os.getpid())
@@ -523,7 +538,7 @@ def test_a_state_file_that_is_broken_is_no_hindrance(host: Host, engine: Engine)
     (host.state / "state.json").write_text("{")
     host.service("heavy", engine.url)
     host.start()
-    wait_for(lambda: host.told("heavy").get("state") == "working")
+    wait_for(lambda: host.service_state("heavy").get("state") == "working")
 
 
 def test_systemd_hears_that_it_is_ready_and_alive(host: Host, engine: Engine) -> None:
@@ -545,7 +560,7 @@ def test_systemd_hears_that_it_is_ready_and_alive(host: Host, engine: Engine) ->
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Starts the stand-in engine as a process of its own, as its image has it; a call starts it anew."""
+    """Run the stand-in engine as a separate process, as in its image; a call restarts it."""
     home = tmp_path / "stand-in"
     shutil.copytree(REPO / "tests/sim/engine", home)
     shutil.copy(REPO / "tests/sim/common/ledger.py", home / "vllm_sim/ledger.py")
@@ -604,7 +619,7 @@ def test_the_stand_in_engine_is_wedged_found_and_well_after_its_restart(
     host.service("heavy", url)
     host.start()
     assert ask(120) == 200
-    wait_for(lambda: host.told("heavy").get("state") in ("idle", "working"))
+    wait_for(lambda: host.service_state("heavy").get("state") in ("idle", "working"))
     marker = tmp_path / "sim/wedge/heavy"
     marker.parent.mkdir(parents=True)
     marker.write_text("once")
@@ -615,5 +630,5 @@ def test_the_stand_in_engine_is_wedged_found_and_well_after_its_restart(
     stand_in()
     host.unit("heavy", "active", "i2", age=1000)
     assert ask(120) == 200
-    wait_for(lambda: host.told("heavy").get("state") in ("idle", "working"))
+    wait_for(lambda: host.service_state("heavy").get("state") in ("idle", "working"))
     assert host.restarts == ["spark-heavy.service"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of engines and exporters that nobody can calculate with: each program goes on with the other services and hosts."""
+"""Unusable answers of engines and exporters: each program goes on with the other services and hosts."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def bad_metrics(value: str) -> str:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Metrics by the URL of an engine; what has none is an engine that answers nonsense even to Python."""
-    known: dict[str, str] = {}
+    """Metrics by the URL of an engine; the page C(raises) makes the request itself fail with a RecursionError."""
+    metrics_pages: dict[str, str] = {}
 
     def fetch(url: str, *_more: Any, **_named: Any) -> http_client.Reply:
-        page = known[url.removesuffix("/metrics")]
+        page = metrics_pages[url.removesuffix("/metrics")]
         if page == "raises":
             raise RecursionError("deep")
         return http_client.Reply(200, {}, page.encode())
 
     monkeypatch.setattr(http_client, "fetch", fetch)
     monkeypatch.setattr(engine_client.Client, "metrics", lambda self, _timeout: (200, fetch(self.url).body.decode()))
-    return known
+    return metrics_pages
 
 
 # --- on demand
@@ -101,8 +101,8 @@ def test_one_service_on_demand_that_fails_leaves_the_others(
             await hub.look()
         finally:
             command.run = command_run
-        for each in hub.slots.values():
-            await hub.ask(each)
+        for hub_slot in hub.slots.values():
+            await hub.ask(hub_slot)
 
     asyncio.run(run())
     assert looked == ["b"]
@@ -118,10 +118,10 @@ def test_the_guard_takes_the_account_of_the_others(
     tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     (tmp_path / "services").mkdir()
-    for name, said in (("a", page), ("b", GOOD)):
+    for name, metrics_page in (("a", page), ("b", GOOD)):
         settings = {"unit": f"spark-{name}.service", "url": f"http://{name}", "on_demand": {"idle": 1}}
         (tmp_path / "services" / f"{name}.json").write_text(json.dumps(settings))
-        pages[f"http://{name}"] = said
+        pages[f"http://{name}"] = metrics_page
     starts = tmp_path / "run" / "starts"
     starts.mkdir(parents=True)
     (starts / "spark-a.service.json").write_text('{"gate": {"available_gib": 1e999}, "ready": {"available_gib": "x"}}')
@@ -166,8 +166,8 @@ def test_the_watchdog_watches_the_others(
     pages["http://a"], pages["http://b"] = page, GOOD.replace("running 0", "running 2")
     it.round()
     it.round()
-    told = json.loads((tmp_path / "state/state.json").read_text())["services"]
-    assert set(told) == {"a", "b"} and told["b"]["state"] == wedge.FROZEN
+    service_states = json.loads((tmp_path / "state/state.json").read_text())["services"]
+    assert set(service_states) == {"a", "b"} and service_states["b"]["state"] == wedge.FROZEN
 
 
 def test_a_service_that_cannot_be_judged_leaves_the_others(
@@ -218,8 +218,8 @@ def test_the_collector_leaves_out_what_cannot_be_read_and_goes_on(
         'dgxspark_collector_source_up{source="receipts"} 1', 'dgxspark_collector_source_up{source="units"} 0',
     ):  # fmt: skip
         assert line in text, text
-    said = capsys.readouterr().err
-    assert "the service a" in said and "the watchdog's note of a" in said and "a.json" in said
+    stderr = capsys.readouterr().err
+    assert "the service a" in stderr and "the watchdog's note of a" in stderr and "a.json" in stderr
 
 
 # --- fleet monitor and its page
@@ -234,8 +234,8 @@ def test_the_status_page_shows_the_other_hosts(tmp_path: Path, pages: dict[str, 
         "endpoints": [{"key": f"{name}/{name}", "url": f"http://{name}", "vllm": True} for name in "ab"],
         "page": {"exporters": {"spark-a": "http://x", "spark-b": "http://y"}},
     }
-    found = {f"{name}/{name}": {"ok": True, "error": "", "hint": "", "completion": None} for name in "ab"}
-    program["make_page"](settings, {}, found, tmp_path)
+    results = {f"{name}/{name}": {"ok": True, "error": "", "hint": "", "completion": None} for name in "ab"}
+    program["make_page"](settings, {}, results, tmp_path)
     assert "<main>" in (tmp_path / "page/index.html").read_text()
 
 
@@ -252,8 +252,8 @@ def test_a_host_that_cannot_be_judged_is_not_known_and_the_others_are(monkeypatc
     now = time.time()
     fresh = f"dgxspark_collector_last_run_timestamp_seconds {now}\ndgxspark_collector_interval_seconds 15\n"
     exporters: dict[str, watched_status.Exporter] = {"spark-a": ("spoilt", ""), "spark-b": (fresh, "")}
-    status, others = watched_status.report(plans, {}, {}, exporters, now)
-    page = status_page.page(status, plans, others, "")
+    status, unreachable = watched_status.report(plans, {}, {}, exporters, now)
+    page = status_page.page(status, plans, unreachable, "")
     assert "its figures cannot be read: OverflowError" in page and "spark-b" in page
 
 
@@ -271,10 +271,10 @@ def test_what_a_server_says_reaches_no_terminal_by_the_fleet_monitor(
             monkeypatch.setattr(
                 engine_client.Client, "call", lambda *_more, status=status, raw=raw, **_named: (status, raw)
             )
-            given = {"key": "a/a", "url": "http://a", "health": "/v1/models", "models": ["heavy"], "complete": False}
-            result = program["check"](given, 1.0, 1.0, None)
+            endpoint = {"key": "a/a", "url": "http://a", "health": "/v1/models", "models": ["heavy"], "complete": False}
+            result = program["check"](endpoint, 1.0, 1.0, None)
             assert not result["ok"]
-            program["report"]({"a/a": result}, {"endpoints": [given], "host": "m"}, False, {})
+            program["report"]({"a/a": result}, {"endpoints": [endpoint], "host": "m"}, False, {})
             program["say"](f"a/a: {result['error']}")
         monkeypatch.setattr(
             http_client,
@@ -284,8 +284,8 @@ def test_what_a_server_says_reaches_no_terminal_by_the_fleet_monitor(
         with pytest.raises(program["DeliveryError"]) as caught:
             program["http_post"]("http://hook", b"", {})
         assert is_harmless(str(caught.value))
-    said = capsys.readouterr()
-    assert is_harmless(said.out) and is_harmless(said.err)
+    output = capsys.readouterr()
+    assert is_harmless(output.out) and is_harmless(output.err)
 
 
 def test_lines_of_the_journal_steer_nothing() -> None:

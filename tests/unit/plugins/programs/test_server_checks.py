@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of speech servers and Ollama (server_checks), run by the unit helper, against the stand-ins of the simulated Spark, as programs of their own."""
+"""The checks of speech servers and Ollama (server_checks), run by the unit helper against separately running stand-ins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Start = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a stand-in with a pool of its own; returns the settings of the helper."""
+    """Start a stand-in with a separate pool; returns the settings of the helper."""
     program = tmp_path / "program"
     program.mkdir()
     shutil.copy(ROOT / "tests/sim/standins/standin.py", program)
@@ -100,7 +100,7 @@ def test_text_in_audio_out_and_a_server_that_is_up_but_not_loaded_is_waited_for(
 
 
 def on_demand(tmp_path: Path, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The settings of a server that requests start: at a port of the program, which nothing listens on unless it is told."""
+    """Return the settings of a server on demand: at a port of the program, where nothing listens unless C(asked_url) is given."""
     return {
         **settings, "name": "ears", "on_demand": True, "fingerprint": "f1", "asked_url": f"http://127.0.0.1:{free_port()}",
         "proved": str(tmp_path / "proved/ears.json"), "told": str(tmp_path / "told.json"), "room_seconds": 0, "start_seconds": 20, **more,
@@ -108,7 +108,7 @@ def on_demand(tmp_path: Path, settings: dict[str, Any], **more: Any) -> dict[str
 
 
 def played(tmp_path: Path, state: str) -> dict[str, str]:
-    """An environment in which systemd says of a unit that it is in some state."""
+    """Return an environment whose systemctl reports this state for a unit."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     (folder / "systemctl").write_text(f"#!/bin/sh\necho LoadState=loaded\necho ActiveState={state}\n")
@@ -117,22 +117,22 @@ def played(tmp_path: Path, state: str) -> dict[str, str]:
 
 
 def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: Path, start: Start) -> None:
-    given = start("asr")
-    ready(tmp_path, given)
-    settings = on_demand(tmp_path, given, asked_url=given["url"])
+    server = start("asr")
+    ready(tmp_path, server)
+    settings = on_demand(tmp_path, server, asked_url=server["url"])
     cold, warm = played(tmp_path, "inactive"), {"PATH": os.environ["PATH"]}
-    # Cold and never proved: its port is asked, which starts it.
+    # Cold and never proved: the request to its port starts it.
     assert "text" in json.loads(ask(tmp_path, "prove", settings, **cold).stdout)
     silent = {**settings, "asked_url": f"http://127.0.0.1:{free_port()}"}
     assert json.loads(ask(tmp_path, "prove", silent, **cold).stdout) == {"rests": True}
-    # Another launch, or one that runs, is asked again; silence of systemd says nothing.
+    # A changed launch or a running server is asked again; without an answer from systemd it is asked, too.
     for changed, env in (({"fingerprint": "f2"}, cold), ({}, played(tmp_path / "..", "active")), ({}, warm)):
         done = ask(tmp_path, "prove", {**silent, **changed}, **env)
         assert done.returncode == 1 and "gives no answer" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("state", "room", "asked"),
+    ("state", "room", "request_count"),
     [
         ("starting", 0, 2),
         pytest.param("cold", 60, 2, marks=pytest.mark.nightly),
@@ -140,8 +140,10 @@ def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: 
         ("failed", 60, 1),
     ],
 )
-def test_a_server_on_demand_is_asked_again_while_it_starts(tmp_path: Path, state: str, room: int, asked: int) -> None:
-    """Where its start has failed, the reason is the answer of the first request."""
+def test_a_server_on_demand_is_asked_again_while_it_starts(
+    tmp_path: Path, state: str, room: int, request_count: int
+) -> None:
+    """If the start failed, the answer of the first request contains the reason."""
     requests: list[str] = []
 
     class Port(BaseHTTPRequestHandler):
@@ -171,11 +173,11 @@ def test_a_server_on_demand_is_asked_again_while_it_starts(tmp_path: Path, state
         settings = on_demand(tmp_path, plain, asked_url=f"http://127.0.0.1:{server.server_port}", room_seconds=room)
         done = ask(tmp_path, "prove", settings, **played(tmp_path, "inactive"))
         server.shutdown()
-    assert len(requests) == asked
-    assert done.returncode == (0 if asked == 2 else 1) and (
-        asked == 2 or ("answers 503: " in done.stderr and "no room" in done.stderr)
+    assert len(requests) == request_count
+    assert done.returncode == (0 if request_count == 2 else 1) and (
+        request_count == 2 or ("answers 503: " in done.stderr and "no room" in done.stderr)
     )
-    assert (tmp_path / "proved/ears.json").exists() == (asked == 2)
+    assert (tmp_path / "proved/ears.json").exists() == (request_count == 2)
 
 
 def test_a_key_is_read_from_its_file_and_a_wrong_one_is_named(tmp_path: Path, start: Start) -> None:
@@ -217,10 +219,10 @@ def test_models_are_pulled_proved_and_measured(tmp_path: Path, start: Start) -> 
     settings = {**start("ollama"), "models": ["qwen3:8b"], "memory_gib": 8}
     ready(tmp_path, settings)
     assert "has no qwen3:8b; it has no model" in ask(tmp_path, "prove", settings).stderr
-    found = {"qwen3:8b": 4.87}
+    models = {"qwen3:8b": 4.87}
     pulled = ask(tmp_path, "pull", settings).stdout.splitlines()
-    assert "pulled qwen3:8b in" in pulled[0] and json.loads(pulled[-1]) == {"pulled": ["qwen3:8b"], "models": found}
-    assert json.loads(ask(tmp_path, "pull", settings).stdout) == {"pulled": [], "models": found}
+    assert "pulled qwen3:8b in" in pulled[0] and json.loads(pulled[-1]) == {"pulled": ["qwen3:8b"], "models": models}
+    assert json.loads(ask(tmp_path, "pull", settings).stdout) == {"pulled": [], "models": models}
     assert ask(tmp_path, "pull", settings, "qwen3:8b").returncode == 0
     assert json.loads(ask(tmp_path, "prove", settings).stdout) == {"models": {"qwen3:8b": 4.87}}
     small = ask(tmp_path, "prove", {**settings, "memory_gib": 4})
@@ -228,17 +230,17 @@ def test_models_are_pulled_proved_and_measured(tmp_path: Path, start: Start) -> 
 
 
 @pytest.mark.parametrize(
-    ("fault", "model", "said"),
+    ("fault", "model", "reason"),
     [
         ("", "nobody:1b", "file does not exist"),
         ("offline", "qwen3:8b", "no such host. Its container needs the internet"),
     ],
 )
-def test_a_pull_that_fails_says_why(tmp_path: Path, start: Start, fault: str, model: str, said: str) -> None:
+def test_a_pull_that_fails_says_why(tmp_path: Path, start: Start, fault: str, model: str, reason: str) -> None:
     settings = start("ollama", SPARK_SIM_FAULT=fault)
     ready(tmp_path, settings)
     done = ask(tmp_path, "pull", settings, model)
-    assert done.returncode == 1 and f"cannot pull {model}" in done.stderr and said in done.stderr
+    assert done.returncode == 1 and f"cannot pull {model}" in done.stderr and reason in done.stderr
 
 
 def test_settings_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:

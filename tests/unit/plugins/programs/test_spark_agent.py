@@ -33,7 +33,7 @@ SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 GUARD = {
     "act": False,
     "interval_seconds": 0.1,
-    # Floors that no machine is below.
+    # Every machine has more free memory than these floors.
     "floor_gib": 0.25,
     "start_floor_gib": 0.25,
     "free_floor_gib": 0.25,
@@ -90,7 +90,7 @@ class Host:
             self.process = None
 
     def children(self) -> list[int]:
-        """Process ids of the agent's children that are agents too."""
+        """Return the process ids of the agent's children that are agents, too."""
         assert self.process is not None
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         pids = [int(pid) for path in tasks for pid in path.read_text().split()]
@@ -118,7 +118,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 def processor_seconds(pid: int) -> float:
-    """Seconds that a process was on a processor."""
+    """Return the CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -152,7 +152,7 @@ def test_hanging_programs_servers_and_failing_loops_delay_no_look(host: Host, si
 
 
 def test_slow_loops_that_only_compute_delay_no_look(host: Host) -> None:
-    """They read a thousand receipts for each page; Python's interpreter lock is that of their own process."""
+    """Each page reads a thousand receipts; the loops run in a separate process and do not hold the guard's interpreter lock."""
     host.all_loops()
     (host.state / "receipts").mkdir()
     receipt = {"schema": 1, "deployed": {}, "measured": {"decode_tokens_per_second": 1.0}, "baseline": {}}
@@ -205,7 +205,7 @@ def test_a_slow_disk_and_a_full_journal_delay_no_look(host: Host, monkeypatch: p
 
 
 def test_looks_take_no_memory_once_they_have_begun(host: Host) -> None:
-    """Neither pages of the kernel nor blocks of Python grow with the number of looks, while a thread beside allocates."""
+    """Neither pages of the kernel nor blocks of Python grow with the number of looks, while another thread allocates."""
     guard = guard_of(host)
     for _look in range(300):
         guard.round()
@@ -254,9 +254,9 @@ def test_a_loop_with_broken_settings_stops_no_other_one(host: Host) -> None:
         (host.etc / f"agent/{loop}.json").write_text("{")
     host.start()
     wait_for(lambda: (host.textfile / "dgxspark.prom").exists())
-    said = host.log.read_text()
-    assert "the memory is not guarded: " in said and "watchdog does not run: " in said
-    assert said.count("run site.yml again") == 2
+    log = host.log.read_text()
+    assert "the memory is not guarded: " in log and "watchdog does not run: " in log
+    assert log.count("run site.yml again") == 2
 
 
 def test_slow_loops_that_end_are_started_again_and_the_memory_is_looked_at_meanwhile(
@@ -274,10 +274,12 @@ def test_slow_loops_that_end_are_started_again_and_the_memory_is_looked_at_meanw
     wait_for(lambda: not Path(f"/proc/{second}").exists())  # the child ends with its parent
 
 
-@pytest.mark.parametrize("left", ["guard", "exporters"])
-def test_an_agent_whose_loops_changed_ends_so_that_systemd_starts_it_with_the_new_ones(host: Host, left: str) -> None:
+@pytest.mark.parametrize("remaining_loop", ["guard", "exporters"])
+def test_an_agent_whose_loops_changed_ends_so_that_systemd_starts_it_with_the_new_ones(
+    host: Host, remaining_loop: str
+) -> None:
     host.all_loops()
-    if left == "exporters":
+    if remaining_loop == "exporters":
         (host.etc / "agent/guard.json").unlink()
     process = host.start()
     wait_for(lambda: (host.textfile / "dgxspark.prom").exists())
@@ -294,7 +296,7 @@ def test_without_any_settings_it_says_what_to_do(host: Host) -> None:
 
 
 def test_a_loop_that_hangs_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process is killed then, by systemd or by the process of the memory guard."""
+    """The process is then killed, by systemd or by the process of the memory guard."""
     monkeypatch.setattr(loops, "HANG_SECONDS", 0.5)
     monkeypatch.setattr(loops, "BEAT_SECONDS", 0.1)
     hangs = threading.Event()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet monitor's program beside real servers: what it asks them, whom it tells, and how often."""
+"""The fleet monitor's program with real servers: its requests, its recipients, and how often it sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY, TOKEN = "sk-endpoint-key-1", "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 
 
 class Server:
-    """Any HTTP server: C(answer) maps method and path to (status, body); what came in is kept."""
+    """Any HTTP server: C(answer) maps method and path to (status, body); C(came) records the requests."""
 
     def __init__(
         self, answer: Callable[[str, str, Any], tuple[int, Any]], context: ssl.SSLContext | None = None
@@ -52,14 +52,14 @@ class Server:
                 except ValueError:
                     body = raw.decode()
                 me.came.append((method, self.path, body, dict(self.headers)))
-                status, said = me.answer(method, self.path, self.headers)
+                status, reply = me.answer(method, self.path, self.headers)
                 if status == 0:  # never
                     me.closing.wait(30)
                     return
-                data = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+                data = reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
                 self.send_response(status)
                 if status == 302:
-                    self.send_header("Location", said["to"])
+                    self.send_header("Location", reply["to"])
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -91,7 +91,7 @@ class Server:
 
 
 class Model(Server):
-    """A model server that can be down, hang, lack its model, want a key, or make tokens for others only."""
+    """A model server that can be down, hang, lack its model, require a key, or produce tokens only for other clients."""
 
     def __init__(self) -> None:
         self.mode, self.tokens, self.key = "up", 0, ""
@@ -164,8 +164,8 @@ class Monitor:
         return done.returncode
 
     def memory(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.state / "state.json").read_text())
-        return found
+        saved: dict[str, Any] = json.loads((self.state / "state.json").read_text())
+        return saved
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_another_model_on_the_port(monitor: Monitor, model: Model, hook: Server)
 
 
 def test_a_wedged_engine_is_found_by_a_token_that_does_not_come(monitor: Monitor, model: Model, hook: Server) -> None:
-    """/v1/models answers all the while; the checks between two completions do not hide it."""
+    """/v1/models keeps answering; the checks between two completions do not hide the failure."""
     monitor.given.update(completion_every=4, failures=2)
     monitor.watch("spark-1/heavy", model.url, models=["heavy"], complete=True, vllm=True)
     monitor.notify("webhook", url=hook.url)
@@ -353,7 +353,7 @@ def test_a_command_reads_the_message(monitor: Monitor, closed_port: int, tmp_pat
 
 
 class MailServer:
-    """An SMTP server of a few lines; keeps what it was sent."""
+    """An SMTP server of a few lines; keeps the messages."""
 
     def __init__(self, refuse: bool = False) -> None:
         self.refuse = refuse
@@ -477,8 +477,8 @@ def test_a_dry_run_remembers_and_sends_nothing(monitor: Monitor, hook: Server, c
     monitor.watch("spark-1/heavy", f"http://127.0.0.1:{closed_port}")
     monitor.notify("webhook", url=hook.url)
     assert monitor.run("--once", "--dry-run", "--json") == 1
-    told = json.loads(monitor.out)
-    assert told["endpoints"][0]["ok"] is False and [change["what"] for change in told["changes"]] == ["down"]
+    report = json.loads(monitor.out)
+    assert report["endpoints"][0]["ok"] is False and [change["what"] for change in report["changes"]] == ["down"]
     assert hook.came == [] and not monitor.state.exists()
     assert monitor.run("--dry-run") == 1 and monitor.out.startswith("DOWN spark-1/heavy http://127.0.0.1")
 
@@ -556,7 +556,7 @@ def test_the_status_page_is_made_of_what_a_run_found(monitor: Monitor, model: Mo
     assert "1 host, 1 service: 1 well." in text and "64.0 GiB free of 128.0 GiB" in text
     assert "Plan and its findings as of 2026-11-23 12:00 UTC" in text and page.stat().st_mode & 0o777 == 0o644
     assert list(monitor.memory()["page"]["tokens"]) == ["spark-1/heavy"]
-    # Each run makes it anew, with what engines made of tokens since the one before.
+    # Each run writes the page again, with the tokens that engines produced since the run before.
     assert monitor.run() == 0
     assert re.search(r'data-of="served tok/s"><span>\d+\.\d', page.read_text())
     model.mode = "down"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway's helper: the next run admits drained backends that answer and that nobody holds."""
+"""The gateway's helper: the next run admits drained backends that answer and that no other program holds."""
 
 from __future__ import annotations
 

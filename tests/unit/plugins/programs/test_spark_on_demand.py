@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that runs engines on demand, with a played service manager, small engines and real sockets."""
+"""The program that runs engines on demand, with a stand-in for systemd, small engines and real sockets."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Host
         assert models == {f"org/{name}"}
     starts, stops = host.calls("start"), host.calls("stop")
     assert len(starts) >= 3 and len(stops) >= 1
-    # Never more than two at a time, by the calls in their order.
+    # The recorded calls show that at most two engines ran at a time.
     up: set[str] = set()
     for _at, unit in sorted(starts + stops):
         up ^= {unit}
         assert len(up) <= 2
-    # A client has its answer a moment before the program has counted it as ended.
+    # A client gets its answer shortly before the program counts the request as ended.
     until(
         lambda: (
             [sum(entry[key] for entry in host.told.values()) for key in ("requests", "in_flight", "waiting")]
@@ -93,7 +93,7 @@ def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Host
 
 @pytest.mark.nightly
 def test_a_storm_over_two_models_of_which_one_fits(hosts: Hosts) -> None:
-    """Never a moment without requests: each has its turn, running ones are not cut, and engines change once a minimum stay."""
+    """Under constant load each engine has its turn, running requests are not cut off, and engines change once per minimum stay."""
     host = shared(hosts("ab", poll=0.2, minimum_seconds=1.0), keep=1).start()
     began = time.monotonic()
 
@@ -269,7 +269,7 @@ def test_a_program_that_is_killed_loses_no_connection_that_waits_at_its_sockets(
         time.sleep(0.3)
         host.start()
         assert [future.result(60)[0] for future in futures] == [200] * 4
-    # It saw that a runs already.
+    # The program noticed that service a runs already.
     assert [unit for _at, unit in host.calls("start")] == ["spark-a.service", "spark-b.service"]
 
 
@@ -314,7 +314,7 @@ def test_an_engine_is_not_idle_since_before_the_program_began(hosts: Hosts) -> N
 
 
 def test_sockets_are_known_by_their_names(hosts: Hosts) -> None:
-    """A name may come twice, as an engine is asked by two addresses; an unknown one is left alone."""
+    """A name may come twice, because an engine is asked at two addresses; an unknown name is ignored."""
     host = hosts("ab")
     host.further = [(name, socket.create_server(("127.0.0.1", 0))) for name in ("a", "other")]
     del host.services["b"]
@@ -350,7 +350,7 @@ def test_a_client_that_goes_away_ends_its_request(hosts: Hosts) -> None:
     host.start()
     waiting = host.connect("a")
     waiting.request("POST", "/v1/chat/completions", json.dumps({"model": "org/a"}), {})
-    # One whose body is longer than is kept for it while it waits is noticed, too.
+    # A waiting client that hangs up is noticed even if its body exceeds the buffer.
     large = host.connect("a")
     large.connect()
     large.sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n")
@@ -448,7 +448,7 @@ def test_pins(hosts: Hosts) -> None:
 def test_what_the_guard_stopped_stays_down_until_somebody_starts_it(hosts: Hosts) -> None:
     host = hosts().start()
     assert host.ask("a")[0] == 200
-    # As the guard does it: first the pin, then the stop.
+    # In the order of the guard: first the pin, then the stop.
     pins.write(host.home / "run/pins", "a", pins.COLD, "the guard of spark-1, which stopped it: 0.4 GiB available")
     host.systemctl("stop", "a")
     until(lambda: host.state("a") == "cold")
@@ -508,7 +508,7 @@ def test_a_server_that_ends_with_an_error_when_it_is_stopped_has_not_failed(host
 
 
 def peak_mib(host: Host) -> int:
-    """The largest resident size of the program."""
+    """Return the peak resident size of the program."""
     assert host.process is not None
     status = Path(f"/proc/{host.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) // 1024

@@ -144,7 +144,7 @@ def until(condition: Callable[[], Any], why: Callable[[], str], limit: float = L
 
 
 class Unit:
-    """A host with one unit, and as much of systemd as it needs: start, stop, notify, restart, ExecStopPost."""
+    """A host with one unit and the systemd functions that it needs: start, stop, notify, restart, ExecStopPost."""
 
     def __init__(self, tmp: Path, rank: int, size: int, port: int, http: int, settings: dict[str, Any]) -> None:
         self.rank, self.home = rank, tmp / f"spark-{rank + 1}"
@@ -306,7 +306,7 @@ class Unit:
             self.thread.join(1)
 
     def container(self, name: str = "spark-big") -> int:
-        """The process of a container that runs, or 0."""
+        """Return the process id of the running container, or 0."""
         try:
             pid = int((self.state / f"{name}.pid").read_text())
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -324,7 +324,7 @@ class Unit:
 
     @property
     def log(self) -> str:
-        """Return the calls of docker, a line each."""
+        """Return the calls of docker, one per line."""
         path = self.state / "log"
         return path.read_text() if path.exists() else ""
 
@@ -405,7 +405,7 @@ class Pair:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
-    """Make hosts; in the end nothing of them may be left."""
+    """Create hosts; at the end none of their processes may remain."""
     made: list[Pair] = []
 
     def make(size: int = 2, **settings: Any) -> Pair:
@@ -503,7 +503,7 @@ def test_on_demand_a_host_that_is_not_there_is_the_reason(hosts: Callable[..., P
 
 @pytest.mark.nightly
 def test_on_demand_a_host_without_its_address_is_the_reason(hosts: Callable[..., Pair]) -> None:
-    """A head whose cable is out has no address on the fabric: it gives up as it does for a host that is not there."""
+    """A head with an unplugged cable has no address on the fabric: it gives up as for an absent host."""
     pair = hosts(kind=DemandUnit)
     pair.head.settings["rank"]["address"] = "192.0.2.1"
     pair.head.start()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The server of the status page: one file, read-only, and it says when that is old."""
+"""The server of the status page: one file, read-only, with a notice if the file is old."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PAGE = "<!DOCTYPE html><html><body><main><h1>Status</h1></main></body></html>\n"
 
 
 class Served:
-    def __init__(self, tmp: Path, **given: object) -> None:
+    def __init__(self, tmp: Path, **changes: object) -> None:
         self.page = tmp / "page" / "index.html"
         self.page.parent.mkdir()
         (tmp / "secret").write_text("not for you")
         settings = tmp / "settings.json"
-        whole = {"listen": "127.0.0.1", "port": 0, "page": str(self.page), "stale_seconds": 600, **given}
-        settings.write_text(json.dumps(whole))
+        page_settings = {"listen": "127.0.0.1", "port": 0, "page": str(self.page), "stale_seconds": 600, **changes}
+        settings.write_text(json.dumps(page_settings))
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), str(settings)],
             stderr=subprocess.PIPE,
@@ -62,7 +62,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def without_refresh(text: str) -> str:
-    """A served page without what has it ask for itself anew."""
+    """Return a served page without the header and the script that reload it."""
     return re.sub(r"<header.*?</header>|<script>.*?</script>", "", text, flags=re.DOTALL)
 
 
@@ -72,12 +72,12 @@ def test_a_page_asks_for_itself_by_the_one_script_that_may_run(served: Served) -
         PAGE.replace("<html>", f"<html><head>{meta}</head>").replace("</main>", "<script>x</script></main>")
     )
     _status, text, headers = served.ask()
-    policy = dict(each.strip().partition(" ")[::2] for each in headers["content-security-policy"].split(";"))
-    *others, script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    policy = dict(directive.strip().partition(" ")[::2] for directive in headers["content-security-policy"].split(";"))
+    *earlier_scripts, script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     assert policy["script-src"] == f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-    assert others == ["x"] and "fetch('/'" in script
+    assert earlier_scripts == ["x"] and "fetch('/'" in script
     assert policy["connect-src"] == "'self'" and policy["default-src"] == "'none'" and "http-equiv" not in text
-    # One can leave it: what changes by itself can be stopped (WCAG 2.2, 2.2.2).
+    # Automatic updates can be paused (WCAG 2.2, 2.2.2).
     assert '<input type="checkbox" id="keep-up" checked>' in text.partition("<main>")[0]
 
 
@@ -125,24 +125,24 @@ def test_readers_that_say_nothing_do_not_keep_the_page_from_others(served: Serve
     try:
         assert served.ask()[0] == 200
     finally:
-        for each in silent:
-            each.close()
+        for connection in silent:
+            connection.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n"])
-def test_readers_that_send_no_whole_head_make_way_for_others(served: Served, said: bytes) -> None:
-    """More than it answers at once, which go on sending a byte now and then."""
+@pytest.mark.parametrize("first_bytes", [b"", b"GET / HTTP/1.1\r\n"])
+def test_readers_that_send_no_whole_head_make_way_for_others(served: Served, first_bytes: bytes) -> None:
+    """More connections than the server handles at once, each of which sends a byte now and then."""
     served.page.write_text(PAGE)
     slow = [socket.create_connection(("127.0.0.1", served.port), 30) for _number in range(40)]
     try:
         for _round in range(3):
-            for each in slow:
+            for connection in slow:
                 with contextlib.suppress(OSError):
-                    each.sendall(said + b"x")
+                    connection.sendall(first_bytes + b"x")
             assert served.ask()[0] == 200
     finally:
-        for each in slow:
-            each.close()
+        for connection in slow:
+            connection.close()
 
 
 def test_a_head_has_to_come_in_time_and_to_end(served: Served) -> None:
@@ -170,10 +170,10 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_a_port_that_somebody_has(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         settings = tmp_path / "settings.json"
         settings.write_text(json.dumps({"listen": "127.0.0.1", "port": port, "page": "/x", "stale_seconds": 1}))
         done = subprocess.run([sys.executable, str(SCRIPT), str(settings)], capture_output=True, text=True, check=False)

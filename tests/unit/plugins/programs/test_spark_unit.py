@@ -107,7 +107,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, tree: Any) -> Host:
-    # Nothing cached: else every gate would wait a moment for somebody to keep this tree up to date.
+    # No page cache: otherwise every gate would wait for someone to update this tree.
     tree.write("proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n")
     host = Host(tmp_path, tree)
     host.service("heavy")
@@ -406,7 +406,7 @@ def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> Non
     (start,) = json.loads(record.read_text())["starts"]
     assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
     assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
-    # A second start stands next to it; a start without a gate is left out.
+    # A second start is listed, too; a start without a gate is left out.
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
     assert len(json.loads(record.read_text())["starts"]) == 2
@@ -425,7 +425,7 @@ EMPTIED = {"free": 42 * 2**20, "cached": 2**20}
 
 
 class Kernel:
-    """Gives the page cache back whenever somebody writes to drop_caches; an engine fills it again."""
+    """Frees the page cache on each write to drop_caches; an engine fills it again."""
 
     def __init__(self, tree: Any) -> None:
         self.tree, self.dropped, self.compacted = tree, 0, 0
@@ -481,7 +481,7 @@ def kernel(host: Host) -> Any:
 
 
 def answer_later(host: Host, engine: Any, **settings: Any) -> None:
-    """An engine that loads: it is not healthy until it is told."""
+    """A loading engine: it is not healthy until the test says so."""
     host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=60, load_guard=GUARD, **settings)
 
 

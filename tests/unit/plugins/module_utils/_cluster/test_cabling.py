@@ -187,7 +187,7 @@ def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, 
 
 
 def cabling_said(plan: dict[str, Any]) -> list[str]:
-    """Return the findings about cables and addresses, without the one that nobody has listened."""
+    """Return the rules of findings about cables and addresses, except "nobody has listened"."""
     return [
         finding["rule"] for finding in plan["findings"] if finding["rule"] not in ("fabric.assumed", "fabric.others")
     ]
@@ -637,7 +637,7 @@ def one_ring(chance: random.Random, seed: str) -> str:
     after, remaining = judged(plant)
     assert (after["topology"], remaining) == ("ring", []), (seed, kinds, message, texts(remaining))
     if len(kinds) == 1 and listed == names_of(size):
-        # The former ring, or one that is as near: never more moves than were made.
+        # The former ring or an equally near one: never more moves than were made.
         assert len(plant.cables - damaged) <= len(before - damaged), (seed, kinds, message)
         if size > 4:
             assert plant.cables == before, (seed, kinds, message)
@@ -717,7 +717,7 @@ def one_pair(chance: random.Random, seed: str) -> str:
         message,
     )
     for cable in plant.cables:
-        (first, *_others), lit = (
+        (first, *_other_ends), lit = (
             sorted(cable),
             all(plant.lit((name, 0)) or plant.lit((name, 1)) for name in plant.names),
         )

@@ -26,7 +26,7 @@ RIGHT = {"name": "right", "port": 8001, "hosts": ["s3", "s4"], **MODEL}
 ONE_CABLE = {name: {0} for name in HOSTS}
 
 
-def given(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
+def inventory(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
     """The hosts of an inventory. units: services that run, with the hosts that they run on."""
     body = {"name": "quad", "executor": "mp", "services": list(services)}
     planned = network(topology, HOSTS)
@@ -51,7 +51,7 @@ def given(topology: str, *services: dict[str, Any], **units: str) -> dict[str, A
 
 
 def plan_of(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
-    return engine.make_plan(given(topology, *services, **units), RECIPES, groups={"quad": HOSTS, "sparks": HOSTS})
+    return engine.make_plan(inventory(topology, *services, **units), RECIPES, groups={"quad": HOSTS, "sparks": HOSTS})
 
 
 def ranks(plan: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
@@ -171,7 +171,7 @@ def test_what_is_wrong_with_a_part_is_named(hosts: Any, result: str) -> None:
 
 
 def test_a_service_of_one_host_has_no_part() -> None:
-    hosts = given("ring", BIG)
+    hosts = inventory("ring", BIG)
     hosts["s1"]["vars"]["spark_services"] = [{**LEFT, "name": "own", "port": 8005}]
     with pytest.raises(InventoryError) as caught:
         engine.make_plan(hosts, RECIPES, groups={"quad": HOSTS, "sparks": HOSTS})
@@ -206,7 +206,7 @@ def test_a_swap_names_both_pairs_and_takes_whole_engines() -> None:
     plan = plan_of("ring", BIG, LEFT, RIGHT)
     result, wrong = verbs.select(plan["hosts"], HOSTS, ["left", "right"])
     assert (result, wrong) == ({"s1": ["left"], "s2": ["left"], "s3": ["right"], "s4": ["right"]}, [])
-    _found, wrong = verbs.select(plan["hosts"], ["s3"], ["right"])
+    _selected, wrong = verbs.select(plan["hosts"], ["s3"], ["right"])
     assert "leaves out s4" in wrong[0] and "s1" not in wrong[0]
 
 
@@ -244,7 +244,7 @@ def test_the_test_before_a_start_takes_the_nccl_of_its_engine() -> None:
         "docker_args": ["--volume", "/opt/x:/opt/x"],
     }
     plan = engine.make_plan(
-        given("ring", row), RECIPES, lambda path: "ab" * 32, groups={"quad": HOSTS, "sparks": HOSTS}
+        inventory("ring", row), RECIPES, lambda path: "ab" * 32, groups={"quad": HOSTS, "sparks": HOSTS}
     )
     test = plan["hosts"]["s3"]["cluster"]["collective"]
     host = "/etc/dgxspark/files/big/abababababab-libnccl.so.2"

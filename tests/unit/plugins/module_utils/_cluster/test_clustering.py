@@ -91,7 +91,7 @@ def measured(number: int, cage: int = 0, available: float = 114.0) -> dict[str, 
     }
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def pair_hosts(**more: Any) -> dict[str, Any]:
     """Both hosts of a pair with what they said; more: changes of the second one's facts."""
     return {"s1": {"measured": measured(1)}, "s2": {"measured": {**measured(2), **more}}}
 
@@ -126,7 +126,7 @@ def test_each_host_gets_its_rank_of_one_launch() -> None:
 
 
 def test_the_supervisor_of_each_rank_knows_its_peers() -> None:
-    plan = plan_of(cluster(peer_timeout=20), **asked())
+    plan = plan_of(cluster(peer_timeout=20), **pair_hosts())
     first, second = (rank(plan, host)["settings"]["rank"] for host in ("s1", "s2"))
     assert first["peers"] == [{"rank": 1, "host": "s2", "address": "192.168.100.12"}]
     assert second["peers"] == [{"rank": 0, "host": "s1", "address": "192.168.100.11"}]
@@ -142,8 +142,8 @@ def test_the_supervisor_of_each_rank_knows_its_peers() -> None:
 
 
 def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
-    before = plan_of(cluster(), **asked())
-    after = plan_of(cluster(), **{**asked(), "s2": {"measured": measured(2, cage=1)}})
+    before = plan_of(cluster(), **pair_hosts())
+    after = plan_of(cluster(), **{**pair_hosts(), "s2": {"measured": measured(2, cage=1)}})
     marks = [rank(plan, host)["settings"]["rank"]["fingerprint"] for plan in (before, after) for host in ("s1", "s2")]
     assert marks[0] == marks[1] != marks[2] == marks[3]
 
@@ -151,7 +151,7 @@ def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
 @pytest.mark.parametrize("change", [{"peer_timeout": 90}, {"head": "s2"}, {"services": [{**LARGE, "env": {"A": "1"}}]}])
 def test_whatever_ranks_go_by_changes_their_mark(change: dict[str, Any]) -> None:
     marks = [
-        rank(plan_of({**cluster(), **body}, **asked()), "s1")["settings"]["rank"]["fingerprint"]
+        rank(plan_of({**cluster(), **body}, **pair_hosts()), "s1")["settings"]["rank"]["fingerprint"]
         for body in ({}, change)
     ]
     assert marks[0] != marks[1]
@@ -172,21 +172,21 @@ def test_the_environment_is_that_of_each_host() -> None:
 
 
 def test_what_a_service_says_goes_before_what_the_fabric_says() -> None:
-    plan = plan_of(cluster({**LARGE, "env": {"NCCL_DEBUG": "INFO", "NCCL_IB_MERGE_NICS": "0"}}), **asked())
+    plan = plan_of(cluster({**LARGE, "env": {"NCCL_DEBUG": "INFO", "NCCL_IB_MERGE_NICS": "0"}}), **pair_hosts())
     for host in ("s1", "s2"):
         assert rank(plan, host)["env"]["NCCL_IB_MERGE_NICS"] == "0"
         assert rank(plan, host)["env"]["NCCL_DEBUG"] == "INFO"
 
 
 def test_the_head_may_be_another_host() -> None:
-    plan = plan_of(cluster(head="s2"), **asked())
+    plan = plan_of(cluster(head="s2"), **pair_hosts())
     assert [rank(plan, host)["rank"] for host in ("s1", "s2")] == [1, 0]
     assert plan["clusters"]["pair"]["hosts"] == ["s2", "s1"]
     assert option(rank(plan, "s1")["argv"], "--master-addr") == "192.168.100.12"
 
 
 def test_only_the_head_listens_and_holds_the_key() -> None:
-    result = asked()
+    result = pair_hosts()
     result["s1"]["vars"] = {"spark_allow_from": ["10.0.0.9"]}
     plan = plan_of(cluster({**LARGE, "api_key_file": "/keys/one"}), **result)
     first, second = rank(plan, "s1"), rank(plan, "s2")
@@ -306,7 +306,7 @@ def test_the_executor(expected: str, probe: dict[str, Any], executor: str, built
 
 
 def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> None:
-    plan = plan_of(cluster(executor="ray"), **asked())
+    plan = plan_of(cluster(executor="ray"), **pair_hosts())
     first, second = rank(plan, "s1")["parts"], rank(plan, "s2")["parts"]
     assert [part["container"] for part in first] == ["spark-large-ray", "spark-large"]
     assert [part["container"] for part in second] == ["spark-large-ray"]
@@ -327,20 +327,20 @@ def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> Non
 def test_each_engine_has_a_ray_of_its_own() -> None:
     """One Ray gives an engine the whole GPU of each host, so a second engine would wait for ever."""
     small = {"name": "small", "recipe": "qwen3-30b-a3b", "port": 8001, "args": {"gpu-memory-utilization": 0.3}}
-    plan = plan_of(cluster(small, {**small, "name": "other", "port": 8002}, executor="ray"), **asked())
+    plan = plan_of(cluster(small, {**small, "name": "other", "port": 8002}, executor="ray"), **pair_hosts())
     waits = [rank(plan, "s1", name)["parts"][1]["after"]["ray"]["address"] for name in ("small", "other")]
     assert waits == ["192.168.100.11:6379", "192.168.100.11:6380"]
 
 
 def test_the_heads_own_variables_are_kept_from_the_workers() -> None:
-    plan = plan_of(cluster(executor="ray"), **asked())
+    plan = plan_of(cluster(executor="ray"), **pair_hosts())
     file = rank(plan, "s1")["files"][0]
     assert {"NCCL_IB_HCA", "VLLM_HOST_IP"} <= set(json.loads(file["content"]))
     assert f"type=bind,src={file['host']},dst={file['path']},readonly" in rank(plan, "s1")["argv"]
     assert f"VLLM_CONFIG_ROOT={file['path'].rpartition('/')[0]}" in rank(plan, "s1")["argv"]
     assert {"path": "/etc/dgxspark/files/large", "mode": "0755"} in rank(plan, "s1")["folders"]
     assert rank(plan, "s2")["files"] == []
-    assert rank(plan_of(cluster(), **asked()), "s1")["files"] == []
+    assert rank(plan_of(cluster(), **pair_hosts()), "s1")["files"] == []
 
 
 @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ def replicas(count: int, tensor: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None:
-    plan = plan_of(cluster(replicas(2)), **asked())
+    plan = plan_of(cluster(replicas(2)), **pair_hosts())
     first, second = rank(plan, "s1"), rank(plan, "s2")
     for entry in (first, second):
         argv = entry["command"]
@@ -504,7 +504,7 @@ def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None
 @pytest.mark.parametrize("executor", ["mp", "ray"])
 def test_each_host_counts_the_host_memory_of_its_rank(executor: str) -> None:
     seen = {"name": "large", "recipe": "gemma-4-26b-a4b", "port": 8000, "args": {"kv-offloading-size": 8}}
-    plan = plan_of(cluster(seen, executor=executor), **asked())
+    plan = plan_of(cluster(seen, executor=executor), **pair_hosts())
     names = [{part["name"] for part in rank(plan, host)["memory"]["host_memory"]} for host in ("s1", "s2")]
     everywhere = {"KV offload buffer", *(["Ray"] if executor == "ray" else [])}
     assert names == [{*everywhere, "media cache", "grammar cache", "further processes"}, everywhere]
@@ -533,7 +533,7 @@ def test_replicas_share_hosts_out_where_nothing_says_how_each_is_split() -> None
 
 def test_ports_of_services_with_replicas_differ_and_are_closed_to_other_networks() -> None:
     first, other = ({**replicas(2, **{"gpu-memory-utilization": 0.4}), "name": name} for name in ("a", "b"))
-    plan = plan_of(cluster(first, {**other, "port": 8001}), **asked())
+    plan = plan_of(cluster(first, {**other, "port": 8001}), **pair_hosts())
     for host in ("s1", "s2"):
         ports = [int(option(rank(plan, host, name)["command"], "--data-parallel-rpc-port")) for name in ("a", "b")]
         assert ports == [29550, 29551] and all(firewall.is_closed(port, firewall.CLOSED) for port in ports)
@@ -685,7 +685,7 @@ def test_what_nobody_has_run_in_a_ring_is_said(hosts: int, args: dict[str, Any],
 
 
 def test_a_ring_stops_the_plan_of_a_split_that_it_cannot_carry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clustering, "plan_fabric", lambda *_given: {**RING, "hosts": {}, "findings": []})
+    monkeypatch.setattr(clustering, "plan_fabric", lambda *_arguments: {**RING, "hosts": {}, "findings": []})
     args = {"tensor-parallel-size": 2, "pipeline-parallel-size": 2, "enable-expert-parallel": None}
     assert "cluster.unreached" in rules(plan_of(cluster({**LARGE, "args": args}), 4), "s1", "error")
     args = {**args, "tensor-parallel-size": 4, "pipeline-parallel-size": 1}
@@ -718,7 +718,7 @@ def test_all_problems_are_told_at_once() -> None:
     ],
 )
 def test_an_interface_that_a_host_does_not_have(env: dict[str, str], fires: bool) -> None:
-    plan = plan_of(cluster({**LARGE, "env": env}), **asked())
+    plan = plan_of(cluster({**LARGE, "env": env}), **pair_hosts())
     result = [f for host in ("s1", "s2") for f in plan["hosts"][host]["findings"] if f["rule"] == "cluster.interface"]
     assert bool(result) == fires
     if fires:
@@ -755,11 +755,11 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
     for netdev in wrong["ports"][0]["netdevs"]:
         netdev["addresses"] = [netdev["addresses"][0].replace("192.168.101", "192.168.100")]
         netdev["stored"] = [{"path": "/etc/netplan/99-own.yaml", "persistent": True, "alone": True, "managed": False}]
-    plan = plan_of(cluster(), **asked(fabric=wrong))
+    plan = plan_of(cluster(), **pair_hosts(fabric=wrong))
     assert "fabric.same_subnet" in rules(plan, "s1", "error")
     assert plan["clusters"]["pair"]["fabric"]["ready"] is False
     # The role repairs it on request, so the plan continues then, and reports the coming repair.
-    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=wrong))
+    plan = plan_of(cluster(fabric={"migrate": True}), **pair_hosts(fabric=wrong))
     assert rules(plan, "s1", "error") == set()
     assert "fabric.same_subnet" in rules(plan, "s1", "warning")
     row = plan["clusters"]["pair"]["fabric"]["hosts"]
@@ -768,14 +768,14 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
 
 def test_a_cable_that_is_not_there_is_no_matter_of_repair() -> None:
     gone = {"ports": [], "connectx": False, "networks": {"enP7s7": ["10.0.0.2/24"]}}
-    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=gone))
+    plan = plan_of(cluster(fabric={"migrate": True}), **pair_hosts(fabric=gone))
     assert rules(plan, "s1", "error") != set()
 
 
 def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
-    done = engine.make_plan(hosts(cluster(), **asked()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"]["pair"][
-        "fabric"
-    ]
+    done = engine.make_plan(hosts(cluster(), **pair_hosts()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"][
+        "pair"
+    ]["fabric"]
     arguments = hosts(cluster())
     arguments["s2"]["fabric"] = done
     plan = engine.make_plan(arguments, RECIPES, groups={"pair": ["s1", "s2"]})
@@ -785,8 +785,8 @@ def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
 def test_the_firewall_closes_what_was_not_asked_for() -> None:
     keyed = plan_of(
         cluster({**LARGE, "api_key_file": "/k"}),
-        s2={**asked()["s2"], "vars": {"spark_services": [FAST]}},
-        s1={**asked()["s1"], "vars": {"spark_allow_from": ["10.0.0.128/25", "10.0.0.200", "fd00::9"]}},
+        s2={**pair_hosts()["s2"], "vars": {"spark_services": [FAST]}},
+        s1={**pair_hosts()["s1"], "vars": {"spark_allow_from": ["10.0.0.128/25", "10.0.0.200", "fd00::9"]}},
     )
     first, second = keyed["hosts"]["s1"]["firewall"], keyed["hosts"]["s2"]["firewall"]
     assert first["fabric"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
@@ -916,7 +916,7 @@ def test_a_deployment_hands_each_setting_of_the_network_to_the_role() -> None:
 
 def test_preflight_asks_for_the_port_on_the_head_alone() -> None:
     used = [{"port": 8000, "address": "0.0.0.0", "process": "nginx"}]
-    plan = plan_of(cluster(), **asked(listening=used))
+    plan = plan_of(cluster(), **pair_hosts(listening=used))
     assert "host.port_taken" not in rules(plan, "s2")
     plan = plan_of(cluster(), s1={"measured": {**measured(1), "listening": used}}, s2={"measured": measured(2)})
     assert "host.port_taken" in rules(plan, "s1", "error")
@@ -924,9 +924,9 @@ def test_preflight_asks_for_the_port_on_the_head_alone() -> None:
 
 def test_hosts_with_different_kernels_are_warned_of_on_the_head() -> None:
     differ = "cluster.hosts_differ"
-    assert differ not in rules(plan_of(cluster(), **asked()), "s1")
-    assert differ in rules(plan_of(cluster(), **asked(kernel="7.0.0-1019-nvidia")), "s1", "warning")
-    ignoring = asked(kernel="7.0.0-1019-nvidia")
+    assert differ not in rules(plan_of(cluster(), **pair_hosts()), "s1")
+    assert differ in rules(plan_of(cluster(), **pair_hosts(kernel="7.0.0-1019-nvidia")), "s1", "warning")
+    ignoring = pair_hosts(kernel="7.0.0-1019-nvidia")
     ignoring["s1"]["vars"] = {"spark_ignore_rules": [differ]}
     assert differ not in rules(plan_of(cluster(), **ignoring), "s1")
 

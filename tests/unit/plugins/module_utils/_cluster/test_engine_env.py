@@ -13,7 +13,7 @@ PAIR = Place("enp1s0f0np0", "192.168.100.10", ("rocep1s0f0", "roceP2p1s0f0"))
 RING = Place("enP7s7", "10.0.0.1", ("rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "roceP2p1s0f1"), True)
 
 
-def told(place: Place, topology: str, size: int) -> dict[str, str]:
+def engine_environment(place: Place, topology: str, size: int) -> dict[str, str]:
     result: dict[str, str] = environment(place, topology, size)["mp"]
     return result
 
@@ -42,13 +42,17 @@ def told(place: Place, topology: str, size: int) -> dict[str, str]:
     ],
 )
 def test_what_differs_by_topology(topology: str, size: int, expected: dict[str, str]) -> None:
-    result = told(RING if topology == "ring" else PAIR, topology, size)
+    result = engine_environment(RING if topology == "ring" else PAIR, topology, size)
     differing = ("NCCL_ALGO", "NCCL_IB_MERGE_NICS", "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_NVLS_ENABLE")
     assert {name: result[name] for name in differing if name in result} == expected
 
 
 def test_each_rank_binds_its_own_interface() -> None:
-    assert told(PAIR, "switch", 4)["GLOO_SOCKET_IFNAME"] == told(PAIR, "switch", 4)["TP_SOCKET_IFNAME"] == "enp1s0f0np0"
+    assert (
+        engine_environment(PAIR, "switch", 4)["GLOO_SOCKET_IFNAME"]
+        == engine_environment(PAIR, "switch", 4)["TP_SOCKET_IFNAME"]
+        == "enp1s0f0np0"
+    )
     result = environment(RING, "ring", 4)
     assert result["mp"]["NCCL_SOCKET_IFNAME"] == "enP7s7" and result["mp"]["VLLM_HOST_IP"] == "10.0.0.1"
     assert result["mp"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1"
@@ -65,4 +69,4 @@ def test_everything_has_a_source_and_no_index_is_stored() -> None:
 
 def test_a_host_that_is_not_found_is_told_nothing_and_one_without_rdma_no_devices() -> None:
     assert environment(Place(), "ring", 4) == {"mp": {}, "ray": {}, "per_host": [], "sources": {}}
-    assert "NCCL_IB_HCA" not in told(Place("enp1s0f0np0", "192.168.100.10"), "direct", 2)
+    assert "NCCL_IB_HCA" not in engine_environment(Place("enp1s0f0np0", "192.168.100.10"), "direct", 2)

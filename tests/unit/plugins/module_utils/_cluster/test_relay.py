@@ -49,7 +49,7 @@ def test_routes_are_those_of_the_file_of_the_network() -> None:
             ["there is no route to 192.168.102.0/24"],
         ),
         ((0, "\n".join(KERNEL.splitlines()[:2]), ""), ["there is no route to 192.168.102.0/24"]),
-        # A route to one host, and one that the kernel writes with fewer bits than a file may.
+        # A route to one host of the network is not enough.
         ((0, KERNEL.replace("192.168.102.0/24", "192.168.102.7"), ""), ["there is no route to 192.168.102.0/24"]),
     ],
 )

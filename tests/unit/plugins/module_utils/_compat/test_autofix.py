@@ -27,7 +27,7 @@ def judge(version: str = "", image: str = NGC, config: Any = None, **more: Any) 
     return check_launch({**params, "vllm_version": version} if version else params)
 
 
-# (what is judged, the changes it asks for, args after them, env after them)
+# (parameters of the check, expected changes, args after them, env after them)
 REPAIRS: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]], dict[str, Any], dict[str, str]]] = {
     "spelling of an option": (
         {"args": {"gpu-memory-utilisation": 0.5}},

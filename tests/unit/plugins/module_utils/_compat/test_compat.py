@@ -1,4 +1,4 @@
-"""The rules: each has a launch that fires it and one that does not; launches that are right pass."""
+"""The rules: each has a launch that fires it and a launch that does not; correct launches pass."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def spec(**keys: Any) -> dict[str, Any]:
 
 
 def nccl(library: str, release: str) -> dict[str, Any]:
-    """What an image that was asked says of its NCCL."""
+    """Return the parameters of an image that reported this NCCL."""
     return {"image": NGC_1904, "nccl": {"library": library, "version": release}}
 
 
@@ -870,7 +870,7 @@ def test_findings_come_errors_first() -> None:
         # The transformers of the image serve any model with adapters.
         ("0.33.0", {"enable-lora": True, "model-impl": "transformers"}, MINIMAX_M3, False),
         ("0.33.0", {}, MINIMAX_M3, False),
-        # What nobody has read is not said to be refused: a version before the first, one after the last, another model.
+        # Untested cases are not reported as refused: a version before the first, one after the last, another model.
         ("0.14.1", {"enable-lora": True}, {"architectures": ["KimiLinearForCausalLM"]}, False),
         ("0.99.0", {"enable-lora": True}, MINIMAX_M3, False),
         ("0.33.0", {"enable-lora": True}, {"architectures": ["OfNextYearForCausalLM"]}, False),
@@ -1098,7 +1098,7 @@ def test_a_fix_names_what_this_vllm_has() -> None:
             options = catalogue.options(release)
             for finding in check_launch({**params, "vllm_version": str(release), "catalogue": []})["findings"]:
                 if re.search(r"[Tt]ake out --|leave --", finding["fix"]):
-                    continue  # to take out what this vLLM does not have is a fix, too
+                    continue  # removing an option that this vLLM does not have is a fix, too
                 fix = re.split(r"\b(?:or|use|with) vLLM|With vLLM", finding["fix"])[0]
                 named = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+[a-z])", fix)}
                 wrong |= {(finding["rule"], str(release), name) for name in named - set(options) - NOT_VLLMS}
@@ -1308,7 +1308,7 @@ def test_a_modelopt_checkpoint_overrides_what_is_asked_for(algorithm: str, quant
 def test_what_no_modelopt_class_claims_is_compared_with_what_is_asked_for() -> None:
     assert "SPK402" in fired(version("0.32.0", {"quantization": "awq"}, modelopt("FP8_PB_WO")))
     assert "SPK402" in fired(version("0.32.0", {"quantization": "modelopt"}, QWEN36_COMPRESSED))
-    # Mixed precision came with 0.17: whatever is asked for, 0.16 has no class for the checkpoint.
+    # Mixed precision came with 0.17: 0.16 has no class for the checkpoint with any argument.
     assert "SPK404" in fired(version("0.16.0", {"quantization": "modelopt"}, modelopt("MIXED_PRECISION")))
 
 

@@ -1,4 +1,4 @@
-"""Launches that people have published for DGX Spark, word for word: what is wrong with them comes out, nothing else."""
+"""Launches that people have published for DGX Spark, word for word: their mistakes are found, and nothing else."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def container(name: str) -> DockerRun:
 
 
 def launch(name: str, config: dict[str, Any], *more: str, without: str = "", **facts: Any) -> dict[str, Any]:
-    """Judge the vLLM inside, without one of its options and with what is to be appended."""
+    """Check the vLLM command inside, without the option C(without) and with the arguments C(more) appended."""
     run = container(name)
     argv = list(run.command)
     if without:
@@ -127,7 +127,7 @@ STACK = "dual-dgx-spark-stack-"
 COMMAND = ["SPKU02", "SPKU04", "SPKU22"]
 UNIT = ["SPKU01", "SPKU07", "SPKU08", "SPKU09", "SPKU10", "SPKU11", "SPKU12", "SPKU22", "SPKU25"]
 
-# file: (config.json, what else is known, rules about the launch, rules about the unit or command)
+# file: (config.json, other known facts, rules about the launch, rules about the unit or command)
 PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]] = {
     f"{STACK}qwen36.service": (
         {**QWEN36_35B, "quantization_config": COMPRESSED},
@@ -190,7 +190,7 @@ def test_published_launch(name: str) -> None:
     assert rules(check_unit((DOCUMENTS / name).read_text(encoding="utf-8"))) == about_unit
 
 
-# What the documents say to append, or said before it was corrected: the rule that answers, a word of its fix, and what
+# Arguments that the documents append, or appended before a correction: the rule that fires, a word of its fix, and what
 # the repair makes of it (None where only a person can know).
 NANO = f"{GUIDE}nemotron-nano.sh"
 QWEN = f"{GUIDE}qwen36-35b.sh"
@@ -370,7 +370,7 @@ def test_the_two_models_of_one_spark() -> None:
 
 
 def test_the_pair_that_serves_one_model() -> None:
-    """Configuration line of "DGX Spark Benchmark Results: vLLM on SM121": Ray in an image that has none."""
+    """Configuration line of "DGX Spark Benchmark Results: vLLM on SM121": Ray in an image without Ray."""
     result = check_launch(
         {
             "image": "nvcr.io/nvidia/vllm:26.04-py3",

@@ -1,4 +1,4 @@
-"""Rules about units and docker commands: each has a text that fires it and one that does not."""
+"""Rules about units and docker commands: each has a text that fires it and a text that does not."""
 
 from __future__ import annotations
 

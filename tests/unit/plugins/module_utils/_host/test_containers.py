@@ -49,7 +49,7 @@ def installed(service: dict[str, Any]) -> list[str]:
     return shell.split(" && ")[:-1]
 
 
-def found(made: dict[str, Any], rule: str) -> list[dict[str, Any]]:
+def findings_of_rule(made: dict[str, Any], rule: str) -> list[dict[str, Any]]:
     return [finding for finding in engine.plan_findings(made) if finding["rule"] == rule]
 
 
@@ -88,7 +88,7 @@ def test_what_libraries_write_below_hf_home_goes_to_the_cache() -> None:
 
 def test_a_low_port_takes_the_one_capability_that_it_needs() -> None:
     assert is_restricted(run_of(engine_of(port=443)["argv"]), ("NET_BIND_SERVICE",))
-    assert not found(planned(port=443, docker_args=["--cap-add", "NET_BIND_SERVICE"]), "container.weaker")
+    assert not findings_of_rule(planned(port=443, docker_args=["--cap-add", "NET_BIND_SERVICE"]), "container.weaker")
 
 
 def test_every_container_of_the_collection_is_restricted() -> None:
@@ -133,10 +133,10 @@ def test_every_container_of_the_collection_is_restricted() -> None:
 )
 def test_what_gives_a_container_more_is_said(words: list[str], message: str) -> None:
     made = planned(docker_args=words)
-    result = found(made, "container.weaker")
+    result = findings_of_rule(made, "container.weaker")
     assert len(result) == 1 and result[0]["severity"] == "warning"
     assert message in result[0]["message"]
-    assert not found(planned(docker_args=words, ignore=["container.weaker"]), "container.weaker")
+    assert not findings_of_rule(planned(docker_args=words, ignore=["container.weaker"]), "container.weaker")
     # The option still counts behind the removed ones: docker uses the last value.
     argv = made["hosts"]["h"]["services"][0]["argv"]
     assert argv.index("--cap-drop") < argv.index(words[0])
@@ -157,7 +157,7 @@ def test_what_gives_a_container_more_is_said(words: list[str], message: str) -> 
     ],
 )
 def test_what_gives_it_nothing_is_let_be(words: list[str]) -> None:
-    assert not found(planned(docker_args=words), "container.weaker")
+    assert not findings_of_rule(planned(docker_args=words), "container.weaker")
 
 
 def test_a_folder_of_ones_own_at_the_same_place_takes_the_place_of_ours() -> None:
@@ -173,7 +173,7 @@ def test_a_folder_of_ones_own_at_the_same_place_takes_the_place_of_ours() -> Non
     ],
 )
 def test_a_mount_below_the_weights_is_refused_since_docker_could_not_make_its_place(service: dict[str, Any]) -> None:
-    result = found(planned(**service), "container.mount")
+    result = findings_of_rule(planned(**service), "container.mount")
     assert [finding["severity"] for finding in result] == ["error"]
     assert HOME in result[0]["message"]
 
@@ -183,9 +183,11 @@ def test_a_mount_below_the_weights_is_refused_since_docker_could_not_make_its_pl
     [({"args": {"download-dir": f"{HOME}/hub"}}, "error"), ({"env": {"HF_HUB_OFFLINE": 0}}, "warning")],
 )
 def test_what_would_write_weights_is_told(service: dict[str, Any], severity: str) -> None:
-    assert [finding["severity"] for finding in found(planned(**service), "container.read_only")] == [severity]
+    assert [finding["severity"] for finding in findings_of_rule(planned(**service), "container.read_only")] == [
+        severity
+    ]
     args = ["-v", f"/data/hf:{HOME}"]
-    assert not found(planned(docker_args=args, **service), "container.read_only")
+    assert not findings_of_rule(planned(docker_args=args, **service), "container.read_only")
 
 
 def test_options_of_what_stands_around_are_looked_at_too() -> None:
@@ -193,7 +195,7 @@ def test_options_of_what_stands_around_are_looked_at_too() -> None:
         "spark_speech": [{"name": "asr", "kind": "asr", "docker_args": ["--privileged"], "volumes": ["/etc:/host"]}],
         "spark_ollama": {"docker_args": ["--cap-add", "SYS_ADMIN"]},
     }
-    result = found(planned(beside), "container.weaker")
+    result = findings_of_rule(planned(beside), "container.weaker")
     assert [finding["service"] for finding in result] == ["asr", "asr", "ollama"]
 
 
@@ -209,13 +211,13 @@ def test_packages_with_sums_are_installed_from_a_file_that_pip_checks() -> None:
         for command in installed(service)
     ] == [True]
     assert "--hash" not in " ".join(service["argv"])
-    assert not found(planned(pip=[HASHED]), "pip.unhashed")
+    assert not findings_of_rule(planned(pip=[HASHED]), "pip.unhashed")
     other = engine_of(pip=[HASHED.replace("a" * 64, "b" * 64)])
     assert other["fingerprint"] != service["fingerprint"]
 
 
 def test_packages_without_sums_are_warned_of_and_installed_apart() -> None:
-    result = found(planned(pip=[HASHED, "vllm[audio]"]), "pip.unhashed")
+    result = findings_of_rule(planned(pip=[HASHED, "vllm[audio]"]), "pip.unhashed")
     assert [(finding["severity"], finding["message"].partition(" ")[0]) for finding in result] == [
         ("warning", "vllm[audio]")
     ]
@@ -263,11 +265,11 @@ def test_lists_name_every_package_with_sums(path: str) -> None:
     ],
 )
 def test_a_network_of_its_own_and_published_ports_are_told(words: list[str]) -> None:
-    (finding,) = found(planned(docker_args=words), "container.network")
+    (finding,) = findings_of_rule(planned(docker_args=words), "container.network")
     assert finding["severity"] == "warning" and "in no firewall" in finding["message"]
-    assert not found(planned(docker_args=words, ignore=["container.network"]), "container.network")
+    assert not findings_of_rule(planned(docker_args=words, ignore=["container.network"]), "container.network")
 
 
 def test_the_network_of_the_host_is_as_it_should_be() -> None:
-    assert not found(planned(docker_args=["--network", "host"]), "container.network")
-    assert not found(planned(), "container.network")
+    assert not findings_of_rule(planned(docker_args=["--network", "host"]), "container.network")
+    assert not findings_of_rule(planned(), "container.network")

@@ -54,7 +54,7 @@ def test_the_number_of_an_account_that_this_run_makes_is_filled_in(
     getpwnam = pwd.getpwnam
     monkeypatch.setattr(pwd, "getpwnam", lambda name: users[name] if name == "new" else getpwnam(name))
 
-    def run(argv: list[str], *_rest: Any) -> tuple[int, str, str]:
+    def run(argv: list[str], *_arguments: Any) -> tuple[int, str, str]:
         if argv[0] == "/usr/sbin/useradd":
             users["new"] = SimpleNamespace(pw_uid=815, pw_dir="/nonexistent", pw_shell="/bin/false", pw_gid=815)
         return (1, "", "refused") if argv[0] == "/bin/refuse" else (0, "", "")

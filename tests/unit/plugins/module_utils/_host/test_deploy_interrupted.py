@@ -127,9 +127,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     for owner, name in ((Path, "replace"), (Path, "unlink"), (Path, "rmdir"), (Path, "mkdir"), (os, "fsync")):
         original = getattr(owner, name)
 
-        def counted(*args: Any, _whole: Any = original, **more: Any) -> Any:
+        def counted(*args: Any, _original: Any = original, **more: Any) -> Any:
             host.step()
-            return _whole(*args, **more)
+            return _original(*args, **more)
 
         monkeypatch.setattr(owner, name, counted)
     return host

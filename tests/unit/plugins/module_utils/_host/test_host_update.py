@@ -29,14 +29,14 @@ def inst(name: str, new: str, old: str = "") -> dict[str, str]:
 
 
 def rules(
-    *install: dict[str, str], firmware: Any = (), wanted: bool = True, remove: Any = (), **facts: Any
+    *install: dict[str, str], firmware: Any = (), with_firmware: bool = True, remove: Any = (), **facts: Any
 ) -> dict[str, str]:
     pending = {
         "install": list(install),
         "remove": list(remove),
         "firmware": None if firmware is None else list(firmware),
     }
-    return {finding.rule: finding.severity for finding in host_update.check(pending, facts, wanted)}
+    return {finding.rule: finding.severity for finding in host_update.check(pending, facts, with_firmware)}
 
 
 def test_a_simulation_is_read() -> None:
@@ -126,7 +126,7 @@ def test_a_branch_without_a_number_in_its_name_is_refused_too(name: str) -> None
 
 def test_proprietary_modules_do_not_come_to_a_gb10() -> None:
     assert rules(inst("nvidia-driver-580", "580.178.04-1"), driver="580.178.04") == {"update.driver_closed": "error"}
-    # Installed packages do not come by this update.
+    # Packages that are installed already are not judged.
     assert rules(inst("nvidia-driver-580", "580.178.04-1", "580.178.04-0"), driver="580.178.04") == {}
 
 
@@ -141,7 +141,7 @@ STEP: dict[str, Any] = {"driver": "580.159.03", "ota": "7.5.0"}
 
 def test_driver_and_firmware_move_together() -> None:
     assert rules(DRIVER, firmware=FIRMWARE, **STEP) == {}
-    assert rules(DRIVER, firmware=FIRMWARE, wanted=False, **STEP) == {"update.driver_firmware": "error"}
+    assert rules(DRIVER, firmware=FIRMWARE, with_firmware=False, **STEP) == {"update.driver_firmware": "error"}
     assert rules(DRIVER, firmware=None, driver="580.159.03", ota="7.6.0") == {"update.firmware_unknown": "warning"}
 
 
@@ -163,7 +163,7 @@ def test_a_kernel_and_a_driver_that_freeze_hosts_do_not_come_together() -> None:
     assert "update.driver_pair" in rules(kernel, driver, driver="580.159.03", kernel="6.17.0-1026-nvidia")
     assert "update.driver_pair" in rules(driver, driver="580.159.03", kernel="6.17.0-1032-nvidia")
     assert "update.driver_pair" in rules(kernel, driver="595.84.01", kernel="6.17.0-1026-nvidia")
-    # A different version of either, or a pair that runs already, does not come by this update.
+    # A different version of either, or a pair that runs already, is not judged.
     assert rules(kernel, driver="580.159.03", kernel="6.17.0-1026-nvidia") == {}
     assert rules(inst("curl", "2"), driver="595.84.01", kernel="6.17.0-1032-nvidia") == {}
 

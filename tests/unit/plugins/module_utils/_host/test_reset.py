@@ -36,7 +36,7 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, units: Ho
     )
     calls: list[list[str]] = []
 
-    def run(argv: list[str], *_rest: Any) -> tuple[int, str, str]:
+    def run(argv: list[str], *_arguments: Any) -> tuple[int, str, str]:
         calls.append(argv)
         return 0, "".join(SHOWN.format(name) for name in argv[argv.index("--") + 1 :]) if "show" in argv else "", ""
 

@@ -45,7 +45,7 @@ def plan(args: dict[str, Any], **service: Any) -> tuple[dict[str, Any], list[dic
     return result["services"]["x"], result["findings"]
 
 
-def said(name: str, **change: Any) -> dict[str, Any]:
+def image_plan_answer(name: str, **change: Any) -> dict[str, Any]:
     return {"answer": {**copy.deepcopy(RECORDED[name]["answer"]), **change}, "reason": ""}
 
 
@@ -93,7 +93,7 @@ def test_a_hidden_family_is_planned_by_the_image_as_by_arithmetic(
 ) -> None:
     recipe, args = CASES[name]
     args = {**args, **more}
-    answer = said(name)
+    answer = image_plan_answer(name)
     if "enforce-eager" in more:
         answer["answer"]["resolved"].update(cudagraph_mode="NONE", cudagraph_sizes=0)
     computed, _findings = plan(args, config=unquantised(recipe))
@@ -120,7 +120,7 @@ def test_an_answer_that_does_not_say_how_wide_a_model_is_has_a_wide_range(name: 
     recipe, args = CASES[name]
     computed, _findings = plan(args, config=unquantised(recipe))
     request.getfixturevalue("hidden")
-    answer = said(name)
+    answer = image_plan_answer(name)
     del answer["answer"]["resolved"]["widths"]
     result, _findings = plan(args, config=NEW, image_plan=answer)
     assert result["overhead_gib"]["low"] <= computed["overhead_gib"]["low"]
@@ -132,7 +132,7 @@ def test_sizes_of_a_rank_are_those_of_the_model_divided() -> None:
     """The layers of one rank of two give the same model as the layers of a single rank."""
 
     def layers(name: str, ranks: int) -> Any:
-        answer = said(name)["answer"]
+        answer = image_plan_answer(name)["answer"]
         answer["resolved"]["tensor_parallel"] = ranks
         for spec in answer["ranks"][0]["specs"] if ranks > 1 else ():
             if "shapes" in spec:  # conv_dim and heads are divided
@@ -146,7 +146,7 @@ def test_sizes_of_a_rank_are_those_of_the_model_divided() -> None:
 
     for name in CASES:
         assert layers(name, 1) == layers(name, 2)
-    mla = said("dense")["answer"]
+    mla = image_plan_answer("dense")["answer"]
     mla["ranks"][0]["specs"][0] |= {
         "kind": "MLAAttentionSpec",
         "num_kv_heads": 1,
@@ -161,7 +161,7 @@ def test_sizes_of_a_rank_are_those_of_the_model_divided() -> None:
 
 def test_a_runner_that_differs_is_said_where_the_image_had_triton() -> None:
     computed = config("qwen3-4b-instruct-2507")
-    answer = said("dense")
+    answer = image_plan_answer("dense")
     answer["answer"]["resolved"]["runner"] = "v1"
     result, findings = plan(DENSE_ARGS, config=computed, image_plan=answer)
     assert "model runner 2 and 1" in rules(findings)["memory.differs"] and result["model_runner"] == 2
@@ -171,7 +171,7 @@ def test_a_runner_that_differs_is_said_where_the_image_had_triton() -> None:
 
 
 def test_a_request_that_windows_rule_is_said_to_be_ruled_by_the_batch(hidden: None) -> None:
-    answer = said("dense")
+    answer = image_plan_answer("dense")
     for item in answer["answer"]["sizes"]:
         (group,) = item["groups"]
         window = {**group, "kind": "SlidingWindowSpec", "sliding_window": 4096, "block": 4}
@@ -183,7 +183,7 @@ def test_a_request_that_windows_rule_is_said_to_be_ruled_by_the_batch(hidden: No
     args = {**DENSE_ARGS, "gpu-memory-utilization": 0.13}
     _result, findings = plan(args, config=NEW, image_plan=answer)
     assert "Most of that is for max-num-batched-tokens, 8192" in rules(findings)["memory.one_request"]
-    plain = answered.kv_plan(image_answer.read(said("dense")["answer"]), "", True)
+    plain = answered.kv_plan(image_answer.read(image_plan_answer("dense")["answer"]), "", True)
     assert not plain.ruled_by_batch(16384)
 
 
@@ -194,7 +194,7 @@ def test_blocks_tokens_and_requests_of_a_given_cache_are_those_of_the_arithmetic
     fields = {"config": unquantised(recipe), "available_kv_bytes": size}
     computed, _findings = plan({**args, "gpu-memory-utilization": 0.9}, **fields)
     request.getfixturevalue("hidden")
-    result, _findings = plan({**args, "gpu-memory-utilization": 0.9}, **fields, image_plan=said(name))
+    result, _findings = plan({**args, "gpu-memory-utilization": 0.9}, **fields, image_plan=image_plan_answer(name))
     keys = ("num_blocks", "gpu_kv_cache_size_tokens", "max_concurrency", "needed_bytes_one_request", "block_size")
     assert [result[key] for key in keys] == [computed[key] for key in keys]
 
@@ -224,7 +224,7 @@ def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> No
 
 
 def test_compressed_caches_are_not_taken_to_follow_the_length() -> None:
-    answer = said("dense")["answer"]
+    answer = image_plan_answer("dense")["answer"]
     for item in answer["sizes"]:
         item["groups"][0] |= {"kind": "MLAAttentionSpec", "compress_ratio": 4}
     result = answered.kv_plan(image_answer.read(answer), "", True)
@@ -237,12 +237,14 @@ def test_an_image_that_was_asked_in_vain_leaves_the_refusal_with_its_reason(hidd
     result, findings = plan(DENSE_ARGS, config=computed, image_plan={"answer": None, "reason": reason})
     assert result == {"verdict": "fails"} and reason in rules(findings)["memory.refused"]
     failure = {"stage": "import", "kind": "unknown", "type": "ImportError", "text": "libcuda.so.1"}
-    _result, findings = plan(DENSE_ARGS, config=computed, image_plan=said("dense", failure=failure, ranks=[], sizes=[]))
+    _result, findings = plan(
+        DENSE_ARGS, config=computed, image_plan=image_plan_answer("dense", failure=failure, ranks=[], sizes=[])
+    )
     assert "gives no plan (import: libcuda.so.1)" in rules(findings)["memory.refused"]
 
 
 def test_a_refusal_of_vllm_in_the_image_is_an_error_in_its_own_words(hidden: None) -> None:
-    result, findings = plan(DENSE_ARGS, config=NEW, image_plan=said("refused"))
+    result, findings = plan(DENSE_ARGS, config=NEW, image_plan=image_plan_answer("refused"))
     assert result == {"verdict": "fails"}
     (finding,) = findings
     assert finding["rule"] == "memory.refused" and "vLLM 0.33.0 refuses the launch" in finding["message"]
@@ -253,16 +255,16 @@ def test_a_version_that_was_not_compared_is_planned_by_its_image() -> None:
     computed, args = config("qwen3-4b-instruct-2507"), DENSE_ARGS
     plain, _findings = plan(args, config=computed, vllm_version="0.32.1.dev1")
     assert plain["sources"]["kv_cache"] == "arithmetic, not compared" and not plain["exact"]
-    result, findings = plan(args, config=computed, vllm_version="0.32.1.dev1", image_plan=said("dense"))
+    result, findings = plan(args, config=computed, vllm_version="0.32.1.dev1", image_plan=image_plan_answer("dense"))
     assert result["sources"] == {"weights": "image", "kv_cache": "image"} and result["exact"]
     assert "memory.version" not in rules(findings) and "memory.differs" not in rules(findings)
 
 
 def test_where_both_plan_a_difference_is_said_and_names_both() -> None:
     computed = config("qwen3-4b-instruct-2507")
-    _result, findings = plan(DENSE_ARGS, config=computed, image_plan=said("dense"))
+    _result, findings = plan(DENSE_ARGS, config=computed, image_plan=image_plan_answer("dense"))
     assert "memory.differs" not in rules(findings)
-    other = said("dense")
+    other = image_plan_answer("dense")
     for item in other["answer"]["sizes"]:
         item["block_size"] = 32
     result, findings = plan(DENSE_ARGS, config=computed, image_plan=other)
@@ -270,13 +272,13 @@ def test_where_both_plan_a_difference_is_said_and_names_both() -> None:
     assert "those of the arithmetic" in rules(findings)["memory.differs"] and result["block_size"] == 16
     result, findings = plan(DENSE_ARGS, config=computed, image_plan=other, vllm_version="0.32.1.dev1")
     assert "those of the image" in rules(findings)["memory.differs"] and result["block_size"] == 32
-    _result, findings = plan(DENSE_ARGS, config=computed, image_plan=said("refused"))
+    _result, findings = plan(DENSE_ARGS, config=computed, image_plan=image_plan_answer("refused"))
     assert "the image refuses the launch" in rules(findings)["memory.differs"]
 
 
 def test_no_fix_rests_on_an_answer_about_other_arguments(hidden: None) -> None:
     args = {**DENSE_ARGS, "gpu-memory-utilization": 0.08}
-    _result, findings = plan(args, config=config("qwen3-4b-instruct-2507"), image_plan=said("dense"))
+    _result, findings = plan(args, config=config("qwen3-4b-instruct-2507"), image_plan=image_plan_answer("dense"))
     (finding,) = (item for item in findings if item["severity"] == "error")
     assert {key for change in finding["changes"] for key in change["args"]} <= set(service_input.ANSWERED_ARGS)
     assert "Set gpu-memory-utilization of x to" in finding["fix"]
@@ -284,12 +286,12 @@ def test_no_fix_rests_on_an_answer_about_other_arguments(hidden: None) -> None:
 
 def test_a_context_above_the_one_that_was_asked_about_is_not_planned(hidden: None) -> None:
     args = {**DENSE_ARGS, "max-model-len": 32768}
-    _result, findings = plan(args, config=NEW, image_plan=said("dense"))
+    _result, findings = plan(args, config=NEW, image_plan=image_plan_answer("dense"))
     assert "asked about 16384 tokens, not 32768" in rules(findings)["memory.refused"]
 
 
 def test_blocks_that_do_not_follow_from_the_memory_are_no_plan(hidden: None) -> None:
-    other = said("dense")
+    other = image_plan_answer("dense")
     other["answer"]["sizes"][0]["blocks"] -= 4
     other["answer"]["sizes"][0]["concurrency"] = other["answer"]["sizes"][0]["blocks"] / 1024
     _result, findings = plan(DENSE_ARGS, config=NEW, image_plan=other)
@@ -298,7 +300,7 @@ def test_blocks_that_do_not_follow_from_the_memory_are_no_plan(hidden: None) -> 
 
 def test_an_answer_that_cannot_be_right_is_malformed_input() -> None:
     with pytest.raises(InputError, match=r"image_plan\.answer"):
-        plan(DENSE_ARGS, config=NEW, image_plan=said("dense", ranks=[]))
+        plan(DENSE_ARGS, config=NEW, image_plan=image_plan_answer("dense", ranks=[]))
     with pytest.raises(InputError, match=r"image_plan\.reason"):
         plan(DENSE_ARGS, config=NEW, image_plan={"answer": None, "reason": 5})
 

@@ -14,8 +14,8 @@ from launches_fixture import FIXTURES, Answer, Case, judge, load, planned
 DATA = load(FIXTURES / "compared_formats.json")
 ROWS: list[tuple[str, Case, Answer]] = [
     (version, case, answer)
-    for version, each in DATA["versions"].items()
-    for case, answer in zip(DATA["cases"], each["answers"], strict=True)
+    for version, version_data in DATA["versions"].items()
+    for case, answer in zip(DATA["cases"], version_data["answers"], strict=True)
 ]
 PLANNED = [row for row in ROWS if isinstance(row[2], list)]
 REFUSED = [row for row in ROWS if isinstance(row[2], str)]

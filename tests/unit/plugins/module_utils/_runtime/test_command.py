@@ -110,7 +110,7 @@ def test_programs_format_for_machines() -> None:
 
 
 def test_what_cannot_be_killed_is_left_behind_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As nvidia-smi in a driver that hangs: no signal reaches it."""
+    """A process that no signal reaches, like nvidia-smi in a hanging driver."""
     monkeypatch.setattr(command, "KILL_SECONDS", 0.05)
     monkeypatch.setattr(command, "_left_behind", {})
     monkeypatch.setattr(command.os, "killpg", lambda *_: None)

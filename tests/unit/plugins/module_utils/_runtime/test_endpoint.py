@@ -26,7 +26,7 @@ def wait(engine: Any, model: str | None = "heavy", **options: Any) -> dict[str, 
 
 
 def hour_after(engine: Any, requests: int) -> Callable[[], float]:
-    """A clock that goes an hour ahead once the engine has so many requests: the deadline comes then, however fast this machine is."""
+    """A clock that jumps an hour ahead after a number of requests, so that the deadline does not depend on the speed of this machine."""
     return lambda: time.monotonic() + 3600 * (len(engine.requests) >= requests)
 
 
@@ -107,7 +107,7 @@ def test_a_model_of_vectors_is_proved_by_vectors(engine: Any) -> None:
     assert (result["ready"], result["api"]) == (True, "embeddings")
     assert result["reply"] == "vectors of 2 numbers, 0.994 alike for the same meaning, 0.000 for another"
     assert (result["completion_tokens"], result["decode_tokens_per_second"]) == (None, None)
-    # It is asked for chat and completions once, not at each request.
+    # The server is asked once for chat and completions, not for each request.
     assert [path for path, _body in engine.requests].count("/v1/chat/completions") == 1
 
 
@@ -326,7 +326,7 @@ def test_garbage_of_the_warm_up_alone_is_borne(engine: Any) -> None:
 
 
 def test_a_unit_does_not_judge(engine: Any) -> None:
-    """Starting again would not mend what the image computes."""
+    """A restart would not mend wrong results of the image."""
     assert wait(engine.set(says=["!"] * 64), measure=False)["ready"]
 
 
@@ -367,14 +367,14 @@ def test_tools_good(engine: Any) -> None:
     assert result["tool_turns"] == endpoint.AGENT_TURNS
     bodies = [body for _path, body in engine.requests if len(body.get("tools") or []) > 1]
     assert [len(body["messages"]) for body in bodies] == [1, 3, 5] and len(bodies[0]["tools"]) == 12
-    # Each turn has the results of those before.
+    # Each turn contains the results of the earlier ones.
     assert "src/net/ports.py" in bodies[1]["messages"][2]["content"]
     assert bodies[2]["messages"][3]["tool_calls"][0]["function"]["name"] == "read_file"
     assert all(body["max_tokens"] <= endpoint.AGENT_TOKENS for body in bodies)
 
 
 MALFORMED = [
-    # Of an agent on vLLM 0.24.0 with MTP and prefix caching.
+    # Recorded from an agent on vLLM 0.24.0 with MTP and prefix caching.
     "I will look it up.\n<function=read_file>\n<parameter=path>\nsrc/app.py\n<parameter=limit>\n</function>\n</tool_call>",
     '<tool_call>{"name": "read_file", "arguments": {"path": "a',
     '[TOOL_CALLS]read_file{"path": "src/net/ports.py"}',

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Servers that send byte by byte, for ever or without end: a request ends by its deadline and leaves nothing behind."""
+"""Servers that send single bytes or never stop: a request ends by its deadline and leaves no thread or socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = Callable[[Any, threading.Event], None]
 
 
 class Server:
-    """Says what C(talk) makes it say, to each who comes."""
+    """A server that runs C(talk) for each connection."""
 
     def __init__(self, talk: Progress) -> None:
         self.over, self.asked = threading.Event(), []  # type: threading.Event, list[bytes]
@@ -217,7 +217,7 @@ def test_no_answer_is_anything_but_a_problem(server: Callable[[Progress], Server
 
 
 def strange(rng: random.Random, depth: int = 0) -> Any:
-    """A JSON value of a server that does not know the forms of its answers."""
+    """Return a JSON value of any form, as a broken server may answer."""
     kinds = ["text", "number", "flag", "nothing", *(["list", "mapping"] * 2 if depth < 5 else [])]
     kind = rng.choice(kinds)
     names = ("choices", "message", "tool_calls", "function", "arguments", "data", "embedding", "index", "results", "id")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fleet monitor tells, and when: sequences of checks, and properties that hold for all of them."""
+"""The messages of a fleet monitor: sequences of checks, and properties that hold for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 
 
 class Fleet:
-    """Runs every 15 minutes; each letter of a run says how an endpoint is found: U or F."""
+    """A monitor that runs every 15 minutes; each letter is the result for an endpoint: U (up) or F (failed)."""
 
     def __init__(self, failures: int = 2, notifiers: tuple[str, ...] = ("telegram",)) -> None:
         self.state = fleet_state.fresh(None)
@@ -29,8 +29,8 @@ class Fleet:
         self.now = START
         self.told: list[list[str]] = []
 
-    def run(self, found: str, deliver: bool = True) -> list[str]:
-        """Check; returns the words of the changes."""
+    def run(self, states: str, deliver: bool = True) -> list[str]:
+        """Check once; return the changes as text."""
         results = [
             Result(
                 f"spark-{number}/heavy",
@@ -39,7 +39,7 @@ class Fleet:
                 "" if letter == "U" else "refused",
                 "see",
             )
-            for number, letter in enumerate(found)
+            for number, letter in enumerate(states)
         ]
         changes = fleet_state.judge(self.state, results, self.now, self.failures)
         fleet_state.post(self.state, self.notifiers, changes, self.now)
@@ -48,7 +48,7 @@ class Fleet:
         for name in self.notifiers:
             if self.state["outbox"][name] and deliver:
                 _title, text, count = fleet_state.compose(
-                    "forge", self.state["outbox"][name], UTC, self.now, len(found)
+                    "forge", self.state["outbox"][name], UTC, self.now, len(states)
                 )
                 fleet_state.delivered(self.state, name, count)
                 sent.append(text)
@@ -57,7 +57,7 @@ class Fleet:
         return [f"{change['what']} {change['key']}" for change in changes]
 
     def runs(self, letters: str) -> list[str]:
-        """Runs of a fleet of one."""
+        """Run a fleet of one endpoint, once per letter."""
         return [change for letter in letters for change in self.run(letter)]
 
 
@@ -201,19 +201,19 @@ def test_an_outbox_that_nobody_takes_is_bounded_and_says_so() -> None:
         fleet.run("F" * 100, deliver=False)
     assert len(fleet.state["outbox"]["telegram"]) == fleet_state.OUTBOX
     _title, text, _count = fleet_state.compose("forge", fleet.state["outbox"]["telegram"], UTC, fleet.now)
-    left = 100 * 7 - fleet_state.OUTBOX
-    # The last turns of so restless a fleet are told as unsteady: less than seven changes each.
+    dropped = 100 * 7 - fleet_state.OUTBOX
+    # The fleet changes so often that the last turns are reported as unsteady: less than seven changes each.
     turns = text.split(" ", maxsplit=1)[0]
-    assert turns.isdigit() and int(turns) <= left and "could not be delivered" in text
+    assert turns.isdigit() and int(turns) <= dropped and "could not be delivered" in text
 
 
 def test_completions_are_asked_for_every_nth_run_and_names_take_turns() -> None:
     fleet = Fleet()
-    asked = []
+    completions = []
     for _turn in range(12):
-        asked.append(fleet_state.wants_completion(fleet.state, "spark-0/heavy", ["a", "b"], 4))
+        completions.append(fleet_state.wants_completion(fleet.state, "spark-0/heavy", ["a", "b"], 4))
         fleet.run("U")
-    assert asked == ["a", None, None, None, "b", None, None, None, "a", None, None, None]
+    assert completions == ["a", None, None, None, "b", None, None, None, "a", None, None, None]
     assert fleet_state.wants_completion(fleet.state, "spark-0/heavy", ["a"], 0) is None
 
 
@@ -237,11 +237,11 @@ def test_a_completion_that_failed_is_asked_for_again_until_it_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"), [("UU", "ALIVE All 2 endpoints are up."), ("UF", "ALIVE 1 of 2 endpoints are up.")]
+    ("states", "words"), [("UU", "ALIVE All 2 endpoints are up."), ("UF", "ALIVE 1 of 2 endpoints are up.")]
 )
-def test_the_heartbeat_comes_once_a_day(found: str, words: str) -> None:
+def test_the_heartbeat_comes_once_a_day(states: str, words: str) -> None:
     fleet = Fleet(failures=1)
-    fleet.run(found)
+    fleet.run(states)
     local = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
     beats = []
     for number in range(4 * 24 * 3):
@@ -303,9 +303,9 @@ def test_another_day_is_named() -> None:
     assert fleet_state.clock(START, UTC, START + 86400) == "2026-11-21 12:00"
 
 
-@pytest.mark.parametrize("given", [None, [], {"endpoints": []}, {"run": "x", "outbox": None, "heartbeat": 5}])
-def test_a_state_of_anything(given: Any) -> None:
-    state = fleet_state.fresh(given)
+@pytest.mark.parametrize("stored", [None, [], {"endpoints": []}, {"run": "x", "outbox": None, "heartbeat": 5}])
+def test_a_state_of_anything(stored: Any) -> None:
+    state = fleet_state.fresh(stored)
     assert fleet_state.judge(state, [Result("a/b", "http://a", True)], START, 1) == []
     fleet_state.post(state, ["mail"], [], START)
     assert state["outbox"] == {"mail": []}
@@ -313,30 +313,30 @@ def test_a_state_of_anything(given: Any) -> None:
 
 @given(st.lists(st.tuples(st.text("UF", min_size=3, max_size=3), st.booleans()), max_size=60), st.integers(1, 3))
 def test_whatever_is_found(runs: list[tuple[str, bool]], failures: int) -> None:
-    """Down and up alternate, nothing is told that was not seen, everything is delivered once, one message a run."""
+    """Down and up alternate, only observed changes are reported, everything is delivered once, with at most one message per run."""
     fleet = Fleet(failures=failures)
     status = dict.fromkeys(range(3), "up")
     unsteady = dict.fromkeys(range(3), False)
     tail = ["", "", ""]
-    told = 0
-    for found, deliver in runs:
-        changes = fleet.run(found, deliver)
-        told += len(changes)
-        tail = [tail[number] + found[number] for number in range(3)]
+    change_count = 0
+    for states, deliver in runs:
+        changes = fleet.run(states, deliver)
+        change_count += len(changes)
+        tail = [tail[number] + states[number] for number in range(3)]
         for change in changes:
-            what, _space, key = change.partition(" ")
+            kind, _space, key = change.partition(" ")
             number = int(key[6])
-            if what == "down":
+            if kind == "down":
                 assert status[number] == "up" and tail[number].endswith("F" * failures) and not unsteady[number]
                 status[number] = "down"
-            elif what == "up":
+            elif kind == "up":
                 assert status[number] == "down" and tail[number].endswith("U") and not unsteady[number]
                 status[number] = "up"
-            elif what == "unsteady":
+            elif kind == "unsteady":
                 assert not unsteady[number]
                 unsteady[number] = True
             else:
-                assert what == "steady" and unsteady[number] and len(set(tail[number][-8:])) == 1
+                assert kind == "steady" and unsteady[number] and len(set(tail[number][-8:])) == 1
                 unsteady[number] = False
                 status[number] = "up" if tail[number].endswith("U") else "down"
     fleet.run("".join(letters[-1:] or "U" for letters in tail))
@@ -344,4 +344,4 @@ def test_whatever_is_found(runs: list[tuple[str, bool]], failures: int) -> None:
         fleet.run("UUU" if not runs else runs[-1][0])
     assert all(len(run) <= 1 for run in fleet.told) and fleet.state["outbox"]["telegram"] == []
     lines = sum(text.count("spark-") for run in fleet.told for text in run)
-    assert lines >= told
+    assert lines >= change_count

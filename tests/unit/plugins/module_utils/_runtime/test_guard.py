@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the guard of a serving host decides: single cases, and properties over 100,000 seeded states and looks."""
+"""The decisions of the guard of a serving host: single cases, and properties over 100,000 seeded states and looks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mib(value: float) -> int:
 
 
 class Host:
-    """Runs the decision over time: memory as it is set, an account that is always new."""
+    """Run the decision over time, with the given memory and an account that is never outdated."""
 
     def __init__(self, settings: Settings = SETTINGS, *engines: Engine, **account: object) -> None:
         self.settings, self.state, self.now = settings, State(), 1000.0
@@ -40,7 +40,7 @@ class Host:
         self.did: list[tuple[float, str, str]] = []
 
     def run(self, seconds: float, available: float, **look: object) -> list[tuple[str, str]]:
-        """So many looks, one a second; returns what was done in them."""
+        """Look once a second for C(seconds); return the actions as (action, engine)."""
         first = len(self.did)
         for _second in range(round(seconds)):
             self.now += 1.0
@@ -52,7 +52,7 @@ class Host:
                 account,
             )
             self.did += [(self.now, step.what, step.whom) for step in steps]
-        return [(what, whom) for _at, what, whom in self.did[first:]]
+        return [(action, whom) for _at, action, whom in self.did[first:]]
 
 
 def test_enough_memory_needs_nothing() -> None:
@@ -65,7 +65,7 @@ def test_a_shortage_goes_from_the_mildest_step_to_the_last() -> None:
     assert host.run(20, 2.5, cache=GIB) == [("drop", ""), ("unload", "ollama")]
     assert host.run(60, 2.5) == []  # short, but no engine is above its plan
     assert host.run(40, 0.8) == [("refuse", "fast"), ("stop", "fast"), ("refuse", "heavy"), ("stop", "heavy")]
-    moments = [at for at, what, _whom in host.did if what == "stop"]
+    moments = [at for at, action, _whom in host.did if action == "stop"]
     assert moments[1] - moments[0] >= guard.SETTLE_SECONDS
 
 
@@ -78,7 +78,7 @@ def test_the_engine_above_its_plan_is_the_one_that_is_restarted() -> None:
     assert host.run(59, 6.0, starting=True) == []
     host.engines = (HEAVY, FAST)
     assert host.run(20, 6.0) == [("admit", "heavy")]
-    # Another shortage within the hour: it may not be restarted again, and goes only when memory is critical.
+    # Another shortage within the hour: the engine is not restarted again, and is stopped only when memory is critical.
     host.engines = (grown, FAST)
     assert host.run(1, 3.2) == []
     assert host.run(120, 2.5) == []
@@ -89,12 +89,12 @@ def test_an_idle_engine_on_demand_goes_before_one_that_has_requests() -> None:
     rare = Engine("rare", 30 * GIB, 31 * GIB, rank=0, idle=True, door=True)
     host = Host(SETTINGS, rare, replace(FAST, rank=2), helpers=("ollama",))
     assert host.run(40, 0.8) == [("unload", "ollama"), ("idle", "rare"), ("refuse", "fast"), ("stop", "fast")]
-    # Also for what others took: the next request starts it again. It is not stopped a second time in one shortage.
+    # Also if other processes took the memory: the next request starts it again. It is not stopped twice in one shortage.
     host = Host(SETTINGS, rare, FAST, others=8 * GIB)
-    assert [what for what, _whom in host.run(200, 2.0)] == ["name", "idle"]
+    assert [action for action, _whom in host.run(200, 2.0)] == ["name", "idle"]
     host = Host(replace(SETTINGS, idle=False), rare, FAST, others=8 * GIB)
-    assert [what for what, _whom in host.run(200, 2.0)] == ["name"]
-    # One of which the account is not complete is idle all the same: that is asked of it alone.
+    assert [action for action, _whom in host.run(200, 2.0)] == ["name"]
+    # An incomplete account does not matter: the engine itself says that it is idle.
     host = Host(SETTINGS, rare, FAST, complete=False)
     assert host.run(10, 2.0) == [("idle", "rare")]
 
@@ -173,12 +173,12 @@ def test_what_the_kernel_says() -> None:
 
 def test_bounds_survive_a_restart_of_the_guard() -> None:
     state = State(refused=frozenset({"fast"}), restarts=(("heavy", 900.0),), refusals=(950.0,))
-    given = guard.to_record(state, wall=5000.0, clock=1000.0)
-    assert guard.from_record(given, wall=5100.0, clock=30.0) == State(
+    record = guard.to_record(state, wall=5000.0, clock=1000.0)
+    assert guard.from_record(record, wall=5100.0, clock=30.0) == State(
         refused=frozenset({"fast"}), restarts=(("heavy", -170.0),), refusals=(-120.0,)
     )
-    # A clock that was set back, and a file that is broken.
-    assert guard.from_record(given, wall=4000.0, clock=30.0).restarts == ()
+    # A clock that was set back, and a broken file.
+    assert guard.from_record(record, wall=4000.0, clock=30.0).restarts == ()
     for broken in (None, [], {"restarts": 3}, {"restarts": [[1, "x"], ["a"]], "refused": {"a": 1}, "refusals": [True]}):
         assert guard.from_record(broken, 5000.0, 1.0) == State()
 
@@ -242,7 +242,7 @@ def a_case(rng: random.Random) -> tuple[State, Look, Account | None]:
         refused=some(rng, NAMES),
         spared=some(rng, NAMES),
         restarts=tuple(
-            (rng.choice(NAMES), now - rng.choice((60, 5000, 80000, 90000))) for _each in range(rng.randrange(3))
+            (rng.choice(NAMES), now - rng.choice((60, 5000, 80000, 90000))) for _number in range(rng.randrange(3))
         ),
         named=now - rng.choice((1, 1000)) if rng.random() < 0.5 else None,
     )
@@ -262,23 +262,27 @@ def a_case(rng: random.Random) -> tuple[State, Look, Account | None]:
 
 
 def wrong_with(settings: Settings, state: State, look: Look, account: Account | None, steps: list[guard.Step]) -> str:
-    """What must never be, said in other words than the decision's own; empty when all is well."""
-    taken = [step for step in steps if step.what in AGAINST]
-    if len(taken) > 1:
+    """Return the broken rule, checked independently of the decision's code; empty if there is no mistake."""
+    disruptive = [step for step in steps if step.what in AGAINST]
+    if len(disruptive) > 1:
         return "more than one step against a shortage"
-    if not [step for step in taken if step.what in (*HARM, guard.IDLE)]:
+    if not [step for step in disruptive if step.what in (*HARM, guard.IDLE)]:
         return ""
-    step = taken[0]
+    step = disruptive[0]
     if account is None or (not account.complete and step.what in HARM):
         return "an engine is touched, and it is not known who holds the memory"
     if look.clock - account.clock > 60 or (state.since is not None and account.clock < state.since):
         return "an engine is touched by an account of another time"
-    engine = {each.name: each for each in account.engines}[step.whom]
+    engine = {candidate.name: candidate for candidate in account.engines}[step.whom]
     if step.whom in state.spared:
         return "an engine is touched twice in one shortage"
     if (not state.dropped and look.cache >= GIB) or set(account.helpers) - state.asked:
         return "a milder step was left"
-    idle = [each.name for each in account.engines if each.idle and each.serving and each.name not in state.spared]
+    idle = [
+        candidate.name
+        for candidate in account.engines
+        if candidate.idle and candidate.serving and candidate.name not in state.spared
+    ]
     if step.what == guard.IDLE:
         return "" if settings.idle and step.whom in idle else "an engine was stopped as idle that is not"
     if settings.idle and idle:
@@ -295,7 +299,7 @@ def over(engine: Engine) -> bool:
 def wrong_choice(
     settings: Settings, state: State, look: Look, account: Account, step: guard.Step, engine: Engine
 ) -> str:
-    """The same of which engine is restarted or stopped."""
+    """Return the broken rule of the choice of an engine to restart or stop, or nothing."""
     times = [at for whom, at in state.restarts if whom == step.whom and look.clock - at < 86400]
     may = settings.restart and len(times) < settings.max_restarts and not [at for at in times if look.clock - at < 3600]
     if step.what == guard.RESTART and not may:
@@ -326,7 +330,7 @@ COUNTS = [
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_properties_of_single_decisions(count: int) -> None:
-    """How many states had each step is counted, so that the properties are not true of nothing."""
+    """Each step must occur in enough of the states, so that the properties are really tested."""
     rng = random.Random(20261123 + count)
     seen: dict[str, int] = {}
     for number in range(count):
@@ -344,7 +348,7 @@ def test_properties_of_single_decisions(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_properties_of_hours(count: int) -> None:
-    """Looks in walks of an hour: whatever the memory does, no step comes and goes, and bounds hold over time."""
+    """Random walks of an hour: for any course of the memory, no step comes and goes, and the limits hold over time."""
     rng = random.Random(20261124 + count)
     harmed, walks = 0, count // 3600 + 1
     for _walk in range(walks):
@@ -359,35 +363,35 @@ def test_properties_of_hours(count: int) -> None:
             )
         wrong = flaps(host.did)
         assert not wrong, f"{wrong}\n{host.did}"
-        harmed += sum(what in HARM for _at, what, _whom in host.did)
+        harmed += sum(action in HARM for _at, action, _whom in host.did)
     assert harmed > walks
 
 
 def flaps(did: list[tuple[float, str, str]]) -> str:
-    """What of an hour goes to and fro; empty when nothing does."""
+    """Return a step of an hour that flaps; empty without one."""
     for whom in ("heavy", "fast"):
-        restarts = [at for at, what, who in did if (what, who) == (guard.RESTART, whom)]
+        restarts = [at for at, action, who in did if (action, who) == (guard.RESTART, whom)]
         if any(later - at < 3600 for at, later in zip(restarts, restarts[1:])):
             return f"{whom} was restarted twice within an hour"
-        turns = [(at, what) for at, what, who in did if who == whom and what in (guard.REFUSE, guard.ADMIT)]
-        for (at, what), (later, next_what) in zip(turns, turns[1:]):
-            if what == next_what:
-                return f"{whom}: {what} twice in a row"
+        turns = [(at, action) for at, action, who in did if who == whom and action in (guard.REFUSE, guard.ADMIT)]
+        for (at, action), (later, next_what) in zip(turns, turns[1:]):
+            if action == next_what:
+                return f"{whom}: {action} twice in a row"
             if next_what == guard.ADMIT and later - at < 60:
                 return f"{whom} got requests again after {later - at:.0f} s"
-        if sum(what == guard.REFUSE for _at, what in turns) > 6:
+        if sum(action == guard.REFUSE for _at, action in turns) > 6:
             return f"{whom} was refused more than 6 times within an hour"
-    moments = [at for at, what, _who in did if what in (*HARM, guard.IDLE)]
+    moments = [at for at, action, _who in did if action in (*HARM, guard.IDLE)]
     if any(later - at < guard.SETTLE_SECONDS for at, later in zip(moments, moments[1:])):
         return "an engine was touched before the memory of the last one was back"
     return ""
 
 
-# --- beside engines that requests start -----------------------------------------------------------------------------------
+# --- with engines that requests start -------------------------------------------------------------------------------------
 
 
 class Demand:
-    """A host whose engines are on demand: what starts them, and the guard, each decide by what is there; so does the gate of a start."""
+    """A host with engines on demand: the gateway, the guard and the start gate each decide by the current memory."""
 
     GATE, LOAD, STOPS, FLOOR = 4.0, 30.0, 4.0, 3.0
 
@@ -415,11 +419,11 @@ class Demand:
     def available(self) -> float:
         return max(113.0 - sum(map(self.held, self.gib)) - self.taken, 0.1)
 
-    def step(self, asked: bool) -> None:
-        """A second: requests come and end, units move on, and both decide."""
+    def step(self, has_requests: bool) -> None:
+        """Advance one second: requests come and end, units change state, and both programs decide."""
         self.now += 1.0
         for name, view in self.view.items():
-            if asked and self.rng.random() < 0.1 and view.demand is None and view.pin != on_demand.COLD:
+            if has_requests and self.rng.random() < 0.1 and view.demand is None and view.pin != on_demand.COLD:
                 view = replace(view, demand=self.now)
             if view.state == on_demand.STARTING:
                 if self.until[name] == 0.0 and self.available >= self.gib[name] + self.GATE:
@@ -464,7 +468,7 @@ class Demand:
             for rank, (name, view) in enumerate(self.view.items())
         )
         account = Account(self.now, mib(self.available), engines, (), mib(self.taken))
-        look = Look(self.now, mib(self.available), starting=any(each.starting for each in engines))
+        look = Look(self.now, mib(self.available), starting=any(engine.starting for engine in engines))
         settings = replace(SETTINGS, stop_for_others=True)
         steps, self.state = guard.decide(settings, self.state, look, account)
         for step in steps:
@@ -481,28 +485,28 @@ class Demand:
                 self.view[step.whom] = replace(self.view[step.whom], pin=on_demand.COLD, demand=None)
 
     def hour(self) -> list[tuple[float, str, str]]:
-        """Requests come all the time; who else takes memory comes and goes, and an engine may grow."""
+        """Simulate an hour with constant requests; other processes take and free memory, and an engine may grow."""
         worst = self.rng.random() < 0.5  # else memory is short, and never critical
         while self.now < 4600:
             self.taken = self.rng.choice((0.0, 0.0, 2.0, 6.0, 8.5, 12.0) if worst else (0.0, 2.0, 6.5, 7.0))
             grows = worst and self.view["heavy"].state == on_demand.READY
             self.grown = self.rng.choice((0.0, 0.0, 7.0)) if grows else 0.0
-            asked = self.rng.random() < 0.6
+            has_requests = self.rng.random() < 0.6
             for _second in range(self.rng.choice((5, 30, 90, 200))):
-                self.step(asked)
+                self.step(has_requests)
         return self.did
 
 
 def comes_back(did: list[tuple[float, str, str]]) -> str:
-    """What the guard did in vain, since a request undid it; empty when nothing was."""
+    """Return an action of the guard that a request undid; empty without one."""
     for whom in ("heavy", "fast"):
-        own = [(at, what) for at, what, who in did if who == whom]
-        stopped = [at for at, what in own if what == guard.STOP]
-        if stopped and any(what == "start" and at > stopped[0] for at, what in own):
+        engine_actions = [(at, action) for at, action, who in did if who == whom]
+        stopped = [at for at, action in engine_actions if action == guard.STOP]
+        if stopped and any(action == "start" and at > stopped[0] for at, action in engine_actions):
             return f"{whom} was started by a request after the guard had stopped it"
         if len(stopped) > 1:
             return f"{whom} was stopped {len(stopped)} times"
-        idle = [at for at, what in own if what == guard.IDLE]
+        idle = [at for at, action in engine_actions if action == guard.IDLE]
         if any(later - at < SETTINGS.calm_seconds for at, later in zip(idle, idle[1:])) or len(idle) > 7:
             return f"{whom} was stopped as idle {len(idle)} times within an hour: {idle}"
     return flaps(did)
@@ -516,8 +520,8 @@ def test_what_the_guard_stops_is_not_started_by_the_next_request(count: int) -> 
         did = Demand(rng).hour()
         wrong = comes_back(did)
         assert not wrong, f"{wrong}\n{did}"
-        for _at, what, _whom in did:
-            seen[what] = seen.get(what, 0) + 1
-    assert min(seen.get(what, 0) for what in ("start", guard.IDLE, guard.RESTART, guard.STOP)) > 1, seen
+        for _at, action, _whom in did:
+            seen[action] = seen.get(action, 0) + 1
+    assert min(seen.get(action, 0) for action in ("start", guard.IDLE, guard.RESTART, guard.STOP)) > 1, seen
     without = (comes_back(Demand(random.Random(seed), keeps=False).hour()) for seed in range(40))
     assert any("started by a request after" in wrong for wrong in without)  # a stop that does not last is seen here

@@ -58,7 +58,7 @@ def test_drop_caches_below_the_threshold_touches_nothing(tree: Any) -> None:
 
 
 class Time:
-    """A clock that only sleeping moves; C(events) change the tree at their time."""
+    """A clock that advances only by sleeping; C(events) change the tree at their time."""
 
     def __init__(self, tree: Any, events: dict[float, str]) -> None:
         self.now = 0.0

@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.load_guard 
     Sample,
 )
 
-# A GB10 of 4 KiB pages while weights are read: plenty is cached, little is free.
+# A GB10 with 4 KiB pages while weights are read: much memory is cached, little is free.
 BUDDYINFO = """\
 Node 0, zone      DMA      1      0      0      1      2      1      1      0      1      1      3
 Node 0, zone   Normal  21562  10480   5019   2202    811    305     92     21      6      2      4
@@ -66,7 +66,7 @@ def test_drops_that_give_little_become_rare_and_frequent_again_once_they_helped(
     assert at[:5] == [1, 3, 7, 15, 31] and len(at) < 12, at
     gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
     assert max(gaps) <= load_guard.LONGEST_PAUSE + 1
-    # One drop that gave something back, and the next look may drop again.
+    # After a drop that freed memory, the next look may drop again.
     second = at[-1] + 61
     assert made.decide(float(second), look(3.0)) == [DROP]
     made.dropped(float(second), 2 * GIB)
@@ -134,7 +134,7 @@ def test_large_blocks_by_the_size_of_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "settings"),
+    ("value", "settings"),
     [
         (None, {"enabled": True, "floor_gib": 8.0, "interval_seconds": 1.0}),
         (False, {"enabled": False, "floor_gib": 8.0, "interval_seconds": 1.0}),
@@ -142,12 +142,12 @@ def test_large_blocks_by_the_size_of_a_page() -> None:
         ({"enabled": False, "interval_seconds": 0.5}, {"enabled": False, "floor_gib": 8.0, "interval_seconds": 0.5}),
     ],
 )
-def test_read(given: Any, settings: dict[str, Any]) -> None:
-    assert variable.read("spark-1", given) == (settings, [])
+def test_read(value: Any, settings: dict[str, Any]) -> None:
+    assert variable.read("spark-1", value) == (settings, [])
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ("yes", "host spark-1, spark_load_guard: must be true, false or a mapping, not a text."),
         ([1], "host spark-1, spark_load_guard: must be true, false or a mapping, not a list."),
@@ -161,14 +161,14 @@ def test_read(given: Any, settings: dict[str, Any]) -> None:
         ({"enabled": 1}, "'enabled' is a number; it must be a boolean."),
     ],
 )
-def test_read_says_what_is_wrong(given: Any, message: str) -> None:
-    settings, messages = variable.read("spark-1", given)
+def test_read_says_what_is_wrong(value: Any, message: str) -> None:
+    settings, messages = variable.read("spark-1", value)
     assert len(messages) == 1 and message in messages[0], messages
     assert settings["floor_gib"] == 8.0
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         None,
         {},
@@ -180,8 +180,8 @@ def test_read_says_what_is_wrong(given: Any, message: str) -> None:
         "on",
     ],
 )
-def test_settings_of_a_service_without_a_guard(given: Any) -> None:
-    assert load_guard.from_service({"load_guard": given}) is None
+def test_settings_of_a_service_without_a_guard(value: Any) -> None:
+    assert load_guard.from_service({"load_guard": value}) is None
     assert load_guard.from_service({}) is None
 
 

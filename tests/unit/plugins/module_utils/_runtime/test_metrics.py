@@ -1,4 +1,4 @@
-"""vLLM's exposition format; the sample lines are those of a real server."""
+"""vLLM's exposition format; the sample lines come from a real server."""
 
 from __future__ import annotations
 
@@ -88,5 +88,5 @@ def test_labels_of_a_stranger_take_no_time_and_steer_nothing() -> None:
     assert metrics.labelled("a_one{" + "a" * 200_000 + "} 1", "a_") == {"a_one": [({}, 1.0)]}
     assert time.monotonic() - began < 5  # it took minutes
     for text in HOSTILE:
-        found = metrics.labelled('a_one{x="' + text + '"} 1', "a_")
-        assert all(is_harmless(label) for labels, _value in found.get("a_one", []) for label in labels.values())
+        samples = metrics.labelled('a_one{x="' + text + '"} 1', "a_")
+        assert all(is_harmless(label) for labels, _value in samples.get("a_one", []) for label in labels.values())

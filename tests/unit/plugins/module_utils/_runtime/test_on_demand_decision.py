@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Engines on demand: which are started and stopped, what a unit's state means, and heads of requests."""
+"""Engines on demand: the decisions to start and stop them, the meaning of a unit's state, and heads of requests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_idle_engine_is_asked_before_it_is_stopped() -> None:
     unasked = replace(IDLE, looked=None, busy=None)
     assert acts({"a": BUSY, "b": unasked, "c": waiting}) == [(LOOK, "b")]
     assert acts({"a": BUSY, "b": replace(IDLE, looked=900.0), "c": waiting}) == [(LOOK, "b")]
-    # A request came and went since.
+    # A request came and ended in the meantime.
     assert acts({"a": BUSY, "b": replace(IDLE, looked=998.0, last=999.0), "c": waiting}) == [(LOOK, "b")]
     assert acts({"a": BUSY, "b": replace(IDLE, busy=True), "c": waiting}) == []
 
@@ -150,7 +150,7 @@ def test_younger_ones_do_not_take_the_room_of_who_waits_longer() -> None:
     views = {
         "a": replace(BUSY, ready=990.0), "b": OFF, "c": OFF, "d": replace(OFF, demand=995.0),
     }  # fmt: skip
-    # b would fit together with a, but d waits longer, and fits together with nobody.
+    # b would fit together with a, but d has waited longer and fits with no other service.
     views["b"] = replace(OFF, demand=996.0)
     assert decide(NOW, services, group, views) == []
     views["b"] = replace(OFF, demand=994.0)
@@ -172,7 +172,7 @@ def test_pins() -> None:
     assert [(entry.what, entry.name) for entry in actions] == [(REFUSE, "c")] and "kept warm by its owner" in actions[
         0
     ].why
-    # Its owner's word is no eviction: there is no minimum stay.
+    # The minimum stay does not apply to a stop by the owner.
     assert acts({"a": replace(IDLE, pin=COLD, ready=999.0), "b": OFF, "c": OFF}) == [(STOP, "a")]
     assert acts({"a": replace(BUSY, pin=COLD), "b": OFF, "c": OFF}) == []
     assert acts({"a": replace(OFF, pin=COLD, demand=1.0), "b": OFF, "c": OFF}) == []
@@ -197,7 +197,7 @@ def a_case(rng: random.Random) -> tuple[dict[str, Service], dict[str, Group], di
     names = "abcdef"[: rng.randint(2, 6)]
     groups = {}
     for kind in ("big", "small"):
-        some = [frozenset(rng.sample(names, rng.randint(1, len(names)))) for _each in range(rng.randint(1, 4))]
+        some = [frozenset(rng.sample(names, rng.randint(1, len(names)))) for _number in range(rng.randint(1, 4))]
         groups[kind] = Group(tuple(some))
     services, views = {}, {}
     for name in names:
@@ -312,7 +312,7 @@ COUNTS = [
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_properties_of_single_decisions(count: int) -> None:
-    """How many states had each action is counted, so that the properties are not true of nothing."""
+    """Each action must occur in enough of the states, so that the properties are really tested."""
     rng = random.Random(20261123 + count)
     seen: dict[str, int] = {}
     for number in range(count):
@@ -330,7 +330,7 @@ def test_properties_of_single_decisions(count: int) -> None:
 
 @dataclass
 class Played:
-    """An engine of a played host."""
+    """An engine of a simulated host."""
 
     load: float
     state: str = COLD
@@ -344,7 +344,7 @@ class Played:
 
 
 class Host:
-    """Requests on a virtual clock, an engine a service; decisions are carried out and compared with the rules."""
+    """Requests on a virtual clock, one engine per service; decisions are carried out and compared with the rules."""
 
     STOPS = 4.0
 
@@ -416,7 +416,7 @@ PATTERNS = ("storm", "alternating", "mixed")
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("keep", (1, 2))
 def test_hours_of_requests(pattern: str, keep: int) -> None:
-    """With any requests, nobody waits for ever, no engine is stopped before its minimum stay, and never more run than fit."""
+    """With any requests, no request waits for ever, no engine is stopped before its minimum stay, and running engines always fit."""
     rng = random.Random(f"{pattern} {keep}")
     names, longest_work = "abcd", 20.0
     services = {name: service(name, idle_seconds=1200) for name in names}
@@ -443,12 +443,12 @@ def test_hours_of_requests(pattern: str, keep: int) -> None:
     assert host.longest <= 60 + len(names) * turnaround, host.longest
     stays = [stay for engine in host.engines.values() for stay in engine.stays]
     assert len(stays) > 5 and all(until - since >= 60 for since, until in stays)
-    # So many changes at most as minimum stays go into the time, for each that runs.
+    # For each running engine, at most as many changes as minimum stays fit into the time.
     assert len(stays) <= keep * host.now / 60
 
 
 def test_no_room_is_given_up_when_all_fit() -> None:
-    """Requests in turn for services that fit together never stop one."""
+    """Alternating requests for services that fit together never stop an engine."""
     rng = random.Random(7)
     services = {name: service(name) for name in "ab"}
     host = Host(services, Group((frozenset("ab"),)), rng)
@@ -487,14 +487,14 @@ def test_no_room_is_given_up_when_all_fit() -> None:
         (Past(STARTING, asked=999.0), {"ActiveState": "failed"}, FAILED),
         (Past(STARTING, began=True), {"ActiveState": "deactivating"}, STARTING),
         (Past(STARTING, began=True), {"ActiveState": "active"}, READY),
-        # A stop that was asked for here.
+        # A stop requested by the program itself.
         (Past(STOPPING, asked=999.0, stop=True), {"ActiveState": "active"}, STOPPING),
         (Past(STOPPING, asked=900.0, stop=True), {"ActiveState": "active", "Job": "3"}, STOPPING),
         (Past(STOPPING, asked=900.0, stop=True), {"ActiveState": "active"}, READY),
         (Past(STOPPING, stop=True), {"ActiveState": "failed"}, COLD),
         (Past(COLD, failed=True), {"ActiveState": "failed"}, COLD),
         (Past(COLD), {"ActiveState": "failed"}, FAILED),
-        # systemctl reset-failed, and a start that ended without being called failed.
+        # systemctl reset-failed, and a start that ended without the state "failed".
         (Past(FAILED, failed=True), {"ActiveState": "inactive"}, COLD),
         (Past(FAILED), {"ActiveState": "inactive"}, FAILED),
         (Past(READY), {"ActiveState": "nothing that is known"}, READY),

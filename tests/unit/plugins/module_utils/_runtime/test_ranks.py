@@ -58,7 +58,7 @@ def config(rank: int = 0, size: int = 2, **changes: Any) -> Config:
 
 
 class World:
-    """Hosts with a rank each, their containers, the links between them and their systemd; time goes by in seconds."""
+    """Hosts with one rank each, their containers, links and systemd; time advances in seconds."""
 
     def __init__(self, size: int = 2, **changes: Any) -> None:
         self.size, self.changes = size, changes
@@ -92,7 +92,7 @@ class World:
         return self.ranks[rank]
 
     def kill(self, rank: int) -> None:
-        """The supervisor is gone at once; its unit removes the containers."""
+        """End the supervisor at once; its unit removes the containers."""
         gone = self.ranks.pop(rank, None)
         if gone is not None:
             self.kept[rank] = gone.attempts
@@ -169,7 +169,7 @@ class World:
                 self.kept[rank] = Attempts(words=me.attempts.words)
 
     def check(self) -> None:
-        """Never do containers of different groups run, and never one without a supervisor that knows of it."""
+        """Containers of different groups never run together, and every container has a supervisor that knows it."""
         groups = set()
         for rank, running in self.containers.items():
             if running:
@@ -311,7 +311,7 @@ def test_a_cable_of_a_ring_that_is_out_takes_all_down_and_is_what_all_wait_for()
 
 
 def test_an_engine_that_ends_for_a_cable_is_no_failed_start() -> None:
-    """NCCL gives a dead way up before the limit is over: however often, the rank does not give up for good."""
+    """NCCL gives up a dead path before the limit is over; the rank still retries after any number of such ends."""
     hosts = world(4)
     for _time in range(5):
         hosts.until_serving()
@@ -469,7 +469,7 @@ def test_a_look_that_comes_late_does_not_touch_an_engine() -> None:
 
 
 def reach(hosts: World, phase: str) -> World:
-    """Let the ranks come as far as C(phase) and stay there."""
+    """Let the ranks reach C(phase) and stay there."""
     if phase in (GATING, JOINED):
         hosts.held_gates.add(0 if phase == GATING else 1)
     elif phase == STARTING:
@@ -552,7 +552,7 @@ def test_what_a_peer_said_last_is_known_to_the_next_incarnation() -> None:
 
 
 def test_a_peer_that_pins_nobody_is_not_waited_for_with_the_lock() -> None:
-    """A rank that hears but does not join, for any reason, is given up after a while."""
+    """A rank that receives datagrams but does not join, for any reason, is given up after the limit."""
     me = Rank(config(), "a", Attempts(), 0.0)
     me.note_facts(FACTS, 0.0)
     theirs = Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"})
@@ -854,7 +854,7 @@ def happen(hosts: World, event: str, rank: int, other: int) -> None:
 
 
 def all_serve_again(size: int, history: list[tuple[str, int, int]]) -> None:
-    """World.check looks after every second that no two groups ever run; in the end all run as one."""
+    """World.check verifies each second that no two groups run; at the end all ranks run as one group."""
     hosts = World(size, starts=10**6, engine_starts=10**6)  # with no bound it must always come back
     for event in history:
         happen(hosts, *event)
@@ -886,7 +886,7 @@ def test_after_anything_else_they_serve_again(given_history: tuple[int, list[tup
 
 
 class Demand(World):
-    """The same of a model on demand: nothing runs, a request starts the first rank, and its datagrams the others."""
+    """The same for a model on demand: nothing runs, a request starts the first rank, and its datagrams start the others."""
 
     def __init__(self, size: int = 2, **changes: Any) -> None:
         self.ends: dict[int, list[int | None]] = {rank: [] for rank in range(size)}  # with which code
@@ -1136,7 +1136,7 @@ def befall(hosts: Demand, action: str, rank: int, seconds: int) -> None:
 def test_after_anything_a_model_on_demand_can_be_cold_and_can_serve(
     given_history: tuple[int, list[tuple[str, int, int]]],
 ) -> None:
-    """World.check looks after every second that no two groups ever run. In the end a stop ends all, nobody wakes by itself, a request starts all."""
+    """World.check verifies each second that no two groups run. At the end a stop ends all ranks, none wakes by itself, and a request starts all."""
     size, history = given_history
     hosts = Demand(size)
     for event in history:

@@ -1,4 +1,4 @@
-"""The program that asks Ray for its nodes: run the same way as in the container, on a package that stands in for Ray."""
+"""The program that asks Ray for its nodes, run as in the container, with a stand-in for the package ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ray_
 
 PROGRAM = Path(str(ray_nodes.__file__))
 SDK = '''
-"""The part of Ray's Python API that is asked; classes as in ray/autoscaler/v2/schema.py of Ray 2.48 to 2.60."""
+"""The part of Ray's Python API that the program uses; classes as in ray/autoscaler/v2/schema.py of Ray 2.48 to 2.60."""
 import os
 from types import SimpleNamespace as Row
 
@@ -43,13 +43,13 @@ def get_cluster_status(gcs_address, timeout):
 
 @pytest.fixture
 def head() -> Iterator[str]:
-    """An address at which somebody listens."""
+    """Return the address of a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def run(folder: Path, *argv: str, ray: bool = True, **env: str) -> tuple[int, dict[str, Any], str]:
-    """Run the program from its standard input; returns its exit code, its answer and what it said besides."""
+    """Pass the program to Python's standard input; return its exit code, its answer and its error output."""
     if ray:
         package = folder / "ray" / "autoscaler" / "v2"
         package.mkdir(parents=True)
@@ -86,7 +86,7 @@ def test_it_waits_for_the_second_node(tmp_path: Path, head: str) -> None:
 
 
 def test_without_seconds_it_asks_once(tmp_path: Path, head: str) -> None:
-    code, answer, _said = run(tmp_path, head, "2", "2", "0", SECOND_NODE_AT="2")
+    code, answer, _stderr = run(tmp_path, head, "2", "2", "0", SECOND_NODE_AT="2")
     assert code == 1
     assert answer["ready"] is False
     assert answer["error"] == "Ray has 1 of 2 nodes (192.168.100.10) and 1 of 2 GPUs"
@@ -94,21 +94,21 @@ def test_without_seconds_it_asks_once(tmp_path: Path, head: str) -> None:
 
 
 def test_a_status_that_fails_is_told(tmp_path: Path, head: str) -> None:
-    code, answer, _said = run(tmp_path, head, "2", "2", "0", FAILS="9")
+    code, answer, _stderr = run(tmp_path, head, "2", "2", "0", FAILS="9")
     assert code == 1
     assert answer["error"] == f"Ray at {head} gives no status: RuntimeError: GCS is starting"
     assert answer["nodes"] == []
 
 
 def test_a_container_without_ray_is_not_waited_for(tmp_path: Path, head: str) -> None:
-    code, answer, _said = run(tmp_path, head, "2", "2", "50", ray=False)
+    code, answer, _stderr = run(tmp_path, head, "2", "2", "50", ray=False)
     assert code == 1
     assert "has no Ray that can be asked" in answer["error"]
     assert sys.executable in answer["error"]
 
 
 def test_nobody_listens(tmp_path: Path, closed_port: int) -> None:
-    code, answer, _said = run(tmp_path, f"127.0.0.1:{closed_port}", "2", "2", "0")
+    code, answer, _stderr = run(tmp_path, f"127.0.0.1:{closed_port}", "2", "2", "0")
     assert code == 1
     assert answer["error"].startswith(f"nothing answers at 127.0.0.1:{closed_port} (Ray's head): ")
 
@@ -117,7 +117,7 @@ def test_nobody_listens(tmp_path: Path, closed_port: int) -> None:
     "argv", [[], ["192.168.100.10", "2", "2", "1"], ["a:6379", "two", "2", "1"], ["a:6379", "2", "2"]]
 )
 def test_wrong_arguments(tmp_path: Path, argv: list[str]) -> None:
-    code, answer, _said = run(tmp_path, *argv)
+    code, answer, _stderr = run(tmp_path, *argv)
     assert code == 2
     assert answer["error"].startswith("wrong arguments")
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The durations of the stages of a start, read from real logs with their own times, and the remaining time by the last starts."""
+"""The durations of the stages of a start, read from real logs with their timestamps, and the remaining time from the last starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_stages_of_a_real_start_and_what_each_took() -> None:
     assert [stage for stage, _clock in stages] == [start_stages.GATE, *start_stages.STAGES]
     took = start_stages.durations(stages, end)
     assert took["gate"] == 8.0 and took["serving"] == 1.5 and sum(took.values()) == pytest.approx(end - 90.0)
-    # As a person read them: 38 s to compile and 3 s more until the cache, 7 s of graphs, 19 s without a line.
+    # Read by hand from the log: 38 s to compile and 3 s more until the cache, 7 s of graphs, 19 s without a line.
     assert 38 <= took["profile"] <= 42 and took["graphs"] == 7.0 and 19 <= took["warm-up"] <= 25
     assert start_stages.figures_of(line for _clock, line in lines) == {"compile_seconds": 37.61}
 
@@ -120,7 +120,7 @@ def test_what_is_left_follows_from_the_last_starts_of_the_same_launch() -> None:
     ]
     assert start_stages.seconds_left(starts, "gate", 1.0) == 1.0 + 60.0 + 12.0
     assert start_stages.seconds_left(starts, "load", 20.0) == 40.0 + 12.0
-    # A stage that takes longer than usual still has the later stages before it.
+    # If a stage takes longer than usual, the later stages still count as remaining.
     assert start_stages.seconds_left(starts, "load", 500.0) == 12.0
     assert (
         start_stages.seconds_left(starts, "profile", 500.0) is None

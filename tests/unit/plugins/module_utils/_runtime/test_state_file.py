@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What programs of hosts remember: whole or not at all."""
+"""State files of host programs are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     state_file.write(path, {"b": None}, 0o600)
     assert state_file.read(path) == {"b": None}
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in path.parent.iterdir()] == ["it.json"]
+    assert [file.name for file in path.parent.iterdir()] == ["it.json"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"3", b"\xff{}"])
@@ -75,7 +75,7 @@ def test_two_writers_at_once_leave_the_file_of_one_of_them(tmp_path: Path, modul
             assert len(text) == 50_000 and len(set(text)) == 1
             seen.add(text[0])
     assert [writer.communicate()[1] for writer in writers] == ["", ""]
-    assert [each.name for each in tmp_path.iterdir()] == ["state.json"] and seen
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"] and seen
 
 
 def test_a_draft_that_cannot_be_written_is_removed_and_a_link_is_not_followed(
@@ -95,4 +95,4 @@ def test_a_draft_that_cannot_be_written_is_removed_and_a_link_is_not_followed(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
         state_file.write_text(path, "newer")
-    assert path.read_text() == "new" and [each.name for each in path.parent.iterdir()] == ["state.json"]
+    assert path.read_text() == "new" and [file.name for file in path.parent.iterdir()] == ["state.json"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Having an Ollama unload its models: with an answer, without a server, and with a damaged file."""
+"""Unloading the models of an Ollama server: with an answer, without a server, and with a damaged file."""
 
 from __future__ import annotations
 

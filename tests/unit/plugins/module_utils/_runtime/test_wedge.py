@@ -51,7 +51,7 @@ ACTIVE = Observation(clock=0, state="active", invocation="i1", active_seconds=99
 
 
 class Film:
-    """Looks every 30 seconds; a probe is answered by what C(answer) says."""
+    """A sequence of looks every 30 seconds; C(answer) is the result of each probe."""
 
     def __init__(self, settings: Settings = SETTINGS, answer: str = FAILED) -> None:
         self.tracker = Tracker(settings)
@@ -93,7 +93,7 @@ def test_an_engine_that_stands_still_with_requests_is_probed_twice_and_restarted
 
 @pytest.mark.parametrize("counter", ["tokens", "prompt", "steps"])
 def test_any_counter_that_moves_is_life(counter: str) -> None:
-    """Tokens out; tokens in and steps of the scheduler, as in a long prefill."""
+    """Progress is an output token, an input token or a scheduler step, as in a long prefill."""
     film = Film()
     for number in range(60):
         film.look(figures=figures(**{counter: 100 + number}))
@@ -278,7 +278,7 @@ LOOKS = st.builds(
     st.lists(st.tuples(LOOKS, st.integers(1, 12), st.sampled_from([OK, FAILED, FAILED, FAILED, REFUSED])), max_size=60)
 )
 def test_whatever_is_seen(scenes: list[tuple[Observation, int, str]]) -> None:
-    """No restart of what starts, is stopped or moves; never without two failed probes; never beyond the bounds."""
+    """An engine that starts, is stopped or makes progress is never restarted; others only after two failed probes, within the limits."""
     tracker = Tracker(SETTINGS)
     clock, wall = 0.0, 1.7e9
     moments: list[float] = []
