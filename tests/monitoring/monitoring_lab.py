@@ -58,7 +58,7 @@ def collectors() -> list[str]:
 
 
 def spark(folder: Path) -> list[str]:
-    """Lay out a host as the collector reads it; return the arguments and the folder of programs that go with it."""
+    """Lay out a host as the agent reads it; return the command of the agent, whose only loop is the collector of metrics."""
     root = folder / "root"
     files = {"proc/meminfo": MEMINFO, "proc/101/cgroup": f"0::/system.slice/docker-{HEAVY}.scope\n"}
     for netdev, rdma, address in RAILS:
@@ -123,6 +123,8 @@ def spark(folder: Path) -> list[str]:
             "gpu": True,
             "rails": {netdev: 9000 for netdev, _rdma, _address in RAILS},
             "planned_gib": {"heavy": 93.5},
+            "interval": 1,
+            "textfile_dir": str(folder / "textfile"),
         },
         "etc/services/heavy.json": {"unit": "spark-heavy.service", "model": "heavy", "memory_gib": 90.5},
         "state/receipts/heavy.json": receipt,
@@ -158,7 +160,6 @@ def spark(folder: Path) -> list[str]:
     return [
         sys.executable,
         str(AGENT),
-        "--once=exporters",
         f"--etc={folder / 'etc'}",
         f"--state={folder / 'state'}",
         f"--run={folder / 'run'}",
@@ -167,7 +168,7 @@ def spark(folder: Path) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the arguments of the collector of such a host."""
+    """Return the environment of the agent of such a host."""
     return {"PATH": str(folder / "bin"), "PYTHONPATH": str(ROOT / "collections")}
 
 
@@ -246,8 +247,7 @@ class Lab:
     def start(self) -> None:
         """Start everything, with settings that the engine planned and the role's templates made."""
         host = self.folder / "spark"
-        argv = [*spark(host), "--interval=1", f"--output={host / 'textfile'}"]
-        self.run("collector", argv, environment(host))
+        self.run("collector", spark(host), environment(host))
         self.run(
             "node",
             [
