@@ -97,7 +97,7 @@ class OpenWebui(Handler):
         self.json({"status": FAULT != "hang"}, 200 if FAULT != "hang" else 503)
 
     def sign_in(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         email = str(body.get("email"))
         if not is_on("WEBUI_AUTH"):
             email = "admin@localhost"
@@ -106,7 +106,7 @@ class OpenWebui(Handler):
         self.json({"token": token_of(email), "token_type": "Bearer", "email": email})
 
     def sign_up(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         if not is_on("ENABLE_SIGNUP"):
             raise Refused(403, {"detail": "You do not have permission to access this resource."})
         add_account(str(body["email"]), str(body["password"]))
@@ -122,7 +122,7 @@ class OpenWebui(Handler):
         self.json({"data": [{"id": name, "object": "model", "name": name} for name in models()]})
 
     def chat(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         self.check_account()
         by_name = models()
         if body.get("model") not in by_name:
