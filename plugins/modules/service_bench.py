@@ -227,7 +227,7 @@ class Bench:
         api, args = str(self.task["api"]), self.task["args"]
         # The same seed gives the same prose; random prompts of an earlier run would be in the prefix cache.
         seed = 0 if workload.part in ("single", "contents") else uuid.uuid4().int % 2**31
-        text, dataset = benchmark.dataset(workload, api, uuid.uuid4().hex[:4])
+        text, dataset = benchmark.dataset(workload, uuid.uuid4().hex[:4])
         options = benchmark.serve_options(workload, self.url, self.model, api, self.task["thinking"], seed, args)
         argv = benchmark.serve_command(
             str(self.task["container"]),

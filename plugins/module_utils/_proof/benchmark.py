@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure a service with the C(vllm bench serve) in its image: workloads, options of the program, and figures of its result.
 
-Options and result are the same from vLLM 0.17 to 0.33 (C(vllm/benchmarks/serve.py)). Images lack pandas, so of the datasets only
-C(sonnet), C(sharegpt) and C(random) work in all of them.
+Options and result are the same from vLLM 0.17 to 0.33 (C(vllm/benchmarks/serve.py)). Of the datasets only C(sharegpt) and C(random) work in
+all images: others need pandas, C(sonnet) is gone from newer versions, and C(sharegpt) leaves out prompts of more than 1024 tokens.
 
 Pure functions; C(plugins/modules/service_bench.py) runs the program.
 """
@@ -93,28 +93,6 @@ FOREIGN_SHARE = 0.1
 """Tolerated tokens of other requests, as a share of the measured ones: probes of a watchdog ask for one token."""
 CLIENT_GIB = 1.5
 """Memory that has to be free for C(vllm bench): its own is 0.6 GiB on CPU builds, and the engine's libraries are in the page cache."""
-LINES = 256
-
-# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly. C(sonnet) tries random
-# lines until a prompt is short enough, for ever if none can be; lines of less than half of the average length prevent that.
-NOTES = (
-    "The harbour freezes in January, and the ferries wait for the ice breaker before they leave.",
-    "A baker on the corner starts at three and sells out of rye bread before the schools open.",
-    "Two engineers argued for a week about the bridge and then measured the wind for a month.",
-    "The library keeps its maps in flat drawers, sorted by river and not by year.",
-    "When the power failed, the clinic ran for nine hours on batteries that nobody had tested.",
-    "Every spring the valley floods, and every summer the farmers rebuild the same three fences.",
-    "The museum lent its oldest clock to a town that had lost its own in a fire.",
-    "A train driver wrote down each delay for thirty years and found that most began with doors.",
-    "The orchard has forty kinds of apples, and only four of them keep until March.",
-    "Fishermen say that the lighthouse is brighter in fog, although the lamp is the same.",
-    "The school moved its lessons outdoors and found that the noise of the street was the harder problem.",
-    "A cartographer drew the coast from memory and was wrong by less than a mile.",
-    "Snow fell.",
-    "Nobody answered.",
-    "The lamp went out.",
-    "It rained.",
-)
 
 
 def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -250,14 +228,13 @@ def requests_in(rate: float, requests: int, seconds: float) -> int:
     return max(1, min(requests, int(rate * seconds / 2)))
 
 
-def dataset(workload: Workload, api: str, nonce: str) -> tuple[str, list[str]]:
+def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
     """Return the text of the dataset file, empty for none, and the options that name the dataset.
 
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
-    block. The text behind it is the same in each run, so that a drafter gets the same input.
+    block. Other prompts are of random tokens, which a drafter guesses badly: its rates are those of the contents.
 
     :param workload: the run
-    :param api: C(chat), or C(completions) for a model without a chat template, which C(sonnet) needs
     :param nonce: a new one for each run
     :returns: text and options
     """
@@ -268,10 +245,6 @@ def dataset(workload: Workload, api: str, nonce: str) -> tuple[str, list[str]]:
             for number in range(workload.warmup + workload.requests)
         ]
         return json.dumps(turns), ["--dataset-name", "sharegpt", "--sharegpt-output-len", answer]
-    if workload.part == "single" and api == "chat":
-        lines = [f"{nonce}-{number}: {NOTES[number % len(NOTES)]}\n" for number in range(LINES)]
-        lengths = ["--sonnet-input-len", prompt, "--sonnet-output-len", answer, "--sonnet-prefix-len", "0"]
-        return "".join(lines), ["--dataset-name", "sonnet", *lengths]
     options = ["--dataset-name", "random", "--random-output-len", answer]
     if workload.part == "prefix_cache":
         return "", [*options, "--random-prefix-len", prompt, "--random-input-len", str(SUFFIX_TOKENS)]

@@ -61,11 +61,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("--base-url", "--model", "--endpoint", "--tokenizer", "--result-dir", "--result-filename"):
         parser.add_argument(name, required=True)
     parser.add_argument("--backend", choices=("openai", "openai-chat"), default="openai")
-    parser.add_argument("--dataset-name", choices=("random", "sonnet", "sharegpt"), default="random")
+    parser.add_argument("--dataset-name", choices=("random", "sharegpt"), default="random")
     parser.add_argument("--dataset-path", type=Path)
     for name, default in (
-        ("--random-input-len", 1024), ("--random-output-len", 128), ("--random-prefix-len", 0), ("--sonnet-input-len", 550),
-        ("--sonnet-output-len", 150), ("--sonnet-prefix-len", 200), ("--sharegpt-output-len", 150), ("--num-prompts", 1000),
+        ("--random-input-len", 1024), ("--random-output-len", 128), ("--random-prefix-len", 0),
+        ("--sharegpt-output-len", 150), ("--num-prompts", 1000),
         ("--num-warmups", 0), ("--max-concurrency", 0), ("--seed", 0), ("--ready-check-timeout-sec", 0),
     ):  # fmt: skip
         parser.add_argument(name, type=int, default=default)
@@ -86,15 +86,6 @@ def samples(args: argparse.Namespace) -> list[Sample]:
     if args.dataset_name == "sharegpt":
         prompts = [entry["conversations"][0]["value"] for entry in json.loads(args.dataset_path.read_text())]
         return [Sample(text, words_of(text), args.sharegpt_output_len) for text in prompts[: args.num_prompts]]
-    if args.dataset_name == "sonnet":
-        lines = args.dataset_path.read_text().splitlines(keepends=True)
-        made = []
-        for _number in range(args.num_prompts):
-            text = SONNET_PROMPT
-            while words_of(messages(text + (line := generator.choice(lines)))) <= args.sonnet_input_len:
-                text += line
-            made.append(Sample(text, words_of(messages(text)), args.sonnet_output_len))
-        return made
     prefix = words(generator, args.random_prefix_len)
     length = args.random_prefix_len + args.random_input_len
     return [

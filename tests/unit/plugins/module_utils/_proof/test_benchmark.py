@@ -117,39 +117,19 @@ CONTENT = benchmark.Workload("contents", "content code", 0, 300, 2, 1, content="
 PREFIX = benchmark.Workload("prefix_cache", "shared prefix of 8192", 8192, 64, 4)
 
 
-def test_prompts_begin_differently_and_go_on_alike() -> None:
-    first, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
-    second, options = benchmark.dataset(SINGLE, "chat", "9f8e")
-    lines, later_lines = first.splitlines(), second.splitlines()
-    assert len(lines) == len(set(lines)) == benchmark.LINES and set(lines).isdisjoint(later_lines)
-    assert [line.partition(": ")[2] for line in lines] == [line.partition(": ")[2] for line in later_lines]
-    assert pairs(options) >= {
-        ("--sonnet-input-len", "512"),
-        ("--sonnet-output-len", "256"),
-        ("--sonnet-prefix-len", "0"),
-    }
-
-
-def test_prompts_of_every_length_can_be_made_of_the_lines() -> None:
-    """vLLM rounds the number of lines, so it may need lines of half of their average length."""
-    text, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
-    sizes = [len(line) for line in text.splitlines()]
-    assert min(sizes) < sum(sizes) / len(sizes) / 2 and min(len(line.split()) for line in text.splitlines()) < 5
-
-
 def test_the_request_for_a_content() -> None:
-    first, options = benchmark.dataset(CONTENT, "chat", "0a1b")
+    first, options = benchmark.dataset(CONTENT, "0a1b")
     prompts = [entry["conversations"][0]["value"] for entry in json.loads(first)]
     assert len(prompts) == 3 and len({prompt[:12] for prompt in prompts}) == 3 and "interval tree" in prompts[0]
     assert options == ["--dataset-name", "sharegpt", "--sharegpt-output-len", "300"]
 
 
 def test_random_prompts() -> None:
-    for workload, api in ((SINGLE, "completions"), (LOAD, "chat"), (RATE, "chat")):
-        text, options = benchmark.dataset(workload, api, "0a1b")
+    for workload in (SINGLE, LOAD, RATE):
+        text, options = benchmark.dataset(workload, "0a1b")
         assert text == "" and "--random-prefix-len" not in options
         assert ("--random-input-len", str(workload.prompt_tokens)) in pairs(options)
-    assert ("--random-prefix-len", "8192") in pairs(benchmark.dataset(PREFIX, "chat", "0a1b")[1])
+    assert ("--random-prefix-len", "8192") in pairs(benchmark.dataset(PREFIX, "0a1b")[1])
 
 
 def pairs(options: list[str]) -> set[tuple[str, str]]:
