@@ -164,13 +164,12 @@ def test_slow_loops_that_only_compute_delay_no_look(host: Host) -> None:
         host.start()
         wait_for(lambda: (host.textfile / "dgxspark.prom").exists())
         (child,) = host.children()
-        used = processor_seconds(child)
-        time.sleep(4)
-        used = processor_seconds(child) - used
+        begun = processor_seconds(child)
+        # On a loaded machine the child gets its share late.
+        wait_for(lambda begun=begun, child=child: processor_seconds(child) - begun > 0.5)
         host.stop()
         delays.append(host.guard_state()["longest_delay_seconds"])
-        print(f"longest delay of a look while the slow loops take {used:.1f} s of a processor in 4 s: {delays[-1]} s")
-        assert used > 0.5
+        print(f"longest delay of a look while the slow loops take half a second of a processor: {delays[-1]} s")
         if delays[-1] < MOST_DELAY:
             break
     assert min(delays) < MOST_DELAY
