@@ -35,6 +35,9 @@ def _folder_finder(folder: str) -> FileFinder:
 
 
 def keep_bytecode() -> None:
-    """Let Python keep and use the bytecode of all modules of the collection that are imported from now on."""
-    if _Finder not in sys.meta_path:
+    """Let Python keep and use the bytecode of all modules of the collection that are imported from now on.
+
+    Only in the place of Ansible's own finder: a program that puts another one before it, as ansible-test does, goes by that.
+    """
+    if sys.meta_path and type(sys.meta_path[0]).__module__.startswith("ansible.utils.collection_loader"):
         sys.meta_path.insert(0, _Finder)
