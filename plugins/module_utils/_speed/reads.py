@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .._memory.geometry import Geometry, read_geometry
 from .._memory.kv_plan import KVSettings
 from .._memory.kv_specs import state_bytes, token_bytes
 from .._memory.layers import Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
+from .._memory.modules import field as whole_number
+from .._memory.modules import optional
 from .._memory.releases import Release
 from .._memory.service_input import DEFAULT_BATCHED_TOKENS
 from .._memory.weight_formats import Quantization
@@ -192,24 +193,30 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
 
 def _experts_per_token(text: Config) -> int:
     for key in _EXPERTS_PER_TOKEN:
-        value = text.get(key)
-        value = value[0] if isinstance(value, list) and value else value
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
+        if text.get(key):
+            return _layer_number(text, key, 0)
     raise Refusal("config", "how many experts a token passes through is not known")
 
 
+def _layer_number(text: Config, key: str, index: int) -> int:
+    """Return a whole number that may be a list with an entry for every layer. Raises Refusal for another value."""
+    value = text.get(key)
+    if isinstance(value, list):
+        value = value[index] if index < len(value) else None
+    return whole_number({key: value}, key)
+
+
 def _expert_size(text: Config) -> float:
-    width: Any = next((text[key] for key in _EXPERT_WIDTH if text.get(key)), 1)
-    width = width[0] if isinstance(width, list) and width else width
-    return float(text.get("moe_latent_size") or text["hidden_size"]) * float(width)
+    """Return the elements of an expert's matrix, 0 for a model without experts."""
+    width = next((_layer_number(text, key, 0) for key in _EXPERT_WIDTH if text.get(key)), 0)
+    return float(optional(text, "moe_latent_size") or whole_number(text, "hidden_size")) * width
 
 
 def _read_modules(
     parts: Iterable[Part], text: Config, split: Split, active: int, is_tied_model: bool, is_last: bool
 ) -> Stage:
     """Sum the modules of a stage by how often a step reads them."""
-    stage = Stage(hidden=int(text["hidden_size"]), expert_size=_expert_size(text))
+    stage = Stage(hidden=whole_number(text, "hidden_size"), expert_size=_expert_size(text) if active else 0.0)
     expert_sizes: dict[str, tuple[int, float]] = {}
     for part in parts:
         module = part.module
@@ -221,6 +228,8 @@ def _read_modules(
         elif module.name == "embed_tokens" or _LOOKED_UP.search(module.name):
             continue
         elif module.experts:
+            if active > module.experts:
+                raise Refusal("config", f"a token cannot pass through {active} of {module.experts} experts")
             ranks = split.of_experts if split.experts else 1
             layer = _LAYER.match(module.name)
             key = layer.group(1) if layer else module.name
@@ -268,9 +277,9 @@ def _read_caches(stage: Stage, geometry: Geometry, text: Config, settings: Launc
 
 def _context(layer: Layer, geometry: Geometry, text: Config, settings: LaunchSettings, index: int) -> Context:
     ranks = settings.split.tensor
-    by_layer = text.get("num_attention_heads_per_layer")
-    heads = int((by_layer[index] if isinstance(by_layer, list) else text.get("num_attention_heads")) or 1)
-    selected = int(text.get("index_topk") or 0)
+    key = "num_attention_heads_per_layer"
+    heads = _layer_number(text, key if text.get(key) else "num_attention_heads", index)
+    selected = optional(text, "index_topk")
     if isinstance(layer, Cache):
         row_tokens = max(1, layer.tokens_per_row)
         flops = 2.0 * heads * 2 * _LATENT_DIMENSIONS / ranks / row_tokens
@@ -283,5 +292,5 @@ def _context(layer: Layer, geometry: Geometry, text: Config, settings: LaunchSet
         size = float((text["kv_lora_rank"] + text["qk_rope_head_dim"]) * element)
     if layer.kind != "mla":
         return Context(size, 2.0 * heads * (layer.head_dim + layer.head_dim_v) / ranks, layer.window)
-    width = sum(int(text.get(key) or 0) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    width = sum(optional(text, key) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     return Context(size, 2.0 * heads * width / ranks, layer.window, selected)

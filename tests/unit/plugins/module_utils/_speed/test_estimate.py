@@ -173,3 +173,26 @@ def test_wrong_input_is_named_all_at_once(params: dict[str, Any], parts: list[st
         speed_estimate(params)
     for part in parts:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "model"),
+    [
+        ("num_experts_per_tok", "qwen3-coder-30b-nvfp4"),
+        ("moe_intermediate_size", "qwen3-coder-30b-nvfp4"),
+        ("num_experts", "qwen3-coder-30b-nvfp4"),
+        ("hidden_size", "llama70b-nvfp4"),
+        ("num_attention_heads", "llama70b-nvfp4"),
+        ("num_attention_heads_per_layer", "llama70b-nvfp4"),
+        ("moe_latent_size", "qwen3-coder-30b-nvfp4"),
+    ],
+)
+@pytest.mark.parametrize("value", [-1, 1, 2.5, "x", [1], [None] * 3, {"a": 1}, True, 1 << 70, float("inf")])
+def test_a_config_with_any_value_is_predicted_or_refused(key: str, model: str, value: Any) -> None:
+    entry = service(model)
+    entry["config"] = {**entry["config"], key: value}
+    try:
+        result = estimate(entry)
+    except InputError:
+        return
+    assert "decode" in result or result["unknown"]["all"]
