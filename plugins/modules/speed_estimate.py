@@ -117,8 +117,9 @@ def main() -> None:
     numbers = {"type": "list", "elements": "int"}
     workload = {
         "concurrency": {**numbers, "default": [1, 4, 16, 64]},
-        "prompt_tokens": {**numbers, "default": [1024]},
-        "output_tokens": {"type": "int", "default": 128},
+        # These tokens are counts; no_log=False keeps their names from looking like secrets to Ansible.
+        "prompt_tokens": {**numbers, "default": [1024], "no_log": False},
+        "output_tokens": {"type": "int", "default": 128, "no_log": False},
     }
     module = AnsibleModule(
         argument_spec={
