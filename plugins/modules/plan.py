@@ -214,14 +214,27 @@ made:
   returned: with O(kept_facts=use)
   type: str
 hosts:
-  description: The plan of each host, by host name.
+  description:
+    - The plan of each host, by host name.
+    - C(services.speed) predicts the speed of each service, alone on its Sparks, as ranges of C(low), C(typical) and C(high); null where it
+      is unknown, and C(unknown) has the reason. C(one_stream) and C(all_streams) are tokens per second of one stream and of C(streams)
+      streams together, at a context of about 1000 tokens. C(first_token_8k) and C(first_token_full) are seconds to the first token of a
+      prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
+    - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step;
+      with a drafter the limit is C(drafted + 1) times as high. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
+      largest part.
   returned: success
   type: dict
   sample:
     spark-1:
       verdict: fits
       start_order: [heavy, fast]
-      services: []
+      services:
+        - name: fast
+          speed:
+            {streams: 2, one_stream: {low: 23.6, typical: 26.5, high: 29.7}, all_streams: {low: 43.3, typical: 51.9, high: 62.3}, steps: null,
+             drafted: 0, first_token_8k: null, first_token_full: {low: 0.7, typical: 0.87, high: 1.09}, bytes_per_token: 8200000000,
+             ceiling: 33.9, ceiling_all: 67.9, bound_by: memory, unknown: {}}
       firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
 clusters:
   description:

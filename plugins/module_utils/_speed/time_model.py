@@ -10,6 +10,7 @@ differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -245,11 +246,16 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
     :returns: seconds
     """
     seconds, position = constants.step, 0
+    # Layers of one kind together: a long prompt has hundreds of chunks.
+    kinds = [
+        (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))
+        for stage in launch.reads.stages
+    ]
     while position < prompt:
         tokens = min(launch.chunk, prompt - position)
-        for stage in launch.reads.stages:
-            compute = tokens * _matrix_seconds(stage, constants, launch.kernels)
-            for context in stage.contexts:
+        for stage, matrix, contexts in kinds:
+            compute = tokens * matrix
+            for context, layers in contexts.items():
                 length = position + tokens / 2
                 length = min(length, context.window or length, context.selected or length)
                 rate = (
@@ -257,7 +263,7 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
                     if context.window
                     else _attention_rate(stage, launch.reads.family, constants)
                 )
-                compute += tokens * context.flops * length / rate
+                compute += layers * tokens * context.flops * length / rate
             read = step_bytes(stage, 1, tokens, 0, 1.0)
             memory = (read.weights + read.quantised + read.head) / constants.bandwidth
             memory += read.experts / constants.bandwidth_experts
