@@ -97,6 +97,17 @@ VARIABLES: dict[str, Key] = {
         "how plan.yml and site.yml show the plan: `short` (notes are counted), `full` (as with `-v`), `json` (one line) or `none`; usually given by -e",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_wishes": Key(
+        list,
+        [],
+        "jobs for which `plan.yml` proposes services instead of planning those of the inventory; usually given by -e",
+        page="speed.md#models-for-given-jobs",
+    ),
+    "spark_wishes_file": Key(
+        str,
+        "",
+        "file on the controller for the inventory that is proposed for `spark_wishes`; `.spark/proposal.yml` when left out",
+    ),
     "spark_status_timeout": Key(
         NUMBER, 10, "seconds that status.yml gives a service for its answer", least=0, unit="seconds"
     ),
