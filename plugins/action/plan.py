@@ -316,6 +316,9 @@ class ActionModule(ActionBase):
         for name in names:
             hostvars = task_vars["hostvars"][name]
             variables = read_variables(name, hostvars, messages, fleet)
+            for service, changed in (plain(args["tuned"]).get(name) or {}).items():
+                tuned = variables.get("spark_tuned") or {}
+                variables["spark_tuned"] = {**tuned, service: {**(tuned.get(service) or {}), **changed}}
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {

@@ -121,6 +121,10 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
+  tuned:
+    description: Options of vllm serve by host and service, which are planned in addition to C(spark_tuned).
+    type: dict
+    default: {}
   wishes:
     description:
       - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of

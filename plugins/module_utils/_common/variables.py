@@ -97,6 +97,14 @@ VARIABLES: dict[str, Key] = {
         "how plan.yml and site.yml show the plan: `short` (notes are counted), `full` (as with `-v`), `json` (one line) or `none`; usually given by -e",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
+    "spark_tune_write": Key(bool, False, "whether `tune.yml` keeps the best variant in the inventory"),
+    "spark_tuned": Key(
+        dict,
+        {},
+        "options of vllm serve that replace those of `args` and the recipe, by service; written by `tune.yml`",
+        page="speed.md#tune-a-service",
+    ),
     "spark_wishes": Key(
         list,
         [],
@@ -455,6 +463,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             (str, list), None, "services by name, with commas or as a list; `all` for all services of the run's hosts"
         )
     },
+    "tune": {"service": Key(str, "", "service that is tuned, of one host")},
     "swap": {
         "out": Key((str, list), "", "service that goes"),
         "in": Key((str, list), "", "service that comes"),
