@@ -44,6 +44,7 @@ def main() -> int:
     """Print a line for each fleet; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--jobs", type=float, default=1.0, help="jobs for each Spark")
     parser.add_argument("--busy", action="store_true", help="each second Spark has a service already")
     options = parser.parse_args()
     recipes, _problems = load_recipes([RECIPES])
@@ -60,7 +61,7 @@ def main() -> int:
             }
             for number in range(1, size + 1)
         }
-        jobs = list(wishes(max(3, size)))
+        jobs = list(wishes(max(3, int(size * options.jobs))))
         began = time.monotonic()
         proposed = proposal.propose(jobs, hosts, {}, {"sparks": list(hosts)}, recipes, make)
         seconds = time.monotonic() - began

@@ -46,7 +46,7 @@ def propose(
     :raises InventoryError: for an inventory that cannot be planned
     """
     wishes = read(entries, recipes)
-    fleet = Fleet(hosts, groups, make(hosts, groups), make)
+    fleet = Fleet(hosts, groups, make)
     catalogue = Catalogue(recipes, fleet)
     present = already_served(wishes, fleet, catalogue)
     placed, reasons = _place([wish for wish in wishes if wish.name not in present], fleet, catalogue)
@@ -84,18 +84,22 @@ def propose(
         "inventory": _inventory(versions[-1], others, planned_groups),
         "free_gib": {host: round(free_gib(plan["hosts"][host]), 1) for host in sorted(plan["hosts"], key=natural)},
         "complete": placed.complete,
-        "errors": [
-            f"{error['host']}: {error['rule']}: {error['message']}" for error in list_causes(plan_findings(plan))
-        ],
+        "errors": [error for error in errors(plan) if error not in errors(fleet.base)],
         "notes": _notes(layout, fleet, is_moving),
     }
+
+
+def errors(plan: Mapping[str, Any]) -> list[str]:
+    """Return the errors of a plan in words."""
+    return [f"{error['host']}: {error['rule']}: {error['message']}" for error in list_causes(plan_findings(plan))]
 
 
 def _place(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> tuple[Placed, dict[str, str]]:
     """Return a placement, and why a wish cannot be served on free Sparks either, by wish."""
     offers, reasons = {}, {}
     for wish in wishes:
-        offers[wish.name], reasons[wish.name] = catalogue.offers(wish)
+        listed = catalogue.offers(wish) if fleet.names else ([], "every Spark of the inventory has errors already")
+        offers[wish.name], reasons[wish.name] = listed
     placed = Search(fleet, wishes, offers).best()
     further = {
         wish.name: catalogue.offers(wish, offers[wish.name][0].sparks + 1)[0]
@@ -104,7 +108,7 @@ def _place(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> tuple[
     }
     if any(further.values()):  # over more Sparks a model takes less of each
         offers = {name: [*listed, *further.get(name, ())] for name, listed in offers.items()}
-        placed = max(placed, Search(fleet, wishes, offers).best(), key=lambda placed: placed.score)
+        placed = max(placed, Search(fleet, wishes, offers).best(placed), key=lambda placed: placed.score)
     return placed, reasons
 
 
@@ -136,7 +140,7 @@ def _no_room(wish: Wish, placed: Placed, fleet: Fleet, catalogue: Catalogue) -> 
     needs = f"{offer.label} needs {fleet.gib(offer):.1f} GiB on {offer.sparks} Spark{'s'[: offer.sparks != 1]}"
     if Search(fleet, [wish], {wish.name: offers}).best().chosen:
         return f"{needs}, which other wishes take ({names_text(list(placed.chosen))}). Raise its importance, or add a Spark"
-    free = {host: fleet.verdict(fleet.empty, host).free[host] for host in fleet.names}
+    free = {host: fleet.free(fleet.empty, host) for host in fleet.names}
     emptiest = max(free, key=lambda host: free[host])
     why = f"{emptiest} has the most free memory, {free[emptiest]:.1f} GiB"
     if offer.ranks == 1:

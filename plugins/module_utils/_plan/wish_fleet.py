@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from .._addons import addons
@@ -28,9 +29,8 @@ SET = "wishes"
 """The set on demand of proposed services."""
 PORT, MOST = 8101, 200
 """The first port of proposed services, and the most wishes of one run."""
-OPEN_ARGS = {"gpu-memory-utilization": "auto"}
 _ELSEWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet_monitor", "spark_allow_from")
-"""Variables that name other hosts; their memory on the host is kept."""
+"""Variables that name other hosts."""
 _OF_HOST = ("spark_management_address", "spark_fabric_addresses", "spark_listen")
 """Variables in which Sparks may differ and be alike for a service."""
 _VERDICTS = ("fits", "tight", "fails")
@@ -60,21 +60,16 @@ class Offer:
     def label(self) -> str:
         """The launch in words."""
         name = f"{self.recipe} ({self.variant})" if self.variant else self.recipe
-        split = {"own": "", "tensor": ", tensor parallel", "pipeline": ", pipeline parallel"}[self.split]
+        split = "" if self.split == "own" else f", {self.split} parallel"
         over = f" over {self.ranks} Sparks{split}" if self.ranks > 1 else ""
         return f"{name}{over}{f', {self.replicas} replicas' if self.replicas > 1 else ''}"
-
-    def sized(self, users: int, context: int) -> Offer:
-        """Return one engine of it for other requests."""
-        return replace(self, replicas=1, users=users, context=context)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a planned service. rate: tokens/s of one stream while C(requests) run; first_token: seconds, of 8192 tokens.
+    """The figures of a planned service. gib: memory on each Spark. concurrency: requests of the whole context that its KV cache holds.
 
-    gib: memory on each Spark. weights_gib: of it weights. concurrency: requests of the whole context that its KV cache holds. speed: its
-    C(ServiceSpeed). unknown: why a rate is None.
+    rate: tokens/s of one stream while C(requests) run. first_token: seconds, of 8192 tokens. speed: its C(ServiceSpeed).
     """
 
     context: int
@@ -82,80 +77,67 @@ class Figures:
     concurrency: float
     gib: float
     weights_gib: float
-    rate: float | None = None
-    first_token: float | None = None
-    unknown: str = ""
-    speed: Mapping[str, Any] = field(default_factory=dict)
+    rate: float | None
+    first_token: float | None
+    unknown: str
+    speed: Mapping[str, Any]
 
     @classmethod
     def of_service(cls, service: Mapping[str, Any]) -> Figures:
         """Return the figures of a service of a plan."""
         memory, speed, args = service["memory"], service["speed"], service["args"]
-        together, unknown = speed["all_streams"], speed["unknown"]
-        first = speed["first_token_8k"]
-        context = memory.get("max_model_len") or args.get("max-model-len")
-        requests = memory.get("max_num_seqs") or args.get("max-num-seqs") or 0
+        sizes = [memory.get(key) or args.get(key.replace("_", "-")) for key in ("max_model_len", "max_num_seqs")]
+        context, requests = (size if isinstance(size, int) else 0 for size in sizes)
         return cls(
-            context=context if isinstance(context, int) else 0,
-            requests=requests if isinstance(requests, int) else 0,
+            context,
+            requests,
             # A pooling model keeps no cache, so that all requests fit.
-            concurrency=float(memory.get("max_concurrency") or requests),
-            gib=float((memory.get("residency_gib") or {}).get("typical") or 0.0),
-            weights_gib=float(memory.get("weights_bytes") or 0) / GIB,
-            rate=together["typical"] / speed["streams"] if together else None,
-            first_token=first["typical"] if first else None,
-            unknown=unknown.get("decode") or unknown.get("all") or "",
-            speed=speed,
+            float(memory.get("max_concurrency") or requests),
+            float((memory.get("residency_gib") or {}).get("typical") or 0.0),
+            float(memory.get("weights_bytes") or 0) / GIB,
+            speed["all_streams"]["typical"] / speed["streams"] if speed["all_streams"] else None,
+            speed["first_token_8k"]["typical"] if speed["first_token_8k"] else None,
+            speed["unknown"].get("decode") or speed["unknown"].get("all") or "",
+            speed,
         )
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One engine of an offer on its hosts, the head first."""
+    """One engine of an offer for a wish on its hosts, the head first."""
 
     wish: str
     offer: Offer
     hosts: tuple[str, ...]
     on_demand: bool = False
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """What counts for memory and speed."""
-        return (
-            self.offer.recipe,
-            self.offer.variant,
-            self.offer.split,
-            self.offer.ranks,
-            self.offer.users,
-            self.offer.context,
-            self.on_demand,
-        )
+        return *astuple(replace(self.offer, replicas=1)), self.on_demand
 
     def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the entry of C(spark_services), or of a cluster's services.
-
-        :param name: of the service
-        :param port: that it listens on
-        :param cluster: hosts of the cluster
-        """
+        """Return the entry of C(spark_services), or of the services of a cluster with these hosts."""
         offer = self.offer
-        args: dict[str, Any] = {"max-model-len": offer.context, "max-num-seqs": offer.users, **OPEN_ARGS}
-        if offer.split != "own":
-            args[f"{offer.split}-parallel-size"] = offer.ranks
+        args: dict[str, Any] = {
+            "max-model-len": offer.context,
+            "max-num-seqs": offer.users,
+            "gpu-memory-utilization": "auto",
+        }
+        args |= {} if offer.split == "own" else {f"{offer.split}-parallel-size": offer.ranks}
         entry: dict[str, Any] = {"name": name, "recipe": offer.recipe, "port": port, "args": args}
-        entry.update({"variant": offer.variant} if offer.variant else {})
-        entry.update({"on_demand": {"exclusive": SET}} if self.on_demand else {})
-        entry.update({"hosts": list(self.hosts)} if cluster and list(cluster) != list(self.hosts) else {})
-        return entry
+        entry |= {"variant": offer.variant} if offer.variant else {}
+        entry |= {"on_demand": {"exclusive": SET}} if self.on_demand else {}
+        return entry | ({"hosts": list(self.hosts)} if len(self.hosts) > 1 and tuple(cluster) != self.hosts else {})
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the planner says of Sparks with pieces. why: an error, or empty. figures: by position of the piece. free: GiB by host."""
+    """What the planner says of hosts with pieces. why: an error, or empty. figures: of each piece. free: GiB of each host."""
 
     why: str
     figures: Sequence[Figures] = ()
-    free: Mapping[str, float] = field(default_factory=dict)
+    free: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -164,234 +146,187 @@ class Layout:
 
     pieces: Mapping[str, tuple[Piece, ...]]
     clusters: Mapping[str, tuple[str, ...]]
-    cluster_of: Mapping[str, str]
+    cluster_of: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Derive the cluster of each host."""
+        cluster_of = {host: name for name, hosts in self.clusters.items() for host in hosts}
+        object.__setattr__(self, "cluster_of", cluster_of)
 
     def hosts_with(self, host: str) -> tuple[str, ...]:
         """Return the hosts that are planned together with a host."""
         return self.clusters.get(self.cluster_of.get(host, ""), (host,))
 
-    def on(self, hosts: Sequence[str]) -> list[Piece]:
-        """Return the pieces of hosts that are planned together."""
-        places = [*hosts, *({self.cluster_of[hosts[0]]} if hosts[0] in self.cluster_of else ())]
+    def on(self, host: str) -> list[Piece]:
+        """Return the pieces of a host and of the hosts that are planned together with it."""
+        places = [*self.hosts_with(host), self.cluster_of.get(host, "")]
         return [piece for place in places for piece in self.pieces.get(place, ())]
 
-    def every(self) -> list[Piece]:
-        """Return all pieces."""
-        return [piece for pieces in self.pieces.values() for piece in pieces]
+    def of(self, wish: str) -> list[Piece]:
+        """Return the pieces of a wish."""
+        return [piece for pieces in self.pieces.values() for piece in pieces if piece.wish == wish]
 
     def with_piece(self, piece: Piece, cluster: str = "") -> Layout:
         """Return the layout with one more piece. cluster: the name of a new cluster of its hosts."""
-        clusters, cluster_of = self.clusters, self.cluster_of
-        if cluster:
-            clusters = {**clusters, cluster: piece.hosts}
-            cluster_of = {**cluster_of, **dict.fromkeys(piece.hosts, cluster)}
-        place = cluster_of[piece.hosts[0]] if len(piece.hosts) > 1 else piece.hosts[0]
-        return Layout({**self.pieces, place: (*self.pieces.get(place, ()), piece)}, clusters, cluster_of)
+        clusters = {**self.clusters, cluster: piece.hosts} if cluster else self.clusters
+        place = cluster or (self.cluster_of[piece.hosts[0]] if len(piece.hosts) > 1 else piece.hosts[0])
+        return Layout({**self.pieces, place: (*self.pieces.get(place, ()), piece)}, clusters)
 
     def without(self, wish: str, fixed: Mapping[str, Any]) -> Layout:
-        """Return the layout without the pieces of a wish, and without proposed clusters that are left empty.
-
-        :param wish: its name
-        :param fixed: the clusters of the inventory
-        """
+        """Return the layout without a wish, and without clusters that are left empty and not among the C(fixed) ones."""
         pieces = {place: tuple(piece for piece in found if piece.wish != wish) for place, found in self.pieces.items()}
-        clusters = {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
-        return Layout(pieces, clusters, {host: name for name, hosts in clusters.items() for host in hosts})
+        return Layout(
+            pieces, {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
+        )
 
 
 class Fleet:
-    """The Sparks of the inventory. existing: services of the inventory with their figures. left_out: hosts with errors already, by reason."""
+    """The Sparks of the inventory. existing: their services with figures, by C(host/service). left_out: hosts with errors already."""
 
-    def __init__(self, hosts: Hosts, groups: Mapping[str, Sequence[str]], base: Mapping[str, Any], make: Maker) -> None:
-        """Plan nothing yet.
-
-        :param hosts: C({vars, address}) by name, as C(plan.make_plan) takes them
-        :param groups: of the inventory
-        :param base: the plan of the inventory as it is
-        :param make: makes a plan
-        """
-        self.base, self.make, self.looks = base, make, 0
-        self.addresses = {name: str(host.get("address") or "") for name, host in hosts.items()}
-        clusters = base["clusters"]
+    def __init__(self, hosts: Hosts, groups: Mapping[str, Sequence[str]], make: Maker) -> None:
+        """Plan the inventory as it is. Raises C(InventoryError)."""
+        self.make, self.looks = make, 0
+        self.base = make(hosts, groups)
         # In the order of the group, which decides the ranks.
-        self.fixed = {name: tuple(groups[name]) for name in clusters}
-        errors = list_causes(plan_findings(base))
+        self.fixed = {name: tuple(groups[name]) for name in self.base["clusters"]}
+        errors = [error for error in list_causes(plan_findings(self.base)) if error["rule"] != "lock.moving"]
         self.left_out = {
-            error["host"]: f"{error['rule']}: {error['message']}"
-            for error in errors
-            if error["host"] in hosts and error["rule"] != "lock.moving"
+            error["host"]: f"{error['rule']}: {error['message']}" for error in errors if error["host"] in hosts
         }
-        self.left_out |= {
-            host: f"its cluster {name} has an error on another host"
-            for name, members in self.fixed.items()
-            for host in members
-            if host not in self.left_out and set(members) & set(self.left_out)
-        }
+        for name, members in self.fixed.items():
+            if set(members) & set(self.left_out):
+                self.left_out = {
+                    **dict.fromkeys(members, f"cluster {name} has an error on another host"),
+                    **self.left_out,
+                }
         self.names = sorted((name for name in hosts if name not in self.left_out), key=natural)
-        self.vars = {name: self._bare(name, dict(hosts[name]["vars"])) for name in self.names}
-        classes: dict[str, int] = {}
-        self.class_of = {
-            name: classes.setdefault(
-                _text({key: value for key, value in self.vars[name].items() if key not in _OF_HOST}), len(classes)
-            )
-            for name in self.names
-        }
-        services = [service for body in base["hosts"].values() for service in body["services"]]
+        services = [service for body in self.base["hosts"].values() for service in body["services"]]
         used = {service["port"] for service in services}
         used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
         self.ports = [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
+        self.vars = {name: self._without_rest(name, hosts[name]["vars"]) for name in self.names}
+        classes: dict[str, int] = {}
+        alike = {
+            name: {key: value for key, value in self.vars[name].items() if key not in _OF_HOST} for name in self.names
+        }
+        self.class_of = {name: classes.setdefault(_text(alike[name]), len(classes)) for name in self.names}
+        self.busy = {name: bool(self.base["hosts"][name]["services"]) for name in self.names}
         self._verdicts: dict[Any, Verdict] = {}
-        self.existing = self._existing()
-        self.busy = {name: bool(base["hosts"][name]["services"]) for name in self.names}
-        self._minimum = {key: figures for key, _piece, figures in self.existing}
-        self.empty = Layout({}, self.fixed, {host: name for name, members in self.fixed.items() for host in members})
-
-    @property
-    def size(self) -> int:
-        """Number of Sparks that may get services."""
-        return len(self.names)
-
-    def _bare(self, name: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return the variables of a host for a plan without the rest of the fleet: memory of add-ons that need it is a sidecar."""
-        dropped = [key for key in _ELSEWHERE if key in variables]
-        variables = {key: value for key, value in variables.items() if key not in dropped and key != "spark_wishes"}
-        variables["spark_allow_moving"] = True  # an inventory is pinned when it is deployed
-        if dropped:
-            alone = self.make(
-                {name: {"vars": {**variables, "spark_cluster": {}, "spark_services": []}, "address": ""}}, {}
-            )
-            parts = ((1, self.base["hosts"][name]), (-1, alone["hosts"][name]))
-            services = {service["name"] for service in self.base["hosts"][name]["services"]}
-            gib = sum(
-                sign * part["gib"]
-                for sign, body in parts
-                for part in body["memory_map"]
-                if part["kind"] == "plain" and part["service"] not in services
-            )
-            if gib > 0:
-                variables["spark_sidecars"] = [
-                    *(variables.get("spark_sidecars") or []),
-                    {"name": "add-ons", "memory_gib": round(gib, 2)},
-                ]
-        return variables
-
-    def _existing(self) -> list[tuple[str, Piece, Figures]]:
-        rows = []
+        self._gib: dict[Offer, float] = {}
+        self.existing: dict[str, tuple[Piece, Figures]] = {}
         for host in self.names:
             for service in self.base["hosts"][host]["services"]:
-                if service["rank"] or service["state"] == "stopped":
-                    continue
-                span = service["cluster"]
-                hosts = tuple(span["hosts"]) if span else (host,)
-                figures = Figures.of_service(service)
-                offer = Offer(
-                    str(service["recipe"]),
-                    ",".join(service["variant"]),
-                    "own",
-                    len(hosts),
-                    1,
-                    figures.requests,
-                    figures.context,
+                figures, span = Figures.of_service(service), service["cluster"]
+                members = tuple(span["hosts"]) if span else (host,)
+                launch = (str(service["recipe"]), ",".join(service["variant"]), "own", len(members), 1)
+                piece = Piece(
+                    service["name"],
+                    Offer(*launch, figures.requests, figures.context),
+                    members,
+                    service["state"] == "on_demand",
                 )
-                piece = Piece(service["name"], offer, hosts, service["state"] == "on_demand")
-                rows.append((f"{host}/{service['name']}", piece, figures))
-        return rows
+                if not service["rank"] and service["state"] != "stopped":
+                    self.existing[f"{host}/{service['name']}"] = piece, figures
+        self.empty = Layout({}, self.fixed)
+
+    def _without_rest(self, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables of a host for a plan without the rest of the fleet; memory of add-ons that need it is a sidecar."""
+        kept = {key: value for key, value in variables.items() if key not in (*_ELSEWHERE, "spark_wishes")}
+        kept["spark_allow_moving"] = True  # an inventory is pinned when it is deployed
+        if variables.keys() & set(_ELSEWHERE):
+            services = {service["name"] for service in self.base["hosts"][name]["services"]}
+            bare = {**kept, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
+            plain = [
+                sum(
+                    part["gib"]
+                    for part in body["memory_map"]
+                    if part["kind"] == "plain" and part["service"] not in services
+                )
+                for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
+            ]
+            sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
+            kept["spark_sidecars"] = [
+                *(kept.get("spark_sidecars") or []),
+                *([sidecar] if sidecar["memory_gib"] else []),
+            ]
+        return kept
 
     def alone(self, offer: Offer) -> Figures | str:
         """Return the figures of one engine of an offer on Sparks without other services, or why it cannot be planned."""
-        offer = replace(offer, replicas=1)
-        key = ("alone", Piece("", offer, ()).key)
-        if key not in self._verdicts:
-            taking = (*addons.VARIABLES, "spark_sidecars", "spark_services", "spark_cluster")
-            own = self.vars[self.names[0]] if self.names else {}
-            bare = {key: value for key, value in own.items() if key not in taking}
-            names = [f"spark-{number}" for number in range(1, offer.ranks + 1)]
-            self._verdicts[key] = self._judge([bare] * offer.ranks, names, [Piece("", offer, tuple(names))], "wished")
-        verdict = self._verdicts[key]
+        names = tuple(f"spark-{number}" for number in range(1, offer.ranks + 1))
+        piece = Piece("", offer, names)
+        if piece.key not in self._verdicts:
+            taking = (*addons.VARIABLES, "spark_sidecars", "spark_services", "spark_cluster", "spark_tuned")
+            bare = {key: value for key, value in self.vars[self.names[0]].items() if key not in taking}
+            self._verdicts[piece.key] = self._judge(dict.fromkeys(names, bare), [piece], "wished")
+        verdict = self._verdicts[piece.key]
         return verdict.why or verdict.figures[0]
 
     def gib(self, offer: Offer) -> float:
         """Return the memory of an engine of an offer on each of its Sparks, without other services."""
-        figures = self.alone(offer)
-        return figures.gib if isinstance(figures, Figures) else 0.0
+        if offer not in self._gib:
+            figures = self.alone(offer)
+            self._gib[offer] = figures.gib if isinstance(figures, Figures) else 0.0
+        return self._gib[offer]
 
     def permanent(self, layout: Layout, host: str) -> int:
         """Return the number of services of a host that run all the time, at least 1."""
-        pieces = [*(piece for _key, piece, _figures in self.existing), *layout.on(layout.hosts_with(host))]
+        pieces = [*(piece for piece, _figures in self.existing.values()), *layout.on(host)]
         return max(1, sum(host in piece.hosts and not piece.on_demand for piece in pieces))
 
     def slowest(self, layout: Layout, wish: str) -> tuple[list[tuple[str, ...]], Figures]:
         """Return the hosts of each engine of a wish, and the figures of the slowest one."""
-        engines = [piece for piece in layout.every() if piece.wish == wish]
-        figures = []
-        for piece in engines:
-            listed = layout.on(layout.hosts_with(piece.hosts[0]))
-            figures.append(self.verdict(layout, piece.hosts[0]).figures[listed.index(piece)])
+        engines = layout.of(wish)
+        heads = [piece.hosts[0] for piece in engines]
+        figures = [
+            self.verdict(layout, host).figures[layout.on(host).index(piece)] for host, piece in zip(heads, engines)
+        ]
         return [piece.hosts for piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
 
+    def free(self, layout: Layout, host: str) -> float:
+        """Return the free memory of a host, GiB."""
+        free = self.verdict(layout, host).free
+        return free[layout.hosts_with(host).index(host)] if free else 0.0
+
     def verdict(self, layout: Layout, host: str) -> Verdict:
-        """Return what the planner says of a host, with the hosts that it forms a cluster with; figures as C(Layout.on) lists the pieces."""
-        hosts = layout.hosts_with(host)
-        pieces = layout.on(hosts)
-        spans = layout.cluster_of.get(host, "")
-        is_fixed = spans in self.fixed
-        position = {name: number for number, name in enumerate(hosts)}
-        keys = [(piece.key, tuple(position[name] for name in piece.hosts)) for piece in pieces]
-        order = sorted(range(len(pieces)), key=lambda number: _text(keys[number]))
+        """Return what the planner says of the hosts of C(Layout.hosts_with), in their order; figures as C(Layout.on) lists the pieces."""
+        hosts, pieces, cluster = layout.hosts_with(host), layout.on(host), layout.cluster_of.get(host, "")
+        keys = [(piece.key, tuple(map(hosts.index, piece.hosts))) for piece in pieces]
+        order = sorted(range(len(pieces)), key=lambda number: str(keys[number]))
         key = (
-            spans if is_fixed else bool(spans),
+            cluster if cluster in self.fixed else bool(cluster),
             tuple(self.class_of[name] for name in hosts),
             tuple(keys[number] for number in order),
         )
         if key not in self._verdicts:
             self.looks += 1
-            self._verdicts[key] = self._judge(
-                [self.vars[name] for name in hosts], hosts, [pieces[number] for number in order], spans
-            )
+            variables = {name: self.vars[name] for name in hosts}
+            self._verdicts[key] = self._judge(variables, [pieces[number] for number in order], cluster)
         found = self._verdicts[key]
-        figures = dict(zip(order, found.figures))
         return replace(
-            found,
-            figures=[figures[number] for number in sorted(figures)],
-            free=dict(zip(hosts, found.free.values())),
+            found, figures=[figures for _number, figures in sorted(zip(order, found.figures), key=lambda row: row[0])]
         )
 
-    def _judge(
-        self, variables: Sequence[Mapping[str, Any]], hosts: Sequence[str], pieces: Sequence[Piece], cluster: str
-    ) -> Verdict:
-        """Plan hosts with pieces."""
-        names = {id(piece): f"wished-{number}" for number, piece in enumerate(pieces, 1)}
-        numbered = {id(piece): piece.entry(names[id(piece)], port, hosts) for piece, port in zip(pieces, self.ports)}
-        groups = {cluster: hosts} if cluster and len(hosts) > 1 else {}
-        planned = {
-            host: {
-                "vars": with_entries(
-                    values,
-                    [numbered[id(piece)] for piece in pieces if piece.hosts == (host,)],
-                    cluster if groups else "",
-                    [numbered[id(piece)] for piece in pieces if len(piece.hosts) > 1],
-                ),
-                "address": "",
-            }
-            for host, values in zip(hosts, variables)
-        }
+    def _judge(self, variables: Mapping[str, Mapping[str, Any]], pieces: Sequence[Piece], cluster: str) -> Verdict:
+        """Plan hosts, variables by name, with pieces."""
+        hosts = list(variables)
+        entries = [piece.entry(f"wished-{port}", port, hosts) for piece, port in zip(pieces, self.ports)]
+        spans = [entry for piece, entry in zip(pieces, entries) if len(piece.hosts) > 1]
+        planned = {}
+        for host, values in variables.items():
+            own = [entry for piece, entry in zip(pieces, entries) if piece.hosts == (host,)]
+            planned[host] = {"vars": with_entries(values, own, cluster, spans)}
         try:
-            plan = self.make(planned, groups)
+            plan = self.make(planned, {cluster: hosts} if len(hosts) > 1 else {})
         except InventoryError as error:
             return Verdict(error.messages[0])
-        errors = list_causes([finding for finding in plan_findings(plan)])
-        if errors:
-            return Verdict(f"{errors[0]['rule']}: {errors[0]['message']}")
-        if why := self._worse(plan):
+        errors = [f"{error['rule']}: {error['message']}" for error in list_causes(plan_findings(plan))]
+        if why := next(iter(errors), self._worse(plan)):
             return Verdict(why)
-        services = {
-            service["name"]: service
-            for body in plan["hosts"].values()
-            for service in body["services"]
-            if not service["rank"]
-        }
-        free = {host: max(0.0, free_gib(body)) for host, body in plan["hosts"].items()}
-        return Verdict("", [Figures.of_service(services[names[id(piece)]]) for piece in pieces], free)
+        every = [service for body in plan["hosts"].values() for service in body["services"]]
+        heads = {service["name"]: service for service in every if not service["rank"]}
+        figures = [Figures.of_service(heads[entry["name"]]) for entry in entries]
+        return Verdict("", figures, [max(0.0, free_gib(plan["hosts"][host])) for host in hosts])
 
     def _worse(self, plan: Mapping[str, Any]) -> str:
         """Return which service of the inventory would lose context or requests, or which host is tight now; empty for none."""
@@ -400,33 +335,24 @@ class Fleet:
             if _VERDICTS.index(body["verdict"]) > _VERDICTS.index(before):
                 return f"the memory of {host} is tight: its use depends on overheads that differ from start to start"
             for service in body["services"]:
-                old = self._minimum.get(f"{host}/{service['name']}") if hasattr(self, "_minimum") else None
-                if old is None:
-                    continue
-                new = Figures.of_service(service)
-                if new.context < old.context or new.concurrency < min(old.concurrency, old.requests):
-                    return f"{host}/{service['name']} of the inventory would keep {new.concurrency:.1f} requests of {new.context} tokens"
+                new, (_piece, old) = (
+                    Figures.of_service(service),
+                    self.existing.get(f"{host}/{service['name']}", (None, None)),
+                )
+                if old and (new.context < old.context or new.concurrency < min(old.concurrency, old.requests)):
+                    return f"{host}/{service['name']} would keep {new.concurrency:.1f} requests of {new.context} tokens"
         return ""
 
 
 def with_entries(
-    variables: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
-    cluster: str,
-    spanning: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any], entries: Sequence[Any], cluster: str, spanning: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the variables of a host with more services.
-
-    :param variables: of the host
-    :param entries: further entries of C(spark_services)
-    :param cluster: name of its cluster, empty without one
-    :param spanning: further services of the cluster
-    """
+    """Return the variables of a host with more entries of C(spark_services), and of the services of its cluster."""
     result = dict(variables)
     if entries:
         result["spark_services"] = [*(variables.get("spark_services") or []), *entries]
-    if cluster and spanning:
-        body = variables.get("spark_cluster") or {"name": cluster, "services": []}
+    if spanning:
+        body = variables.get("spark_cluster") or {"name": cluster}
         result["spark_cluster"] = {**body, "services": [*(body.get("services") or []), *spanning]}
     return result
 

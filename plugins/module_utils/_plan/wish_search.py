@@ -17,10 +17,14 @@ from .spanning import ALIKE
 from .wish_fleet import Fleet, Layout, Offer, Piece
 from .wishes import Wish
 
-WORK = 20_000
-"""Looks at a Spark that a search may take."""
+WORK, SMALL = 12_000, 8
+"""Looks at a Spark that a pass of a search may take, once it has placed what it can: half of it with more Sparks than C(SMALL)."""
+MOST_SITES = 8
+"""Different Sparks that are tried for an engine if there are more than C(SMALL)."""
 PLAN_WORK = 50
 """Looks that planning a new combination counts for."""
+MOST_WAITING = 4
+"""Proposed services of one set on demand: the planner judges each combination of its members."""
 BESIDE = 0.9
 """The least share of its memory alone that an engine takes beside others."""
 Option = tuple[Offer, bool]
@@ -39,44 +43,35 @@ class Placed:
 
 
 class Search:
-    """Places wishes on a fleet. wishes: without those that are served already, the most important first. offers: by wish."""
+    """Places wishes, the most important first, on a fleet. offers: by wish, the preferred one first."""
 
     def __init__(self, fleet: Fleet, wishes: Sequence[Wish], offers: Mapping[str, Sequence[Offer]]) -> None:
         """Place nothing yet."""
-        self.fleet, self.offers = fleet, offers
+        self.fleet, self.offers, self.work = fleet, offers, 0
+        self.is_small = len(fleet.names) <= SMALL
+        self.limit = WORK if self.is_small else WORK // 2
         self.wishes = [wish for wish in wishes if offers.get(wish.name)]
         self.by_name = {wish.name: wish for wish in wishes}
-        self.work = 0
-        self.memory = sum(self._free(fleet.empty, name) for name in fleet.names)
-        self.least = {
-            name: min((BESIDE * self.fleet.gib(offer) * offer.sparks for offer in listed), default=0.0)
-            for name, listed in offers.items()
-        }
-        self.alike = {name: str([fleet.vars[name].get(key) for key in ALIKE]) for name in fleet.names}
+        self.memory = sum(fleet.free(fleet.empty, name) for name in fleet.names)
+        needs = [
+            (min(BESIDE * fleet.gib(offer) * offer.sparks for offer in offers[wish.name]), wish.importance)
+            for wish in self.wishes
+        ]
+        self.later = [sorted(needs[number:], key=lambda need: need[0] / need[1]) for number in range(len(needs) + 1)]
 
-    def best(self) -> Placed:
-        """Return the best placement that was found."""
+    def best(self, earlier: Placed | None = None) -> Placed:
+        """Return the best placement that was found. earlier: with fewer offers; of many Sparks it is only improved."""
+        if earlier and not self.is_small:
+            return self._spread(replace(self._improved(earlier), complete=False))
         best, complete = Placed(self.fleet.empty, score=(-1, 0, 0)), False
         for smallest_first in (False, True):
-            if not complete:
+            if not complete and (self.is_small or len(best.chosen) < len(self.wishes)):
                 self.work = 0
                 best, complete = self._descend(0, Placed(self.fleet.empty), best, smallest_first)
-        if not complete:
-            best = self._improved(best)
+                # Of many Sparks not all are tried.
+                complete = complete and (self.is_small or best.score == self._bound(0, (0, 0, 0), self.fleet.empty))
+        best = best if complete else self._improved(best)
         return replace(self._spread(best), complete=complete)
-
-    def _bound(self, number: int, score: Score, layout: Layout) -> Score:
-        """Return a score that no placement of the wishes from C(number) on exceeds: by the memory that is left of all Sparks."""
-        weight = sum(wish.importance for wish in self.wishes[number:])
-        permanent: float = weight
-        if not any(self.fleet.busy.values()):
-            pieces = (piece for piece in layout.every() if not piece.on_demand)
-            left = self.memory - BESIDE * sum(self.fleet.gib(piece.offer) * piece.offer.ranks for piece in pieces)
-            permanent = 0.0
-            for wish in sorted(self.wishes[number:], key=lambda wish: self.least[wish.name] / wish.importance):
-                share = min(1.0, max(0.0, left) / self.least[wish.name]) if self.least[wish.name] else 1.0
-                permanent, left = permanent + share * wish.importance, left - self.least[wish.name]
-        return score[0] + weight, score[1] + int(permanent), score[2]
 
     def _descend(self, number: int, placed: Placed, best: Placed, smallest_first: bool) -> tuple[Placed, bool]:
         """Place the wishes from C(number) on; return the better of the result and C(best), and whether nothing was left out."""
@@ -84,57 +79,58 @@ class Search:
             return (placed if placed.score > best.score else best), True
         wish, ended = self.wishes[number], True
         for option in self._options(wish, smallest_first):
-            gained = self._gain(placed.score, wish, option)
-            if self._bound(number + 1, gained, placed.layout) <= best.score:
+            score = self._gain(placed.score, wish, option)
+            if self._bound(number + 1, score, placed.layout) <= best.score:
                 continue
             for layout in self.placings(placed.layout, wish, option):
-                further = Placed(layout, {**placed.chosen, wish.name: option}, gained)
-                if self._bound(number + 1, gained, layout) > best.score:
+                if self._bound(number + 1, score, layout) > best.score:
+                    further = Placed(layout, {**placed.chosen, wish.name: option}, score)
                     best, whole = self._descend(number + 1, further, best, smallest_first)
                     ended = ended and whole
-                if best.score[0] >= 0 and self.work > WORK:
+                if best.score[0] >= 0 and self.work > self.limit:
                     return best, False
         if self._bound(number + 1, placed.score, placed.layout) > best.score:
             best, whole = self._descend(number + 1, placed, best, smallest_first)
             ended = ended and whole
         return best, ended
 
+    def _bound(self, number: int, score: Score, layout: Layout) -> Score:
+        """Return a score that no placement of the wishes from C(number) on exceeds: by the memory that is left of all Sparks."""
+        weight = sum(importance for _least, importance in self.later[number])
+        pieces = [piece for found in layout.pieces.values() for piece in found if not piece.on_demand]
+        left = self.memory - BESIDE * sum(self.fleet.gib(piece.offer) * piece.offer.ranks for piece in pieces)
+        permanent = 0.0
+        for least, importance in self.later[number]:
+            permanent += min(1.0, max(0.0, left) / max(least, 1e-9)) * importance
+            left -= least
+        return score[0] + weight, score[1] + int(permanent + 1e-9), score[2]
+
     def _options(self, wish: Wish, smallest_first: bool) -> list[Option]:
         offers = list(self.offers[wish.name])
         if smallest_first:
             offers.sort(key=lambda offer: (offer.sparks, self.fleet.gib(offer)))
-        options: list[Option] = [(offer, False) for offer in offers]
-        return options + [(offer, True) for offer in offers if wish.on_demand and offer.replicas == 1]
+        waiting = [(offer, True) for offer in offers if wish.on_demand and offer.replicas == 1]
+        return [*((offer, False) for offer in offers), *waiting]
 
     def _gain(self, score: Score, wish: Wish, option: Option) -> Score:
-        offer, on_demand = option
-        rank = list(self.offers[wish.name]).index(offer)
-        return score[0] + wish.importance, score[1] + (0 if on_demand else wish.importance), score[2] - rank
-
-    # Sites ----------------------------------------------------------------------------------------------------------
+        rank = list(self.offers[wish.name]).index(option[0])
+        return score[0] + wish.importance, score[1] + (0 if option[1] else wish.importance), score[2] - rank
 
     def placings(self, layout: Layout, wish: Wish, option: Option) -> Iterator[Layout]:
-        """Yield the layouts with a wish on different Sparks, the fullest that have room first.
-
-        :param layout: of the wishes before
-        :param wish: to place
-        :param option: how to serve it
-        """
+        """Yield the layouts with a wish, the fullest Sparks that have room first; replicas are on different ones."""
         offer, on_demand = option
-        if offer.replicas == 1:
-            yield from self._with_engine(layout, wish, offer, on_demand, ())
-            return
-        taken: tuple[str, ...] = ()
-        for _replica in range(offer.replicas):
-            found = next(self._with_engine(layout, wish, offer, on_demand, taken), None)
-            if found is None:
+        for replica in range(offer.replicas):
+            taken = {host for piece in layout.of(wish.name) for host in piece.hosts}
+            found = self._with_engine(layout, wish, offer, on_demand, taken)
+            if replica + 1 == offer.replicas:
+                yield from found if offer.replicas == 1 else (one for one in [next(found, None)] if one)
+            elif (further := next(found, None)) is None:
                 return
-            layout = found
-            taken = tuple(host for piece in layout.every() if piece.wish == wish.name for host in piece.hosts)
-        yield layout
+            else:
+                layout = further
 
     def _with_engine(
-        self, layout: Layout, wish: Wish, offer: Offer, on_demand: bool, taken: Sequence[str]
+        self, layout: Layout, wish: Wish, offer: Offer, on_demand: bool, taken: set[str]
     ) -> Iterator[Layout]:
         """Yield the layouts with one more engine. taken: hosts of other replicas."""
         for hosts, cluster in self._sites(layout, offer, on_demand, taken):
@@ -147,102 +143,79 @@ class Search:
         before = self.fleet.looks
         verdict = self.fleet.verdict(layout, host)
         self.work += 1 + PLAN_WORK * (self.fleet.looks - before)
-        if verdict.why:
-            return False
-        pieces = layout.on(layout.hosts_with(host))
-        return not any(
-            self.by_name[piece.wish].missed(figures, piece.offer.users)
-            for piece, figures in zip(pieces, verdict.figures)
+        pairs = zip(layout.on(host), verdict.figures)
+        return not verdict.why and not any(
+            self.by_name[piece.wish].missed(figures, piece.offer.users) for piece, figures in pairs
         )
 
-    def _free(self, layout: Layout, host: str) -> float:
-        self.work += 1
-        return self.fleet.verdict(layout, host).free.get(host, 0.0)
-
     def _sites(
-        self, layout: Layout, offer: Offer, on_demand: bool, taken: Sequence[str]
+        self, layout: Layout, offer: Offer, on_demand: bool, taken: set[str]
     ) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield hosts for an engine, with the name of the cluster if it is a new one; alike ones once."""
         names = [name for name in self.fleet.names if name not in taken]
-        representative: dict[object, str] = {}
-        for name in names:
-            representative.setdefault(self._state(layout, name), name)
-        free = {name: self._free(layout, name) for name in representative.values()}
-        free_of = {name: free[representative[self._state(layout, name)]] for name in names}
-        # Services of the inventory may take less beside others, so that only Sparks without them are measured.
+        states = {name: self._state(layout, name) for name in names}
+        free: dict[object, float] = {}
+        for name, state in states.items():
+            if state not in free:
+                self.work += 1
+                # On demand it takes the memory of the others of its set.
+                waiting = [self.fleet.gib(piece.offer) for piece in layout.on(name) if on_demand and piece.on_demand]
+                free[state] = self.fleet.free(layout, name) + max(waiting, default=0.0)
+                if len(waiting) >= MOST_WAITING:
+                    free[state] = -1.0
         least = BESIDE * self.fleet.gib(offer)
-        if on_demand:  # which takes the memory of the others of its set
-            sets = {name: [piece for piece in layout.on((name,)) if piece.on_demand] for name in free}
-            free = {
-                name: gib + max((self.fleet.gib(piece.offer) for piece in sets[name]), default=0.0)
-                for name, gib in free.items()
-            }
-            free_of = {name: free[representative[self._state(layout, name)]] for name in names}
-        roomy = [name for name in names if self.fleet.busy[name] or free_of[name] >= least]
-        if offer.ranks == 1:
-            for name in sorted(set(roomy) & set(free), key=lambda name: (free[name], natural(name))):
-                yield (name,), ""
-            return
+        roomy = [name for name in names if free[states[name]] >= least]
+        roomy.sort(key=lambda name: (free[states[name]], natural(name)))
         seen = set()
-        for hosts, cluster in self._spans(layout, offer.ranks, roomy, free_of):
-            state = (bool(cluster), tuple(self._state(layout, name) for name in hosts))
-            if state not in seen:
+        for hosts, cluster in (
+            self._spans(layout, offer.ranks, roomy) if offer.ranks > 1 else (((name,), "") for name in roomy)
+        ):
+            state = (bool(cluster), tuple(states[name] for name in hosts))
+            if state not in seen and (self.is_small or len(seen) < MOST_SITES):
                 seen.add(state)
                 yield hosts, cluster
 
-    @staticmethod
-    def _spans_of(hosts: Sequence[str], ranks: int) -> Iterator[tuple[str, ...]]:
-        """Yield neighbours of a cluster, which every cabling joins."""
-        for first in range(len(hosts) - ranks + 1):
-            yield tuple(hosts[first : first + ranks])
-
-    def _spans(
-        self, layout: Layout, ranks: int, roomy: Sequence[str], free: Mapping[str, float]
-    ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield hosts of clusters, then hosts that would be a new one: the fullest with room, and the emptiest."""
+    def _spans(self, layout: Layout, ranks: int, roomy: Sequence[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield neighbours of clusters, which every cabling joins, then hosts for a new cluster: the fullest with room, and the emptiest."""
         for name in sorted(layout.clusters, key=natural):
-            for span in self._spans_of(layout.clusters[name], ranks):
-                if set(span) <= set(roomy):
-                    yield span, ""
+            hosts = layout.clusters[name]
+            for first in range(len(hosts) - ranks + 1):
+                if set(hosts[first : first + ranks]) <= set(roomy):
+                    yield hosts[first : first + ranks], ""
         groups: dict[str, list[str]] = {}
         for name in roomy:
             if name not in layout.cluster_of:
-                groups.setdefault(self.alike[name], []).append(name)
-        number = 1
-        while f"cluster_{number}" in layout.clusters:
-            number += 1
+                groups.setdefault(str([self.fleet.vars[name].get(key) for key in ALIKE]), []).append(name)
+        fresh = next(
+            name
+            for number in range(1, len(layout.clusters) + 2)
+            if (name := f"cluster_{number}") not in layout.clusters
+        )
         for members in groups.values():
-            if len(members) >= ranks:
-                by_free = sorted(members, key=lambda name: (free[name], natural(name)))
-                for chosen in (by_free[:ranks], by_free[-ranks:]):
-                    yield tuple(sorted(chosen, key=natural)), f"cluster_{number}"
+            for chosen in (members[:ranks], members[-ranks:]) if len(members) >= ranks else ():
+                yield tuple(sorted(chosen, key=natural)), fresh
 
     def _state(self, layout: Layout, host: str) -> object:
         """Return what decides whether a host is another case than a second one."""
-        hosts = layout.hosts_with(host)
-        if hosts == (host,):
-            return self.fleet.class_of[host], tuple(piece.key for piece in layout.pieces.get(host, ()))
-        cluster = layout.cluster_of[host]
-        if cluster in self.fleet.fixed:
-            return cluster, hosts.index(host), len(layout.on(hosts))
-        pieces = tuple((piece.key, tuple(map(hosts.index, piece.hosts))) for piece in layout.on(hosts))
-        return hosts.index(host), tuple(self.fleet.class_of[name] for name in hosts), pieces
-
-    # After the search -----------------------------------------------------------------------------------------------
+        hosts, cluster = layout.hosts_with(host), layout.cluster_of.get(host, "")
+        pieces = tuple((piece.key, tuple(map(hosts.index, piece.hosts))) for piece in layout.on(host))
+        return (
+            cluster if cluster in self.fleet.fixed else bool(cluster),
+            hosts.index(host),
+            tuple(map(self.fleet.class_of.get, hosts)),
+            pieces,
+        )
 
     def _improved(self, placed: Placed) -> Placed:
         """Return a placement in which single wishes are served that were not, or by a larger model, one after the other."""
         self.work = 0
-        for wish in self.wishes:
-            if self.work > WORK:
-                break
-            bare = placed.layout.without(wish.name, self.fleet.fixed)
+        for wish in sorted(self.wishes, key=lambda wish: wish.name in placed.chosen):  # those without a place first
             chosen = {name: option for name, option in placed.chosen.items() if name != wish.name}
-            score = placed.score
-            if wish.name in placed.chosen:
-                old = self._gain((0, 0, 0), wish, placed.chosen[wish.name])
-                score = (score[0] - old[0], score[1] - old[1], score[2] - old[2])
-            for option in self._options(wish, False):
+            score = (0, 0, 0)
+            for name, option in chosen.items():
+                score = self._gain(score, self.by_name[name], option)
+            bare = placed.layout.without(wish.name, self.fleet.fixed)
+            for option in self._options(wish, False) if self.work <= self.limit else ():
                 gained = self._gain(score, wish, option)
                 layout = next(self.placings(bare, wish, option), None) if gained > placed.score else None
                 if layout:
@@ -261,10 +234,9 @@ class Search:
             if (figures.rate or 0.0) / self.fleet.permanent(layout, host) >= wish.tokens_per_second:
                 continue
             for name in self.fleet.names:
-                if self.fleet.busy[name] or name in layout.cluster_of or layout.pieces.get(name):
-                    continue
-                moved = layout.without(wish.name, self.fleet.fixed).with_piece(Piece(wish.name, offer, (name,)))
-                if self._fits(moved, name) and self._fits(moved, host):
-                    layout = moved
-                    break
+                if not self.fleet.busy[name] and name not in layout.cluster_of and not layout.pieces.get(name):
+                    moved = layout.without(wish.name, self.fleet.fixed).with_piece(Piece(wish.name, offer, (name,)))
+                    if self._fits(moved, name) and self._fits(moved, host):
+                        layout = moved
+                        break
         return replace(placed, layout=layout)

@@ -9,7 +9,7 @@ C(wish_fleet.py) plans Sparks with such services, C(wish_search.py) chooses betw
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,13 +89,7 @@ class Wish:
 
 
 def read(entries: Any, known: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
-    """Return the wishes, the most important first.
-
-    :param entries: of C(spark_wishes)
-    :param known: recipe name to recipe
-    :returns: wishes
-    :raises InputError: with all problems
-    """
+    """Return the wishes of C(spark_wishes), the most important first. known: recipes by name. Raises C(InputError) with all problems."""
     problems = Problems("spark_wishes")
     rows = schema.entries(problems, entries if isinstance(entries, list) else [entries], KEYS, "spark_wishes", True)
     if not rows and not problems.messages:
@@ -106,7 +100,7 @@ def read(entries: Any, known: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
         )
     for row in rows:
         if row.get("recipe"):
-            recipes._named_recipe(problems, row["recipe"], known)
+            recipes.named_recipe(problems, row["recipe"], known)
     if problems.messages:
         raise InputError(problems.messages)
     return sorted((Wish(**row) for row in rows), key=lambda wish: -wish.importance)
@@ -154,18 +148,13 @@ class Catalogue:
         ]
 
     def offers(self, wish: Wish, least_sparks: int = 1) -> tuple[list[Offer], str]:
-        """Return the ways to serve a wish on the fewest Sparks, the largest model first, and why there are none.
-
-        :param wish: what is wanted
-        :param least_sparks: on no fewer Sparks
-        :returns: offers and a reason, one of which is empty
-        """
+        """Return the ways to serve a wish on the fewest Sparks, but C(least_sparks), the largest model first, or why there are none."""
         launches = self.fitting(wish)
         if not launches:
             return [], self._no_launch(wish)
         near: list[tuple[float, str]] = []
         for level in LEVELS:
-            if level < least_sparks or level > self.fleet.size:
+            if level < least_sparks or level > len(self.fleet.names):
                 continue
             shapes = [(ranks, level // ranks) for ranks in RANKS if level % ranks == 0 and level // ranks <= wish.users]
             candidates = [
@@ -187,7 +176,7 @@ class Catalogue:
         silent: list[tuple[float, float, Offer]] = []  # their speed is unknown
         for offer in candidates:
             # One request of 4096 tokens is the least that a launch needs, and its rate is the highest.
-            base = self.fleet.alone(offer.sized(1, 4096))
+            base = self.fleet.alone(replace(offer, users=1, context=4096))
             why = base if isinstance(base, str) else wish.too_slow(base, 1)
             if isinstance(base, Figures) and not why:
                 rows = sized if base.rate else silent
@@ -234,17 +223,13 @@ class Catalogue:
     def _nearest(self, near: Sequence[tuple[float, str]]) -> str:
         """Return why nothing serves a wish on free Sparks: the reason of the fastest candidate."""
         if not near:
-            return f"its recipes need more Sparks than the {self.fleet.size} of the inventory"
+            return f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
         why = max(near, key=lambda row: row[0])[1]
         return f"on free Sparks none of its {len({text.partition(':')[0] for _rate, text in near})} candidates serves it; the fastest is {why}"
 
 
 def splits(nodes: int, ranks: int) -> Iterator[str]:
-    """Yield the ways to split a launch over ranks: C(own), as its recipe has it; C(tensor) or C(pipeline).
-
-    :param nodes: Sparks of the recipe
-    :param ranks: Sparks of the engine
-    """
+    """Yield the ways to split a launch over C(ranks), whose recipe is for C(nodes): C(own), as it has it, C(tensor) or C(pipeline)."""
     if nodes == ranks:
         yield "own"
     elif nodes == 1:
@@ -252,23 +237,13 @@ def splits(nodes: int, ranks: int) -> Iterator[str]:
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:
-    """Return the wishes that a service of the inventory serves, by name; each service serves one wish.
-
-    :param wishes: the most important first
-    :param fleet: with the services of the inventory
-    :param catalogue: of the recipes
-    """
+    """Return the wishes that a service of the inventory serves, by name; each service serves one wish."""
     chosen: dict[str, tuple[Piece, Figures]] = {}
-    used: set[str] = set()
+    left = dict(fleet.existing)
     for wish in wishes:
         launches = {(name, variant) for name, variant, _nodes in catalogue.fitting(wish)}
-        for key, piece, figures in fleet.existing:
-            if (
-                key not in used
-                and (piece.offer.recipe, piece.offer.variant) in launches
-                and not wish.missed(figures, wish.users)
-            ):
-                chosen[wish.name] = (piece, figures)
-                used.add(key)
+        for key, (piece, figures) in left.items():
+            if (piece.offer.recipe, piece.offer.variant) in launches and not wish.missed(figures, wish.users):
+                chosen[wish.name] = left.pop(key)
                 break
     return chosen

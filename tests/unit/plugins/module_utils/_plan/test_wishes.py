@@ -66,7 +66,7 @@ def service(entry: Mapping[str, Any], rank: int, span: Sequence[str], cluster: s
 
 def fleet_of(count: int) -> Fleet:
     hosts = {f"s{number}": {"vars": {}} for number in range(count)}
-    return Fleet(hosts, {}, played(hosts, {}), played)
+    return Fleet(hosts, {}, played)
 
 
 def wish(name: str, **keys: Any) -> wishes.Wish:
@@ -121,7 +121,7 @@ def test_replicas_stand_on_different_sparks_and_ranks_on_a_new_cluster() -> None
     jobs = [wish("twice", importance=9), wish("wide", importance=8)]
     offers = {"twice": [offer(60, replicas=2)], "wide": [offer(120, ranks=2)]}
     placed = Search(fleet_of(4), jobs, offers).best()
-    places = {job.name: [piece.hosts for piece in placed.layout.every() if piece.wish == job.name] for job in jobs}
+    places = {job.name: [piece.hosts for piece in placed.layout.of(job.name)] for job in jobs}
     assert placed.complete and placed.score[:2] == (17, 17)
     assert len({host for (host,) in places["twice"]}) == 2
     ((first, second),) = places["wide"]
@@ -135,7 +135,7 @@ def test_a_job_that_shares_its_bus_moves_to_an_unused_spark() -> None:
     crowded = Search(fleet_of(1), jobs, offers).best()
     assert len(crowded.layout.pieces["s0"]) == 3
     spread = Search(fleet_of(3), jobs, offers).best()
-    assert sorted(host for piece in spread.layout.every() for host in piece.hosts) == ["s0", "s1", "s2"]
+    assert sorted(host for job in jobs for piece in spread.layout.of(job.name) for host in piece.hosts) == ["s0", "s1", "s2"]
     assert spread.score == crowded.score
 
 
