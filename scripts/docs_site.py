@@ -36,7 +36,7 @@ SECTIONS = (
     ),
     ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "speed", "fast_path", "benchmarks", "claims")),
-    ("Several Sparks, one model", ("pair", "cluster", "fabric")),
+    ("Several Sparks, one model", ("cluster", "fabric")),
     (
         "Add-on services",
         ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "agent"),
