@@ -401,7 +401,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             {},
             'values of `$NAME`, `<NAME>` and `{placeholder}`: `-e \'{"import_variables": {"tensor_parallel": 1}}\'`',
         ),
-        "import_variant": Key(str, None, "variant of a vLLM recipe; default: the one that fits"),
+        "import_variant": Key(str, None, "variant of a vLLM recipe; default: selected to fit"),
         "import_features": Key((list, str), None, "features of a vLLM recipe; default: the recipe's defaults"),
     },
     "rollback": {
