@@ -73,7 +73,7 @@ VARIABLES: dict[str, Key] = {
     "spark_probe": Key(
         str,
         "auto",
-        "asks the vLLM of an image to plan an unknown model: auto (on a Spark that has the image), controller (with its Docker) or none",
+        "where to ask an image's vLLM about an unknown model: auto (a Spark with the image), controller (its Docker) or none",
         choices=("auto", "controller", "none"),
         page="image_plan.md",
     ),
@@ -296,7 +296,7 @@ VARIABLES: dict[str, Key] = {
     "spark_rollout_max_fail_percentage": Key(
         NUMBER,
         0,
-        "share of a batch that may fail and is rolled back alone; above it, the batch is rolled back and rollout.yml stops",
+        "percentage of a batch that may fail and is rolled back alone; above it, rollout.yml rolls the batch back and stops",
         least=0,
     ),
     "spark_rollout_bench": Key((bool, dict), True, "rollout.yml measures, with keys of `spark_bench`"),
