@@ -105,14 +105,14 @@ VARIABLES: dict[str, Key] = {
         "auto",
         "how status.yml shows a fleet: `auto`, `table` (a line a service), `groups` or `none`",
         choices=("auto", "table", "groups", "none"),
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_file": Key(str, "", "file on the controller for the JSON of status.yml; `-` prints it as one line"),
     "spark_status_page": Key(
         str,
         "",
         "file on the controller for the status as a page, status.html; none when left out",
-        page="status.md#as-a-page",
+        page="health.md#as-a-page",
     ),
     "spark_status_watch": Key(
         NUMBER,
@@ -120,7 +120,7 @@ VARIABLES: dict[str, Key] = {
         "seconds between two looks of status.yml, which then goes on until it is interrupted; 0 looks once",
         least=0,
         unit="seconds",
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_looks": Key(int, 0, "looks after which a watching status.yml ends; 0 for no end", least=0),
     "spark_status_fail_on": Key(
@@ -134,7 +134,7 @@ VARIABLES: dict[str, Key] = {
         "groups",
         "how drift.yml shows differences: `groups`, `lines` (one for each host) or `none`",
         choices=("groups", "lines", "none"),
-        page="drift.md",
+        page="health.md#drift",
     ),
     "spark_drift_file": Key(str, "", "file on the controller for the JSON of drift.yml; `-` prints it as one line"),
     "spark_drift_fail_on": Key(
@@ -144,7 +144,7 @@ VARIABLES: dict[str, Key] = {
         choices=("error", "warning", "info", "never"),
     ),
     "spark_doctor_file": Key(
-        str, "", "file on the controller for the JSON of doctor.yml; `-` prints it as one line", page="doctor.md"
+        str, "", "file on the controller for the JSON of doctor.yml; `-` prints it as one line", page="health.md#doctor"
     ),
     "spark_doctor_fail_on": Key(
         str,
@@ -157,7 +157,7 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller for support bundles; `.spark/support` when left out",
-        page="support_bundle.md",
+        page="health.md#support-bundle",
     ),
     "spark_support_mib": Key(
         int, 16, "MiB of text that a support bundle takes from one host at most", least=0, unit="MiB"
@@ -235,7 +235,7 @@ VARIABLES: dict[str, Key] = {
     "spark_clients": Key(dict, {}, "Open WebUI and the Hermes agent on the host", page="clients.md"),
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
     "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on the host", page="monitoring.md"),
-    "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="fleet_monitor.md"),
+    "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="monitoring.md#fleet-monitor"),
     "spark_watchdog": Key(
         (bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"
     ),

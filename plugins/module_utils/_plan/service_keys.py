@@ -308,7 +308,7 @@ DEFAULTS = (
     "ignore",
 )
 """Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
-_KERNEL = ", for [the fast path](fast_path.md)"
+_KERNEL = ", for [the fast path](speed.md#fast-path)"
 EXPECT: dict[str, Key] = {
     "what": Key(str, None, "what was measured", required=True),
     "source": Key(str, None, "where the figure was published", required=True),
