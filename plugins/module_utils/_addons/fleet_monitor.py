@@ -87,9 +87,7 @@ EXTRA: dict[str, Key] = {
         form=plain_data.web_address,
         like="an address like http://192.168.1.10:8009",
     ),
-    "kind": Key(
-        str, "openai", f"{schema.one_of(KINDS)}: the [request](#checks)", choices=tuple(KINDS)
-    ),
+    "kind": Key(str, "openai", f"{schema.one_of(KINDS)}: the [request](#checks)", choices=tuple(KINDS)),
     "api_key_file": Key(
         str, None, "file on the controller with its key", form=plain_data.is_line, like="a file on the controller"
     ),

@@ -73,9 +73,7 @@ KEYS: dict[str, Key] = {
         least=0.1,
         most=100,
     ),
-    "swap_percent": Key(
-        NUMBER, DEFAULTS.swap_percent, "share of swap in use: short", least=1, most=100
-    ),
+    "swap_percent": Key(NUMBER, DEFAULTS.swap_percent, "share of swap in use: short", least=1, most=100),
     "interval_seconds": Key(
         NUMBER, DEFAULTS.interval_seconds, "seconds between two checks", least=0.1, most=60, unit="seconds"
     ),
@@ -87,9 +85,7 @@ KEYS: dict[str, Key] = {
         most=3600,
         unit="seconds",
     ),
-    "idle": Key(
-        bool, DEFAULTS.idle, "stop idle engines on demand; the next request starts them"
-    ),
+    "idle": Key(bool, DEFAULTS.idle, "stop idle engines on demand; the next request starts them"),
     "refuse": Key(bool, DEFAULTS.refuse, "send the next engine no new requests from a gateway on this host"),
     "restart": Key(bool, DEFAULTS.restart, "restart the engine above its plan"),
     "stop": Key(bool, DEFAULTS.stop, "stop the least important engine as the last step"),
@@ -109,9 +105,7 @@ KEYS: dict[str, Key] = {
 PROTECTION_KEYS: dict[str, Key] = {
     "enabled": Key(bool, True, "protect SSH and the journal"),
     "ssh_mib": Key(int, 512, "protected memory of sshd; 0 for none", least=0, most=16384, unit="MiB"),
-    "sessions_mib": Key(
-        int, 512, "of all user sessions together", least=0, most=16384, unit="MiB"
-    ),
+    "sessions_mib": Key(int, 512, "of all user sessions together", least=0, most=16384, unit="MiB"),
     "journal_mib": Key(int, 128, "of the journal", least=0, most=16384, unit="MiB"),
     "hardware_watchdog_seconds": Key(
         int,

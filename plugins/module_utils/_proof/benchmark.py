@@ -31,20 +31,12 @@ KEYS: dict[str, Key] = {
     "repeats": Key(int, 3, "measured requests at each length", least=1),
     "warmup": Key(int, 1, "requests before them", least=1),
     "concurrency": Key(list, [2, 4, 16], "numbers of requests at once; empty for single streams only"),
-    "contents": Key(
-        list, [], "contents of answers: medium, long (prose), code, reasoning; none by default"
-    ),
-    "prefix_tokens": Key(
-        int, 8192, "length of a shared prefix, to measure the prefix cache; 0 for none", least=0
-    ),
-    "request_rates": Key(
-        list, [], "requests per second that start at random times; none by default"
-    ),
+    "contents": Key(list, [], "contents of answers: medium, long (prose), code, reasoning; none by default"),
+    "prefix_tokens": Key(int, 8192, "length of a shared prefix, to measure the prefix cache; 0 for none", least=0),
+    "request_rates": Key(list, [], "requests per second that start at random times; none by default"),
     "rate_requests": Key(int, 100, "requests at each rate", least=2, most=10000),
     "thinking": Key(bool, None, "switch thinking on or off; by default as the model does"),
-    "seconds": Key(
-        int, 1800, "longest measurement of one service; the rest is left out", least=10
-    ),
+    "seconds": Key(int, 1800, "longest measurement of one service; the rest is left out", least=10),
     "idle_seconds": Key(int, 60, "longest wait for other requests to end", least=0),
     "disturb": Key(bool, False, "measure during other requests, without a comparison"),
     "regression_percent": Key(NUMBER, 10, "loss against the baseline that is a finding"),
