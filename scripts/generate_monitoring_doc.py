@@ -51,8 +51,12 @@ def alert_lines() -> list[str]:
     for rule in (rule for group in rules()["groups"] for rule in group["rules"] if "alert" in rule):
         notes, wait = rule["annotations"], f" after {rule['for']}" if "for" in rule else ""
         severity = f"**{rule['labels']['severity']}{wait}**"
-        lines += [f"### {rule['alert']}", "", f"{severity}: {annotation(notes['description'])}"]
-        lines += [f"**Fix**: {annotation(notes['fix'])}", ""]
+        for line in (
+            f"### {rule['alert']}",
+            f"{severity}: {annotation(notes['description'])}",
+            f"**Fix**: {annotation(notes['fix'])}",
+        ):
+            lines += [line, ""]
     return lines
 
 

@@ -194,7 +194,7 @@ def test_what_cannot_be_compared_touches_no_host(host: Host, variables: dict[str
 def test_a_variant_that_is_not_deployed_stops_nothing(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"], deployed=["plain"])
     code, text = host.play("bench_ab", a="plain", b="mtp")
-    assert code != 0 and "spark-1 does not have mtp yet, nothing was stopped" in text
+    assert code != 0 and "spark-1: mtp is not deployed; nothing was stopped" in text
     assert host.log() == []
 
 
