@@ -95,7 +95,7 @@ gauge dgxspark_watchdog_last_action_timestamp_seconds{service}: When the watchdo
 gauge dgxspark_guard_level{level}: 1 for the current memory level of the guard: calm, short, critical.
 counter dgxspark_guard_steps_total{step}: Steps of the guard by kind.
 gauge dgxspark_guard_lowest_available_bytes: Lowest MemAvailable that the guard has seen since its start.
-gauge dgxspark_guard_last_action_timestamp_seconds{service,step}: When the guard last restarted or stopped a service, or named another holder of memory (no service).
+gauge dgxspark_guard_last_action_timestamp_seconds{service,step}: When the guard last restarted or stopped a service, or named another holder (no service).
 gauge dgxspark_guard_stopped{service}: 1 for a service that the guard stopped and nobody has started since.
 gauge dgxspark_collector_source_up{source}: 1 when a source of metrics could be read.
 gauge dgxspark_collector_interval_seconds: Seconds between two runs of the collector.
