@@ -239,4 +239,4 @@ def test_a_model_that_does_not_load_is_named_and_its_service_runs_again(host: Ho
 def test_nothing_is_measured_without_its_server_unless_it_is_named(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
     code, text = host.play("bench_offline")
-    assert code != 0 and "Name them: -e services=heavy" in text and host.log() == []
+    assert code != 0 and "Name the services: -e services=heavy" in text and host.log() == []
