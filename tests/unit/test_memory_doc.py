@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/memory.md: every figure that the engine can compute is computed here again and compared with the text.
+"""docs/memory.md and docs/memory_tables.md: every figure that the engine can compute is computed here again and compared with the text.
 
-A block of the page is introduced by C(<!-- computed: NAME -->), and must be what the function NAME of C(BLOCKS) writes; one
+A block of the pages is introduced by C(<!-- computed: NAME -->), and must be what the function NAME of C(BLOCKS) writes; one
 that is introduced by C(<!-- stated: ... -->) has figures that others measured or fixed.
 """
 
@@ -30,7 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("memory", "memory_tables"))
 FIXTURES = Path(__file__).parent / "plugins" / "fixtures"
 GIB = 1 << 30
 TOTAL = 119.67
@@ -240,7 +240,7 @@ def utilizations() -> str:
                 f"{(0.85 - share) * TOTAL:.1f}" if share < 0.85 else "-",
             ]
         )
-    return table("utilization | asked, GiB | KV cache, GiB | tokens | requests of 65,536 | freed, GiB", *rows)
+    return table("utilization | requested, GiB | KV cache, GiB | tokens | requests of 65,536 | freed, GiB", *rows)
 
 
 def walk() -> str:
@@ -286,7 +286,7 @@ def residency() -> str:
                 made["verdict"],
             ]
         )
-    return table("given | utilization | 80B holds, GiB | 4B holds, GiB | free | verdict", *rows)
+    return table("given | utilization | 80B uses, GiB | 4B uses, GiB | free | verdict", *rows)
 
 
 def refusal() -> str:
@@ -407,5 +407,7 @@ def test_families_whose_weights_are_refused_are_named() -> None:
 def test_every_table_says_where_its_figures_come_from() -> None:
     starts = re.findall(r"^(.*)\n\n(?=\|)", PAGE, re.MULTILINE)
     assert starts
-    assert [line for line in starts if not re.fullmatch(r"<!-- (?:computed: \w+|stated: .+) -->", line)] == []
+    assert [
+        line for line in starts if not re.fullmatch(r"<!-- (?:computed: \w+|measured: launches|stated: .+) -->", line)
+    ] == []
     assert {name for name, _text in MARKED.findall(PAGE)} == set(BLOCKS)
