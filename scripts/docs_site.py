@@ -34,8 +34,8 @@ SECTIONS = (
         "First steps",
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
-    ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
-    ("Memory and speed", ("memory", "memory_measured", "image_plan", "speed", "benchmarks", "claims")),
+    ("Reference", ("reference", "exit_codes", "api", "models", "rules")),
+    ("Memory and speed", ("memory", "memory_tables", "speed", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
         "Add-on services",
@@ -43,10 +43,10 @@ SECTIONS = (
     ),
     (
         "Day-2 operations",
-        ("verbs", "on_demand", "health", "update_host", "rollback", "automation"),
+        ("verbs", "on_demand", "health", "automation"),
     ),
-    ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
-    ("Internals", ("security", "architecture", "testing", "releasing")),
+    ("A fleet", ("fleet", "distribution", "rollout")),
+    ("Internals", ("security", "architecture", "testing", "maintenance")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"

@@ -76,7 +76,7 @@ VARIABLES: dict[str, Key] = {
         "where the vLLM of an image is asked to plan what the arithmetic does not know: auto (on a Spark that has it), controller (by "
         "its own Docker) or none; usually given by -e",
         choices=("auto", "controller", "none"),
-        page="image_plan.md",
+        page="memory.md#ask-the-image",
     ),
     "spark_learn": Key(
         bool,
@@ -164,13 +164,16 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_support_lines": Key(int, 2000, "lines of each log in a support bundle", least=0),
     "spark_lock_file": Key(
-        str, "", "lock file on the controller; `.spark/spark.lock.yml` when left out", page="lock.md"
+        str,
+        "",
+        "lock file on the controller; `.spark/spark.lock.yml` when left out",
+        page="distribution.md#the-lock-file",
     ),
     "spark_lock_ask": Key(
         bool,
         True,
         "whether site.yml checks at registries and the hub what locked tags and branches point to now",
-        page="lock.md",
+        page="distribution.md#the-lock-file",
     ),
     "spark_site_mirrors": Key(
         list,
@@ -202,7 +205,7 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller that `bundle.yml` packs into, and that `site.yml` takes images and weights from",
-        page="bundle.md",
+        page="distribution.md#bundles-for-offline-machines",
     ),
     "spark_cluster": Key(dict, {}, "one engine across several hosts, set on their group", page="inventory.md#clusters"),
     "spark_fabric_addresses": Key(
@@ -340,7 +343,10 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_rollout_all": Key(bool, False, "rollout.yml also goes through hosts that are up to date"),
     "spark_rollback_batch": Key(
-        (int, str), "100%", "hosts that rollback.yml takes back at once, a number or a share", page="rollback.md"
+        (int, str),
+        "100%",
+        "hosts that rollback.yml takes back at once, a number or a share",
+        page="rollout.md#rollback",
     ),
     "spark_rollback_drain_seconds": Key(
         int,

@@ -202,7 +202,7 @@ SERVICE: dict[str, Key] = {
         dict,
         {},
         "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
-        page="image_plan.md#in-a-deployment",
+        page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
     "weights_gib": Key(
