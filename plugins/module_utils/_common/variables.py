@@ -75,7 +75,7 @@ VARIABLES: dict[str, Key] = {
         "auto",
         "where to ask an image's vLLM about an unknown model: auto (a Spark with the image), controller (its Docker) or none",
         choices=("auto", "controller", "none"),
-        page="image_plan.md",
+        page="memory.md#ask-the-image",
     ),
     "spark_learn": Key(
         bool,
@@ -104,14 +104,14 @@ VARIABLES: dict[str, Key] = {
         "auto",
         "output of status.yml: `auto`, `table` (a line per service), `groups` or `none`",
         choices=("auto", "table", "groups", "none"),
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_file": Key(str, "", "JSON of status.yml, a file on the controller; `-` prints it as one line"),
     "spark_status_page": Key(
         str,
         "",
         "HTML page of status.yml, a file on the controller",
-        page="status.md#as-a-page",
+        page="health.md#as-a-page",
     ),
     "spark_status_watch": Key(
         NUMBER,
@@ -119,7 +119,7 @@ VARIABLES: dict[str, Key] = {
         "seconds between two checks of status.yml, which repeats until interrupted; 0 checks once",
         least=0,
         unit="seconds",
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_looks": Key(int, 0, "checks after which a repeating status.yml ends; 0 for no limit", least=0),
     "spark_status_fail_on": Key(
@@ -133,7 +133,7 @@ VARIABLES: dict[str, Key] = {
         "groups",
         "output of drift.yml: `groups`, `lines` (one per host) or `none`",
         choices=("groups", "lines", "none"),
-        page="drift.md",
+        page="health.md#drift",
     ),
     "spark_drift_file": Key(str, "", "JSON of drift.yml, a file on the controller; `-` prints it as one line"),
     "spark_drift_fail_on": Key(
@@ -143,7 +143,7 @@ VARIABLES: dict[str, Key] = {
         choices=("error", "warning", "info", "never"),
     ),
     "spark_doctor_file": Key(
-        str, "", "JSON of doctor.yml, a file on the controller; `-` prints it as one line", page="doctor.md"
+        str, "", "JSON of doctor.yml, a file on the controller; `-` prints it as one line", page="health.md#doctor"
     ),
     "spark_doctor_fail_on": Key(
         str,
@@ -156,16 +156,18 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller for support bundles; default: `.spark/support`",
-        page="support_bundle.md",
+        page="health.md#support-bundle",
     ),
     "spark_support_mib": Key(int, 16, "MiB of text per host in a support bundle, at most", least=0, unit="MiB"),
     "spark_support_lines": Key(int, 2000, "lines of each log in a support bundle", least=0),
-    "spark_lock_file": Key(str, "", "lock file on the controller; default: `.spark/spark.lock.yml`", page="lock.md"),
+    "spark_lock_file": Key(
+        str, "", "lock file on the controller; default: `.spark/spark.lock.yml`", page="distribution.md#the-lock-file"
+    ),
     "spark_lock_ask": Key(
         bool,
         True,
         "site.yml asks registries and the hub for the current targets of locked tags and branches",
-        page="lock.md",
+        page="distribution.md#the-lock-file",
     ),
     "spark_site_mirrors": Key(
         list,
@@ -195,7 +197,7 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller, written by `bundle.yml`, from which `site.yml` takes images and weights",
-        page="bundle.md",
+        page="distribution.md#bundles-for-offline-machines",
     ),
     "spark_cluster": Key(dict, {}, "one engine across several hosts, set on their group", page="inventory.md#clusters"),
     "spark_fabric_addresses": Key(dict, {}, "QSFP addresses of a host, CIDR by interface; chosen by default"),
@@ -225,7 +227,7 @@ VARIABLES: dict[str, Key] = {
     "spark_clients": Key(dict, {}, "Open WebUI and the Hermes agent on this host", page="clients.md"),
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
     "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on this host", page="monitoring.md"),
-    "spark_fleet_monitor": Key(dict, {}, "watches all endpoints from this host", page="fleet_monitor.md"),
+    "spark_fleet_monitor": Key(dict, {}, "watches all endpoints from this host", page="monitoring.md#fleet-monitor"),
     "spark_watchdog": Key((bool, dict), True, "restarts wedged model servers", page="agent.md#watchdog"),
     "spark_load_guard": Key((bool, dict), True, "keeps memory free while a model loads", page="agent.md#load-guard"),
     "spark_guard": Key(
@@ -314,7 +316,7 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_rollout_all": Key(bool, False, "rollout.yml includes hosts that are up to date"),
     "spark_rollback_batch": Key(
-        (int, str), "100%", "hosts per batch of rollback.yml, a number or a share", page="rollback.md"
+        (int, str), "100%", "hosts per batch of rollback.yml, a number or a share", page="rollout.md#rollback"
     ),
     "spark_rollback_drain_seconds": Key(
         int,

@@ -200,7 +200,7 @@ SERVICE: dict[str, Key] = {
         dict,
         {},
         "config.json of the model; optional with a recipe, or if the image can be asked",
-        page="image_plan.md#in-a-deployment",
+        page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model, if it has that file"),
     "weights_gib": Key(
