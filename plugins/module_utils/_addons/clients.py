@@ -150,7 +150,7 @@ def _check_hermes(problems: validation.Problems, settings: dict[str, Any]) -> No
         )
     for key in ("model", "providers"):
         if key in settings["config"]:
-            problems.add(f"'config' has '{key}', which gateway, model and key_file are there for. Take it out.")
+            problems.add(f"'config' has '{key}', which gateway, model and key_file are there for. Remove it.")
     for message in plain_data.unfit(settings["config"], "'config'"):
         problems.add(message)
     secrets = [place for place, _secret in plain_secrets.in_settings(settings["config"])]

@@ -418,10 +418,10 @@ def check_service(
     messages = []
     for option, owner in OWNED_ARGS.items():
         if option in args:
-            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Take it out.")
+            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Remove it.")
     if "VLLM_HOST_IP" in env:
         messages.append(
-            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
+            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Remove it."
         )
     further = sorted(
         option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
