@@ -507,7 +507,7 @@ class MemoryGuard:
         """Look, once an interval, until this process ends."""
         self.writer.start()
         interval = self.settings.interval_seconds
-        suffix = "" if self.acts else ", and only says what it would do"
+        suffix = "" if self.acts else ", and only reports what it would do"
         self.say(
             f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, looks every {interval:g} s{suffix}"
         )

@@ -136,7 +136,7 @@ def _unknown_address(
     return Finding(
         "firewall.address",
         "info" if asked_later else "error",
-        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but by which address it comes is not known: "
+        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
         f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
         + ("It is asked before anything is changed." if asked_later else "The firewall would shut it out."),
         fix=f"Give {caller} an ansible_host or a spark_management_address that is an IP address.",
@@ -186,7 +186,8 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
         Finding(
             "firewall.off",
             "warning",
-            f"{where}: spark_firewall is false, so whoever reaches this host reaches {' and '.join(filter(None, [listed, also]))}.",
+            f"{where}: spark_firewall is false, so everybody who reaches this host can reach "
+            f"{' and '.join(filter(None, [listed, also]))}.",
             fix="Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
             "keeps other hosts out.",
         )
@@ -296,7 +297,7 @@ def problems(settings: Mapping[str, Any]) -> list[str]:
         ]
     if bool(settings["fabric"]) != bool(settings["peers"]):
         wrong.append(
-            "firewall_fabric and firewall_peers belong together: interfaces that peers come in by, and where they come from"
+            "firewall_fabric and firewall_peers belong together: the interfaces and the source addresses of peers"
         )
     return wrong
 

@@ -105,9 +105,7 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
     if key in ONE_TEXT or not key.isalpha():
         text = MARK.sub(lambda match: specifiers(text_of(values[int(match[1])])), line)
         if text.endswith("\\"):
-            raise ValueError(
-                f"{text!r} ends with a backslash, by which systemd would take the next line for a part of it"
-            )
+            raise ValueError(f"{text!r} ends with a backslash, so systemd would join the next line to it")
         return text
     is_command = key.startswith("Exec")
 
@@ -122,7 +120,7 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     literals = MARK.split(word)
     numbers, literals = literals[1::2], literals[::2]
     if re.search(r"[\"'\\]", "".join(literals)):
-        raise ValueError(f"{word!r}: write a value of a unit without quotes; it gets them where it needs them")
+        raise ValueError(f"{word!r}: write a value of a unit without quotes; they are added if needed")
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
         return _unit_list(word, literals, value, is_command, is_first)

@@ -137,7 +137,7 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
         return
     advice = "journalctl -u spark-agent -p warning -n 50 says what it did and why"
     if guard["level"] in guard_account.SHORTAGES:
-        holders = f" {guard['who']} hold most of it beside the services." if guard["who"] else ""
+        holders = f" {guard['who']} use most of it, in addition to the services." if guard["who"] else ""
         text = f"the guard finds memory {guard['level']}: {guard['available_gib'] or 0.0:.2f} GiB available.{holders}"
         fix = f"End what took the memory, or stop a service; {advice}."
         yield _finding("guard_short", "warning", text, fix)
@@ -179,7 +179,7 @@ def check_answers(report: HostReport) -> Iterator[Finding]:
     if len(requests) > 1:
         names = ", ".join(f"{name} ({count})" for name, count in requests.items())
         text = f"several engines serve requests at this moment and share one GPU: {names}."
-        fix = "bench.yml with and without the neighbour says what it costs; stop or move the one that is not worth it."
+        fix = "Run bench.yml with and without the other engine to measure the cost; then stop or move one."
         yield _finding("gpu_shared", "info", text, fix)
 
 
@@ -234,7 +234,7 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         is_derived = service.ray_image or service.built_image
         if image.id and running and running != image.id and not is_derived:
             text = f"it runs image {_brief(running)}, and {ref} is {_brief(image.id)} on this host now."
-            fix = "The next site.yml restarts it with that one. Name the image by digest where that is not meant."
+            fix = "The next site.yml restarts it with that image. Name the image by digest to prevent that."
             yield _finding("image_moved", "warning", text, fix, service.name)
         registry = ref.partition("/")[0]
         is_missing = bool(report.images) and not image.present
@@ -248,7 +248,7 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         largest = sorted(unused, key=lambda image: -image["gib"])[:LARGEST_IMAGES]
         names = ", ".join(f"{image['ref']} ({image['gib']:.1f})" for image in largest)
         text = f"{len(unused)} images that no container uses take {size_gib:.1f} GiB, the largest: {names}."
-        fix = "docker image rm them by that name on the host, except what a later rollback is to find there."
+        fix = "Remove them with docker image rm on the host, except images that a rollback needs."
         yield _finding("images_unused", "info", text, fix)
 
 
@@ -281,7 +281,7 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
         yield _finding("page_cache", "info", text, fix)
     if report.health.shm_gib > SHM_GIB:
         text = f"/dev/shm of the host holds {report.health.shm_gib:.1f} GiB; containers with --ipc host leave segments there."
-        fix = "ls -l /dev/shm, and remove what no process has open (fuser)."
+        fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
 
 
@@ -345,7 +345,8 @@ def check_boot(report: HostReport) -> Iterator[Finding]:
     if health.went_off is not None and now and 0 <= now - health.went_off <= WENT_OFF_DAYS * DAY_SECONDS:
         text = f"it went off or froze without a shutdown, {(now - health.went_off) / 3600:.0f} h ago; its log does not say why."
         fix = (
-            "Where nobody pulled the plug: long prefills at full clock and heat have powered hosts off (spark_gpu_clocks: {max_mhz: 2200}, "
+            "If the power supply was not cut: long prefills at full clock and heat have powered hosts off "
+            "(spark_gpu_clocks: {max_mhz: 2200}, "
             "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-agent)."
         )
         yield _finding("went_off", "warning", text, fix)
@@ -442,7 +443,7 @@ def token(path: str, exists: bool, content: str, fetches: bool) -> list[Finding]
         return [_finding("hub_token", severity, text, fix)]
     if content.startswith("$ANSIBLE_VAULT") or re.fullmatch(r"hf_[A-Za-z0-9]{20,}", content.strip()):
         return []
-    text = f"what is in '{path}' does not look like a token of Hugging Face (hf_ and letters)."
+    text = f"the content of '{path}' does not look like a token of Hugging Face (hf_ and letters)."
     fix = "Put the token alone into it, without quotes or a name before it."
     return [_finding("hub_token", "warning", text, fix)]
 

@@ -80,7 +80,7 @@ KERNEL_SIGNS = (
         "error",
         r"I/O error, dev |EXT4-fs error|nvme\S* .*(?:timeout, aborting|controller is down)",
         "a disk reported errors",
-        "Look at it (nvme smart-log /dev/nvme0; journalctl -k -b), and keep what is only there.",
+        "Look at it (nvme smart-log /dev/nvme0; journalctl -k -b), and back up data that is only there.",
     ),
     Sign(
         "doctor.heat",

@@ -40,7 +40,7 @@ FILES_OF_SERVICES = re.compile(
 FILE_TEXTS = {
     "changed": ("was changed after it was deployed.", "site.yml writes it again and restarts its units"),
     "missing": ("is missing.", "site.yml writes it again"),
-    "added": ("was not there when it was deployed.", "Remove it, since site.yml leaves it as it is"),
+    "added": ("was not there when it was deployed.", "Remove it; site.yml does not"),
     "attributes": ("has another owner or mode than was deployed.", "site.yml sets them"),
 }
 """Message and fix by kind of difference."""
@@ -80,7 +80,7 @@ def check(host: Host) -> list[Finding]:
     parts = changed_parts(host.checksums, host.recorded.checksums)
     # A more specific finding about the plan makes this one redundant.
     if parts and not any(finding.rule in PLAN_RULES for finding in findings):
-        text = f"the plan differs from what was deployed ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
+        text = f"the plan differs from the deployment ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
         findings.append(_finding("plan", "info", text, f"{DEPLOY}; with --check --diff it says what would change."))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -123,7 +123,9 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
     elif service.state == "stopped":
         if is_up:
             text = f"it should be stopped, but {service.unit} is {active}."
-            fix = "Run stop.yml, or site.yml, which stops it; take state: stopped out of the inventory where it is to run."
+            fix = (
+                "Run stop.yml, or site.yml, which stops it; remove state: stopped from the inventory if it should run."
+            )
             yield _finding("running", "error", text, fix, name)
     elif unit is None:
         text = f"{service.unit} is gone."
@@ -170,7 +172,7 @@ def check_addons(host: Host) -> Iterator[Finding]:
 def check_relay(host: Host) -> Iterator[Finding]:
     """Find a relay of a ring that the inventory no longer has."""
     if host.now.relays and not host.relay:
-        text = "it passes on what is for other hosts of a ring (dgxspark-fabric-relay.service), and the inventory asks for no relay any more."
+        text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
         yield _finding("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")
 
 
@@ -316,7 +318,7 @@ def check_files(host: Host) -> Iterator[Finding]:
     services = {service.name for service in host.services} | set(host.now.services)
     for kind, (text, fix) in FILE_TEXTS.items():
         for path in host.compared.differences.files.get(kind) or []:
-            advice = f"{fix}; what is wanted of it belongs into the inventory."
+            advice = f"{fix}; put its wanted settings into the inventory."
             yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, service_of(path, services))
 
 

@@ -133,7 +133,7 @@ ROWS: tuple[dict[str, Any], ...] = (
     {
         "other_driver": "580",
         "verdict": "bad",
-        "why": "other branches than that of DGX OS (580) were reported to keep memory after an engine has ended, or to wedge the host",
+        "why": "other branches than DGX OS's (580) were reported to keep memory after an engine has ended, or to hang the host",
         "fix": "Go back to the driver of DGX OS unless you know why you left it.",
         "source": "NVIDIA staff, forum, 2026-03; NVIDIA/open-gpu-kernel-modules#1358",
         "date": "2026-11-22",

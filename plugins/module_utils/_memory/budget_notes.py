@@ -27,11 +27,11 @@ from .vllm_errors import gib_text
 def note_arguments(report: Report, item: ServiceInput) -> None:
     """Report connectors of unknown size and misspelt arguments."""
     for connector in unknown_connectors(item.args):
-        message = f"What {connector} of {item.name} keeps in host memory is not known, and was not counted."
+        message = f"What {connector} of {item.name} keeps in host memory is unknown and was not counted."
         report.add("approximate", "info", item.name, message)
     for written, near in item.misspelt:
         message = f"{written} of {item.name} is no option of any vLLM that is known and was not counted."
-        report.add("argument", "warning", item.name, message, advice=f"Write {near}, if that is what was meant.")
+        report.add("argument", "warning", item.name, message, advice=f"Write {near}, if you meant that.")
 
 
 def describe_minors(minors: Sequence[int]) -> str:
@@ -73,7 +73,7 @@ def note_version(report: Report, service: Service) -> None:
         judged = f"it is planned as vLLM 0.{minor}, which needs most of {describe_minors(engine.minors)}."
         note_unknown_version(report, name, judged, engine.refusing)
     elif engine.release.is_newer:
-        message = f"vLLM {text} is newer than what is known here; {name} is planned as vLLM 0.{minor}."
+        message = f"vLLM {text} is newer than the known versions; {name} is planned as vLLM 0.{minor}."
         advice = "Compare what it reports at its start (spark_info with gather=engines)."
         report.add("version", "warning", name, message, advice=advice)
     elif not engine.release.exact:
@@ -96,7 +96,7 @@ def note_source(report: Report, node: Node, service: Service) -> None:
             f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, are taken to stay on disk ({engine.table}); none "
             "of it counts as memory."
         )
-        advice = "See that the image's build has that option, which no release of vLLM has: the proof compares the weights with what was loaded."
+        advice = "Check that the image's build has that option, which no release of vLLM has: the proof compares the planned and the loaded weights."
         report.add("table", "warning", name, message, advice=advice)
     if engine.cache_from == IMAGE and engine.release is not None:
         message = (
@@ -106,7 +106,7 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
         used = "image" if engine.cache_from == IMAGE else "arithmetic"
-        message = f"Arithmetic and image plan {name} differently: {'; '.join(engine.differences)}. Planned with those of the {used}."
+        message = f"The calculation and the image plan {name} differently: {'; '.join(engine.differences)}. Planned with the figures of the {used}."
         advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and tell this collection's maintainers."
         report.add("differs", "warning", name, message, advice=advice, basis="probed")
 
@@ -125,7 +125,7 @@ def _note_stated(report: Report, node: Node, service: Service, stated: int) -> N
     message = (
         f"{name} is planned with the {gib_text(stated)} GiB that the inventory states; nothing of it was worked out."
     )
-    advice = "Check the figures after the start: the proof compares them with what the engine takes."
+    advice = "Check the figures after the start: the proof compares them with the engine's memory."
     report.add("stated", "warning", name, message, advice=advice)
 
 

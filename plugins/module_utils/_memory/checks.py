@@ -133,11 +133,11 @@ def _advise_move(node: Node, service: Service, neighbours: list[Service], reques
     if excess and node.free(service, neighbours, "low") + sum(excess.values()) >= requested:
         names = ",".join(sorted(excess))
         return True, (
-            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(excess.values()))} GiB more now than it is to have; "
-            "site.yml starts it again."
+            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(excess.values()))} GiB "
+            "more now than planned; site.yml starts it again."
         )
     beside = ", ".join(sorted(other.name for other in neighbours))
-    end = f", or do not run it beside {beside}." if beside else ", or use a smaller model."
+    end = f", or do not run it together with {beside}." if beside else ", or use a smaller model."
     return False, f"Move {service.name} to another node{end}"
 
 
@@ -445,8 +445,9 @@ def _check_utilization_sum(report: Report, node: Node) -> None:
         report.add("utilization_sum", "error", "", message, lower, advice, 1)
     elif total > bound:
         message = (
-            f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
-            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask."
+            f"The services ask for {total:g} of all memory together ({names}); with the system and the memory that "
+            f"engines use outside their share, {bound:.3f} is the limit of this node. It works only while they use "
+            "less than they request."
         )
         report.add("utilization_bound", "warning", "", message, lower, advice, 1)
 

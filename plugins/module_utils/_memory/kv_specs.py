@@ -214,7 +214,9 @@ class Planner:
         family, dtype = self.geometry.model_type, self.settings.kv_cache_dtype
         if family == "deepseek_v4" and dtype == "auto" and not release.since(31):
             if release.minor > 23:
-                raise Refusal("args.kv-cache-dtype", f"what auto means in vLLM {release.name} is not known", "use fp8")
+                raise Refusal(
+                    "args.kv-cache-dtype", f"the meaning of auto in vLLM {release.name} is not known", "use fp8"
+                )
             raise PlanFailure(
                 "AssertionError: DeepseekV4 FlashMLA fp8 layout only supports fp8 kv-cache, got auto",
                 "this release keeps the cache of this model in FP8 only",

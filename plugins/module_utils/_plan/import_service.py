@@ -129,7 +129,7 @@ class ServiceMaker:
 
     def _leave_download_dir(self, args: dict[str, Any]) -> None:
         if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
+            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
 
     def _served_name(self, args: dict[str, Any], model: str) -> str:
         served = args.pop("served-model-name", None)
@@ -171,7 +171,7 @@ class ServiceMaker:
         if parsed.args.get("config"):
             return f": its options are in {parsed.args['config']} (--config), which is not read; write them as options"
         if self.draft.run.command and not words:
-            return "; the script is given it by whoever calls it ($@): write the command as it is called"
+            return "; the script gets it as an argument ($@): pass the command with its arguments"
         return "" if words else ": its image starts vllm serve, and nothing is given to it"
 
     def _leave_problems(self, parsed: launch.Parsed) -> None:
@@ -229,7 +229,7 @@ class ServiceMaker:
         """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
         for key in [key for key in parsed_args if key.startswith("data-parallel")]:
             if copies == 1:
-                self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
+                self.leave(f"--{key}", "replicas are separate services: define one service on each Spark")
             elif key != clustering.REPLICAS and key not in clustering.OWNED_ARGS:
                 self.leave(f"--{key}", "the head gives each replica its requests, and nothing else balances them")
             else:
@@ -441,7 +441,7 @@ class ServiceMaker:
             spec = f"{option} {value}"
             if target in (home, f"{home}/hub"):
                 self.moved_paths[home] = CONTAINER_HF_HOME
-                self.leave(spec, "weights are kept in spark_hf_home; name that folder there to keep what it holds")
+                self.leave(spec, "weights are kept in spark_hf_home; set it to that folder to keep its contents")
                 if source.startswith("/") and target == home:
                     self.host_vars["spark_hf_home"] = source
             elif CACHES.fullmatch(target):

@@ -403,7 +403,7 @@ def _finding_details(group: SameFinding, notes: bool) -> list[str]:
     """Return the lines of a finding between its message and its fix."""
     finding, lines = group.first, []
     if group.figures:
-        lines.append(f"        The figures are those of {group.example}; the others have their own.")
+        lines.append(f"        The figures are for {group.example}; the other hosts differ.")
     if finding.get("vllm_error"):
         when = when_text(finding)
         lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
@@ -520,7 +520,8 @@ def _combinations(
         if service.get("on_demand")
     }
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
+        f"set {name}: at most these run together: "
+        f"{' or '.join(' + '.join(combination) for combination in combinations)}"
         for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]

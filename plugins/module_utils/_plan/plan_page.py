@@ -148,9 +148,7 @@ def _finding(group: picture.SameFinding, unfolded: bool) -> str:
             f'<details><summary>More</summary><p class="inside soft">{escape(finding["details"])}</p></details>'
         )
     if group.figures:
-        lines.append(
-            f'<p class="soft">The figures are those of {escape(group.example)}; the others have their own.</p>'
-        )
+        lines.append(f'<p class="soft">The figures are for {escape(group.example)}; the other hosts differ.</p>')
     return "\n".join([*lines, "</details>"])
 
 

@@ -219,7 +219,7 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
             "host.machine",
             "warning",
             "this host does not look like a DGX Spark (GB10).",
-            "The plan's figures are those of a Spark; leave the host out of the group 'sparks' if that is not meant.",
+            "The plan's figures are for a Spark; remove the host from the group 'sparks' if it is not one.",
         )
 
 

@@ -89,7 +89,7 @@ def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Findi
             service=service.name,
             message=f"{service.image.ref} has vLLM {service.vllm_version}; recipe {placed.recipe} is for "
             f"{placed.least_vllm} and newer.",
-            fix="Leave image out, or name one that has a newer vLLM; the recipe lists images that were seen to serve it.",
+            fix="Remove image, or name an image with a newer vLLM; the recipe lists images that have served it.",
         )
     ]
 
@@ -129,8 +129,8 @@ def _image_built(service: PlannedService) -> list[Finding]:
 def _moving_revisions(service: PlannedService) -> list[Finding]:
     """Return findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
     fix = (
-        "Set model.revision, for further models 'revision' below model.extra, to a commit, or to a newer one for its fixes; refs/main of "
-        "each below HF_HOME has the one that was downloaded."
+        "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model "
+        "below HF_HOME has the downloaded commit."
     )
     findings = []
     if service.model.repo and service.model.revision == "main":
@@ -220,7 +220,7 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             (
                 "warning",
                 f"HF_HUB_OFFLINE is {service.env['HF_HUB_OFFLINE']}",
-                "what vLLM fetches has no place",
+                "vLLM cannot store its downloads",
                 "Name it in model.extra",
             )
         )
@@ -258,9 +258,9 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
                 rule="service.open",
                 severity="error",
                 service=service.name,
-                message=f"the engine listens on {service.host} without an API key: whoever reaches that address uses the model.",
-                fix="Set api_key_file, or leave 'host' and spark_listen out to keep it on loopback. Where that is meant: "
-                "ignore: [service.open].",
+                message=f"the engine listens on {service.host} without an API key: everybody who reaches that address can use the model.",
+                fix="Set api_key_file, or remove 'host' and spark_listen to keep "
+                "it on loopback. If this is intended: ignore: [service.open].",
             )
         ]
     paths = sockets.open_paths(service.vllm_version, service.env, service.args)

@@ -164,8 +164,8 @@ def _other_conditions(
         f"{'; '.join(host)}"
     )
     fix = (
-        "bring the host back to how it was and measure again; if it is meant to stay as it is, take a new "
-        "baseline with spark_bench: {rebaseline: true}"
+        "restore the host and measure again; if the "
+        "change is intended, take a new baseline with spark_bench: {rebaseline: true}"
     )
     return _measured("bench.conditions", "warning" if worse else "info", service, message, fix)
 

@@ -168,7 +168,8 @@ SIGNS: tuple[Sign, ...] = (
         "sparse_indexer",
         r"Sparse Attention Indexer .*requires DeepGEMM",
         "the sparse attention of this model takes DeepGEMM in this vLLM, and DeepGEMM has no kernels for sm_121",
-        "use an image whose vLLM has kernels of its own for it, as a recipe of the model names one; installing DeepGEMM does not help",
+        "use an image whose vLLM has its own kernels for it, such as the image of a recipe for the model; "
+        "installing DeepGEMM does not help",
         "SPK517",
     ),
     sign(
@@ -371,7 +372,7 @@ SIGNS: tuple[Sign, ...] = (
         "hub_xet",
         r"CAS service error|xethub|hf_xet|Xet (?:download|runtime)",
         "a download by Xet, the hub's storage, failed",
-        "run it again, it goes on where it stopped; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
+        "run it again, it resumes; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
     ),
     sign(
         "no_network",

@@ -60,7 +60,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         0.05,
         2.0,
         "GiB",
-        "see which of its terms grew (weights, inside, KV cache, outside stand beside it); plan again with the measured one",
+        "see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value",
     ),
     "kv_cache_tokens": (
         "lower",

@@ -426,7 +426,7 @@ def _terms(
 def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, str]:
     """Return the requested memory minus weights and KV cache, and the reason if it cannot be derived."""
     if log.kv_cache_told_gib is not None:
-        return None, "kv-cache-memory-bytes fixes the KV cache, so what else is used cannot be told from it"
+        return None, "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
     if requested is None or log.weights_gib is None or log.kv_cache_gib is None:
         return None, ""
     return requested - log.weights_gib - log.kv_cache_gib, ""
@@ -541,7 +541,7 @@ def _outside_setting(outside: float, inside: float, kept_share: float, planned: 
 
 _MESSAGES = {
     "weights": "The weights of {name} take {measured} GiB; the plan has {planned} GiB ({off}).",
-    "inside": "{name} uses {measured} GiB inside the memory that it asks for, beside weights and KV cache; the plan has "
+    "inside": "{name} uses {measured} GiB of its share in addition to weights and KV cache; the plan has "
     "{planned} GiB ({off}), and the KV cache is that much {cache}.",
     "outside": "{name} holds {measured} GiB {more} than it asks for (host memory, CUDA context, graphs); the plan has "
     "{planned} GiB.",
@@ -587,7 +587,7 @@ def _findings(
         )
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
         if "memory" in term.override:
-            fix += "; kv_gib is what its cache has now, write there what it is to have"
+            fix += "; kv_gib has the present size of its cache, set the size that it should have"
         findings.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
     return [
         *findings,

@@ -114,7 +114,7 @@ class Client:
         if isinstance(error, ConnectionRefusedError):
             return Problem(
                 f"connection refused: nothing listens on {where}",
-                "see the unit's log; check that the port is the one that the engine was given",
+                "see the unit's log; check that the port is the engine's port",
                 kind="refused",
             )
         if isinstance(error, socket.gaierror):

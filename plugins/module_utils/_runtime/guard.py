@@ -294,7 +294,7 @@ def _say(settings: Settings, state: State, look: Look, account: Account | None) 
     if account is not None and account.complete:
         if not _others_did_it(settings, look, account):
             return [], state
-        why = f"{account.others / GIB:.1f} GiB are held by what is no service of this host: {account.who or 'no process shows them'}"
+        why = f"{account.others / GIB:.1f} GiB are used by processes that are no service of this host: {account.who or 'no process shows them'}"
     else:
         if state.critical is None or now - state.critical < SETTLE_SECONDS:
             return [], state  # the account is being taken

@@ -393,7 +393,7 @@ def _bad_choice(option: Option, text: str, native: str, version: Version | None)
     return Problem(
         "bad_choice",
         f"--{option.name}",
-        f"is {text!r}, which in vLLM {version} is none of {', '.join(option.choices)}",
+        f"is {text!r}, which in vLLM {version} is not one of {', '.join(option.choices)}",
         elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
         f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
         text,

@@ -261,8 +261,8 @@ def test_lock_and_plan_are_compared_once(controller: Controller) -> None:
     assert code == 0, text
     assert text.count("[lock.recipe]") == 1 and text.count("[lock.image]") == 1
     assert (
-        f"fast on spark-1..2: fast was locked with the image vllm/vllm-openai:v0.23.0, and is to be served from {REF}."
-        in text
+        "fast on spark-1..2: fast was locked with the image vllm/vllm-openai:v0.23.0, and the inventory serves it "
+        f"from {REF}." in text
     )
 
 

@@ -210,7 +210,7 @@ def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_co
         back["key_changes"]
         == look["key_changes"]
         == [
-            f"{spark.at(KEY)} changed since generation 1; it stays as it is now",
+            f"{spark.at(KEY)} changed since generation 1; it stays unchanged",
             f"{spark.at('/etc/dgxspark/secrets/more/VLLM_API_KEY')} is newer than generation 1; it stays",
         ]
     )

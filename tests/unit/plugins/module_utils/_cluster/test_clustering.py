@@ -367,7 +367,7 @@ def test_whether_an_image_has_ray(
     ("change", "needle"),
     [
         ({"executor": "rai"}, "'executor' is 'rai'; did you mean 'ray'? It must be auto, mp or ray"),
-        ({"head": "s9"}, "'head' is 's9', which is none of its hosts (s1, s2)"),
+        ({"head": "s9"}, "'head' is 's9', which is not one of its hosts (s1, s2)"),
         ({"servces": []}, "unknown key 'servces'; did you mean 'services'?"),
         ({"peer_timeout": 1}, "'peer_timeout' is 1; it must be a number of seconds from 5 to 86400"),
         ({"peer_timeout": True}, "'peer_timeout' is a boolean"),

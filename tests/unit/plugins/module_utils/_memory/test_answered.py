@@ -361,8 +361,8 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
         ({"memory": {"weights_gib": -1}}, "must be at least 0"),
         ({"memory": {"weights_gib": 1, "other": 1}}, "memory.other: unknown key"),
         ({"memory": 5}, "expected a mapping"),
-        ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: does not count beside memory;"),
-        ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: does not count beside memory_gib"),
+        ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: has no effect with memory;"),
+        ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: has no effect with memory_gib"),
         ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "beside memory.other_gib"),
     ],
 )

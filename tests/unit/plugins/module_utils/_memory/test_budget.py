@@ -802,7 +802,7 @@ def test_an_argument_that_is_misspelt_is_not_passed_over_in_silence() -> None:
     fields["args"]["max-modell-len"] = fields["args"].pop("max-model-len")
     result = budget(fields)
     assert rules(result, "warning")[0] == ("fast", "argument")
-    assert result["findings"][0]["fix"] == "Write max-model-len, if that is what was meant."
+    assert result["findings"][0]["fix"] == "Write max-model-len, if you meant that."
     fields["args"].update({"tool-call-parser": "hermes", "of-a-fork": 1, "max-model-len": 4096})
     del fields["args"]["max-modell-len"]
     assert rules(budget(fields), "warning") == []

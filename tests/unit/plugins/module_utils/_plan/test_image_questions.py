@@ -329,12 +329,12 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
         ({"memory": {"weights_gib": 1}, "memory_gib": 2}, "say the same"),
         (
             {"memory": {"weights_gib": 1}, "weights_gib": 2},
-            "'weights_gib' does not count beside 'memory': write it as weights_gib of",
+            "'weights_gib' has no effect with 'memory': write it as weights_gib of",
         ),
-        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' does not count beside 'memory_gib'"),
+        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' has no effect with 'memory_gib'"),
         (
             {"memory": {"weights_gib": 1, "other_gib": 2}, "overheads": {"inside_gib": 2}},
-            "inside_gib, which does not count beside memory.other_gib",
+            "inside_gib, which has no effect with memory.other_gib",
         ),
     ],
 )
