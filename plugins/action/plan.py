@@ -262,7 +262,7 @@ class ActionModule(ActionBase):
         names = task_vars.get("groups", {}).get(args["group"]) or []
         messages: list[str] = []
         if not names:
-            messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
+            messages.append(f"inventory: the group '{args['group']}' is missing or empty; put the DGX Sparks into it.")
         messages += listed_twice(names, task_vars.get("hostvars") or {})
         hosts: dict[str, dict[str, Any]] = {}
         fleet = controller_paths.fleet_folder(task_vars, args["group"])

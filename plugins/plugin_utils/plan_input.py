@@ -187,7 +187,7 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                     rule="model.missing",
                     severity="error",
                     service=service["name"],
-                    message=f"the model is to come from '{source}', which holds no config.json here.",
+                    message=f"the model is to come from '{source}', which has no config.json here.",
                     fix="Correct model.path; a relative one is looked up below spark_model_dir.",
                 )
             )

@@ -280,7 +280,10 @@ def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
     assert after["level"] == "critical" and "eater-" in after["who"], after
     lines = since(GUARDED, "spark-agent", began)
     drop, unload, name = places(
-        lines, "gives the page cache back", "asks ollama to unload", "held by what is no service of this host"
+        lines,
+        "gives the page cache back",
+        "asks ollama to unload",
+        "used by processes that are no service of this host",
     )
     assert drop < unload and name is not None, lines
     assert code == 0 and "memory is critical" in shown and "eater-" in shown, shown

@@ -98,7 +98,7 @@ def check_words(problems: validation.Problems, key: str, words: Sequence[Any]) -
     if any(isinstance(word, bool) or not isinstance(word, (str, int, float)) for word in words):
         problems.add(f"'{key}' must be a list of texts.")
     elif any(plain_data.CONTROL.search(str(word)) for word in words):
-        problems.add(f"'{key}' holds a control character or a line break.")
+        problems.add(f"'{key}' contains a control character or a line break.")
 
 
 def environment(problems: validation.Problems, env: Mapping[str, Any]) -> dict[str, str]:

@@ -114,8 +114,8 @@ def _read_on_demand(problems: validation.Problems, server: Mapping[str, Any]) ->
     on_demand = on_demand_keys.read(problems, server)
     if on_demand["while_loading"] == "comments":
         problems.add(
-            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Take "
-            "wait, which holds requests, or reject."
+            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech "
+            "server sends none. Use wait, which delays requests, or reject."
         )
     return on_demand
 

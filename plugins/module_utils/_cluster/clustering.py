@@ -74,7 +74,7 @@ RAY_VERSION = component_versions.RAY.version
 PEER_TIMEOUT = 45
 """Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
-    "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
+    "name": Key(str, None, "the group of the inventory with the cluster's hosts"),
     "head": Key(str, None, "host that answers requests; the first of the group when left out"),
     "executor": Key(
         str,
@@ -203,7 +203,7 @@ def read_clusters(
             hint = validation.nearest(str(name), groups) if name else "."
             is_what = "missing" if name is None else repr(name)
             messages.append(
-                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
+                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory with the "
                 f"cluster's hosts{hint}"
             )
         elif name not in clusters:
@@ -630,7 +630,7 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
                     service=name,
                     message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
                     f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
-                    fix=f"Remove {variable} from env: each host gets the interface of its own cable.",
+                    fix=f"Remove {variable} from env: each host gets the interface of its cable.",
                     basis="measured",
                 )
             )

@@ -37,14 +37,18 @@ def check(text: str) -> str:
     """Return a text that a unit can hold. Raises ValueError for a text that systemd would skip."""
     match = NO_TEXT.search(text)
     if match:
-        raise ValueError(f"{text!r} holds U+{ord(match[0]):04X}, which no file of systemd can hold; leave it out")
+        raise ValueError(
+            f"{text!r} contains U+{ord(match[0]):04X}, which is not allowed in files of systemd; remove it"
+        )
     return text
 
 
 def specifiers(text: Any) -> str:
     """Return a text in which systemd finds no specifier, for one line of a unit. Raises ValueError for a control character."""
     if CONTROL.search(str(text)):
-        raise ValueError(f"{text!r} holds a control character or a line break, which this line of a unit cannot hold")
+        raise ValueError(
+            f"{text!r} contains a control character or a line break, which this line of a unit cannot contain"
+        )
     return check(str(text)).replace("%", "%%")
 
 
@@ -164,7 +168,7 @@ def environment_value(value: Any) -> str:
     """
     text = check(text_of(value))
     if CONTROL.search(text.replace("\t", "")):
-        raise ValueError(f"{text!r}: a file of docker run --env-file holds no line breaks")
+        raise ValueError(f"{text!r}: a file of docker run --env-file cannot contain line breaks")
     return text
 
 
@@ -222,7 +226,7 @@ def _nft_value(value: Any) -> str:
     words = [text_of(item) for item in value] if isinstance(value, (list, tuple)) else [text_of(value)]
     for word in words:
         if not NFT_WORD.fullmatch(word):
-            raise ValueError(f"{word!r} is no name, address or port, which a table of nftables could hold")
+            raise ValueError(f"{word!r} is not a name, address or port for a table of nftables")
     return ", ".join(words)
 
 
@@ -234,7 +238,7 @@ def _shell_value(value: Any) -> str:
 def _dockerfile_value(value: Any) -> str:
     text = text_of(value)
     if not DOCKERFILE_WORD.fullmatch(text):
-        raise ValueError(f"{text!r} holds what Docker or the shell would not take for a part of one word")
+        raise ValueError(f"{text!r} contains characters that Docker or the shell would split")
     return text
 
 

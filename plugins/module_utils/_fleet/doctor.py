@@ -172,8 +172,8 @@ def check_answers(report: HostReport) -> Iterator[Finding]:
         if piece:
             text = f"its answer repeats {piece[:40]!r}: {reply[:80]!r}"
             fix = (
-                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without speculative-config. One at a "
-                "time; the same question has to come out well."
+                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without "
+                "speculative-config. One at a time; the same question should get a correct answer."
             )
             yield _finding("answer_repeats", "error", text, fix, name)
     if len(requests) > 1:
@@ -276,11 +276,11 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
     ]
     cache = memory.page_cache_gib or 0
     if down and cache > CACHE_GIB:
-        text = f"the page cache holds {cache:.1f} GiB while {down[0]} is not up; the driver allocates from free memory, not from available memory."
+        text = f"the page cache uses {cache:.1f} GiB while {down[0]} is not up; the driver allocates from free memory, not from available memory."
         fix = "The gate of the unit drops it at its next start; by hand: sync; echo 3 > /proc/sys/vm/drop_caches."
         yield _finding("page_cache", "info", text, fix)
     if report.health.shm_gib > SHM_GIB:
-        text = f"/dev/shm of the host holds {report.health.shm_gib:.1f} GiB; containers with --ipc host leave segments there."
+        text = f"/dev/shm of the host uses {report.health.shm_gib:.1f} GiB; containers with --ipc host leave segments there."
         fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
 
@@ -290,7 +290,9 @@ def check_processes(report: HostReport) -> Iterator[Finding]:
     for process in report.facts.processes:
         held_gib = (process.used_mib or 0) / 1024
         if not process.container and held_gib >= PROCESS_GIB:
-            text = f"process {process.pid} ({process.name}) holds {held_gib:.1f} GiB of GPU memory outside of any container."
+            text = (
+                f"process {process.pid} ({process.name}) uses {held_gib:.1f} GiB of GPU memory outside of containers."
+            )
             fix = "End it if it is left over (an engine whose parent was killed stays), or leave room for it by spark_reserve_gib."
             yield _finding("gpu_process", "warning", text, fix)
 

@@ -396,7 +396,7 @@ def not_asked(title: str, why: str) -> Finding:
 def report(
     findings: Sequence[Mapping[str, Any]], hosts: Mapping[str, Mapping[str, Any]], services: int, at: str, fail_on: str
 ) -> dict[str, Any]:
-    """Return the report of a fleet: C({schema, at, well, reason, counts, hosts, findings}), with the worst findings first.
+    """Return the report of a fleet: C({schema, at, healthy, reason, counts, hosts, findings}), with the worst findings first.
 
     :param findings: of all hosts, each with C(host)
     :param hosts: each with C({reached, why, generation, proven, recorded_at})
@@ -416,7 +416,7 @@ def report(
     return {
         "schema": SCHEMA,
         "at": at,
-        "well": not reason,
+        "healthy": not reason,
         "reason": reason,
         "counts": {
             "hosts": len(states),

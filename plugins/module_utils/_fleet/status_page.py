@@ -25,7 +25,7 @@ SHADES = {
     "down": "fails",
     "starting": "tight",
     "look": "tight",
-    "well": "fits",
+    "healthy": "fits",
     "cold": "",
     "stopped": "",
 }
@@ -137,7 +137,7 @@ def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoin
     ]
     lines += _of_plan(status, planned)
     if not lines:
-        return "<section><h2>Needs attention</h2><p>Nothing: all that was asked is well.</p></section>"
+        return "<section><h2>Needs attention</h2><p>Nothing: everything checked is healthy.</p></section>"
     return "\n".join(["<section>", "<h2>Needs attention</h2>", '<ul class="attention">', *lines, "</ul>", "</section>"])
 
 
@@ -309,7 +309,7 @@ def _service(row: Row, watched: bool) -> str:
     use, running = _number(row.kv_cache_usage), _number(row.requests_running)
     shade = SHADES[row.state]
     stage = (
-        "" if row.state in ("well", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
+        "" if row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
     )
     part = f"<small>{escape(status_rows.part(row))}</small>" if row.cluster else ""
     cells = [

@@ -76,7 +76,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "kernel": "6.17.0-1032-nvidia",
         "driver": "595.84",
         "verdict": "doubtful",
-        "why": "one owner's hosts froze during one long prompt, with nothing in their logs; they did so with 580.173.02 as well",
+        "why": "one owner's hosts froze during one long prompt, with nothing in their logs; also with 580.173.02",
         "fix": "Go back to the driver of DGX OS (580).",
         "source": "NVIDIA/open-gpu-kernel-modules#1358, told again in vllm-project/vllm#55569",
         "date": "2026-11-22",

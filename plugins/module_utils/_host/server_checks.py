@@ -191,7 +191,7 @@ def post(settings: Settings, path: str, body: bytes, content_type: str, seconds:
             break
     if not 200 <= reply.status < 300:
         words = reply.body[:500].decode("utf-8", "replace")
-        fix = "; its key is another one than api_key_file holds" if reply.status in (401, 403) else ""
+        fix = "; its key differs from api_key_file" if reply.status in (401, 403) else ""
         raise Stop(f"{unit}: {path} answers {reply.status}{fix}: {words}\nIts log:\n{log_tail(settings)}")
     return reply
 

@@ -100,8 +100,8 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         report.add("table", "warning", name, message, advice=advice)
     if engine.cache_from == IMAGE and engine.release is not None:
         message = (
-            f"The memory of {name} is what vLLM {engine.release.text or 'of its image'} itself plans, without a GPU, as the image was "
-            f"asked ({engine.unknown})."
+            f"The memory of {name} was planned by vLLM {engine.release.text or 'of its image'} itself plans, without "
+            f"a GPU, as the image was asked ({engine.unknown})."
         )
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
@@ -116,14 +116,16 @@ def _note_stated(report: Report, node: Node, service: Service, stated: int) -> N
     name, requested = service.name, node.requested(service)
     if requested < stated:
         message = (
-            f"{name} is stated to take {gib_text(stated)} GiB, but with gpu-memory-utilization {service.utilization} it asks "
-            f"for {gib_text(requested)} GiB."
+            f"{name} has a given memory of {gib_text(stated)} GiB, but with gpu-memory-utilization "
+            f"{service.utilization} it asks for {gib_text(requested)} GiB."
         )
-        advice = f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or leave it out; or correct the stated memory."
+        advice = (
+            f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or remove it; or correct the given memory."
+        )
         report.add("stated", "error", name, message, advice=advice)
         return
     message = (
-        f"{name} is planned with the {gib_text(stated)} GiB that the inventory states; nothing of it was worked out."
+        f"{name} is planned with the {gib_text(stated)} GiB that the inventory gives; its memory was not calculated."
     )
     advice = "Check the figures after the start: the proof compares them with the engine's memory."
     report.add("stated", "warning", name, message, advice=advice)
@@ -140,9 +142,11 @@ def note_solved(report: Report, node: Node, service: Service) -> None:
         "max-num-seqs": service.sequences,
     }
     text = ", ".join(f"{key} {values[key]}" for key in service.solved)
-    message = f"{text} was worked out for {service.name}; its KV cache then holds {holds:.2f} requests of {service.length} tokens."
+    message = f"{text} was calculated for {service.name}; its KV cache then fits {holds:.2f} requests of {service.length} tokens."
     if "max-num-seqs" in service.solved and not service.engine.sequences_auto:
-        message += f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for the state of requests than the cache has."
+        message += (
+            f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for recurrent state than the cache has."
+        )
     report.add("solved", "info", service.name, message)
 
 

@@ -70,7 +70,7 @@ def _resolve(item: ServiceInput) -> Engine:
         computed = _engine_by_arithmetic(item, args)
     except PlanFailure as failure:
         if is_usable:
-            return replace(_engine_by_image(item, args), unknown=f"the arithmetic expected: {failure}")
+            return replace(_engine_by_image(item, args), unknown=f"the calculation expected: {failure}")
         raise
     except Refusal as refusal:
         if is_usable:

@@ -68,7 +68,7 @@ _DFLASH_ENV = {"VLLM_USE_DEEP_GEMM": "0"}
 _DFLASH_OPTIONS = ("--attention-backend", "triton_attn")
 # The word after one of these is a program again.
 _ALONE = word_set("exec command builtin nohup setsid time tini dumb-init --")
-_WRAPPED = f"ran around the engine; move its commands to {OWN_IMAGE}"
+_WRAPPED = f"ran as a wrapper of the engine; move its commands to {OWN_IMAGE}"
 # Programs that name a launch and start none.
 _MENTION = word_set(
     "echo printf cat grep egrep pgrep pkill killall which type ps tee sed awk logger history alias systemctl journalctl git "

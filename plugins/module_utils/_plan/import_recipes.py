@@ -53,7 +53,7 @@ def _read_template(draft: Draft, document: Mapping[str, Any], values: Mapping[st
             draft.run.command = command.words
             draft.env(command.variables)
         elif not import_engine.quiet(command.words):
-            draft.leave(brief(command.words), f"ran beside the engine; move its commands to {OWN_IMAGE}")
+            draft.leave(brief(command.words), f"ran next to the engine; move its commands to {OWN_IMAGE}")
     if not draft.run.command:
         program = f": it runs {brief(commands[0].words)}, which is not read" if commands else ""
         raise Unreadable(f"the command of the recipe has no vllm serve in it{program}")

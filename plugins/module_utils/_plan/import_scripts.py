@@ -240,7 +240,7 @@ def _why_left_out(words: Sequence[str], in_container: bool) -> str:
         return RANKS
     if reason := import_engine.replaced_by(words):
         return reason
-    return f"is run in the container; move its commands to {OWN_IMAGE}" if in_container else HOST_WORK
+    return f"runs in the container; move its commands to {OWN_IMAGE}" if in_container else HOST_WORK
 
 
 def _passed_variables(run: DockerRun, variables: Mapping[str, str]) -> dict[str, str]:

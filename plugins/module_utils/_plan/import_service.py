@@ -354,7 +354,7 @@ class ServiceMaker:
                 keys["api_key_file"] = f"{KEYS}/{name}_api_key"
                 reason = "a secret: put it into the file that api_key_file names"
             elif api_key and value == api_key:
-                reason = "held the API key, which comes from api_key_file now"
+                reason = "contained the API key, which now comes from api_key_file"
             else:
                 keys.setdefault("secrets", {})[variable] = f"{KEYS}/{name}_{variable.lower()}"
                 reason = "a secret: put it into the file that 'secrets' names"
@@ -373,7 +373,7 @@ class ServiceMaker:
         for place, text in list(plain_secrets.in_settings(args)):
             self.conceal(text)
             option = re.split(r"[.[]", place)[0]
-            self.leave(f"--{option}", "holds a secret, which is hidden here; args are no place for it")
+            self.leave(f"--{option}", "contains a secret, which is hidden here; do not put secrets into args")
 
     def _service_env(self, env: Mapping[str, str | None]) -> dict[str, str]:
         """Return the variables that belong to the service."""
@@ -454,7 +454,7 @@ class ServiceMaker:
         """Return whether a mount holds the model, or a file inside its folder."""
         folder = self._path_on_host(model)
         if model in self.moved_paths and path_below(target, model) is not None:
-            self.leave(spec, "held the model, which the role models fetches")
+            self.leave(spec, "contained the model, which the role models downloads")
         elif model == target:
             self.moved_paths[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
         elif folder != model and source.startswith(f"{folder}/"):

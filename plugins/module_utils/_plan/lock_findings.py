@@ -276,9 +276,9 @@ def _moving(
         Finding(
             "lock.moving",
             "error",
-            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry holds "
-            f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, "
-            f"these are {sparks}.",
+            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry "
+            f"pins {'them' if len(moving) > 1 else 'it'}; that is refused on more than "
+            f"{settings['spark_moving_hosts']} Sparks, these are {sparks}.",
             PIN,
             name,
         )

@@ -25,7 +25,7 @@ KINDS = {
     "kv_cache": "KV cache",
     "host": "host memory",
     "overhead": "overhead",
-    "plain": "declared",
+    "plain": "reserved",
     "system": "system",
     "free": "free",
 }
@@ -439,7 +439,7 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
 ALWAYS = ("secret.missing", "memory.image")
 """Notes about something that has to be there, or is asked, before the services run: printed with errors and warnings."""
 
-HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom")
+HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "free GiB")
 
 
 def service_cells(service: Mapping[str, Any]) -> list[str]:

@@ -30,8 +30,8 @@ HEADS = (
     "requests",
     "weights",
     "KV cache",
-    "holds",
-    "headroom",
+    "memory",
+    "free memory",
 )
 """Columns of the table of services."""
 FIGURES = HEADS[3:]
@@ -237,11 +237,11 @@ def _row(service: Mapping[str, Any], hue: str) -> str:
         page_parts.cell("weights", gib(memory.get("weights_bytes"))),
         page_parts.cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
         page_parts.cell(
-            "holds",
+            "memory",
             gib(holds.get("typical"), already_gib=True),
             note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
         ),
-        page_parts.cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+        page_parts.cell("free memory", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
     ]
     # A folder of the controller is told by its name: the page may be given to others.
     folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]

@@ -500,7 +500,7 @@ def _check_args(problems: Problems, args: Mapping[str, Any]) -> None:
                 "so that unit, probes and plan agree on it."
             )
         if isinstance(value, str) and CONTROL.search(value):
-            problems.add(f"args.{name} holds a control character or a line break.")
+            problems.add(f"args.{name} contains a control character or a line break.")
         elif long_name not in OWNED_ARGS:
             variable = launch.SECRET_VARIABLES.get(long_name)
             fix = (

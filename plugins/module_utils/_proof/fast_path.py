@@ -516,7 +516,7 @@ def _compare_plain(
         "kv_cache_dtype": (
             runs.kv_cache_dtype,
             "kv-cache-dtype",
-            "The KV cache holds another number of tokens than planned. Run site.yml: the unit may run from older files.",
+            "The KV cache has another number of tokens than planned. Run site.yml: the unit may run from older files.",
         ),
     }
     for name, (actual, option, fix) in texts.items():

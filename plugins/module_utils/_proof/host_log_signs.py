@@ -90,9 +90,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kubernetes_gpu",
         r"Insufficient nvidia\.com/gpu",
-        "no node has a GPU to give: another pod holds it (a Spark has one), or NVIDIA's device plugin does not run",
-        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin with runtimeClassName "
-        "nvidia; otherwise delete the pod that holds the GPU (an update needs strategy Recreate)",
+        "no node has a GPU to give: another pod uses it (a Spark has one), or NVIDIA's device plugin does not run",
+        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin "
+        "with runtimeClassName nvidia; otherwise delete the pod that uses the GPU (an update needs strategy Recreate)",
         **_CONTAINER,
     ),
     sign(
@@ -303,8 +303,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "shared_memory",
         r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
         "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium Memory), or with --ipc=host; "
-        "from vLLM 0.27.0 on it has to hold kv-offloading-size as well; with --ipc=host remove old /dev/shm/vllm_offload_* files",
+        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium "
+        "Memory), or with --ipc=host; from vLLM 0.27.0 on kv-offloading-size has to fit into it too; with "
+        "--ipc=host remove old /dev/shm/vllm_offload_* files",
         "SPKH06, SPKH09",
     ),
     sign(

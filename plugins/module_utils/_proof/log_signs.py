@@ -257,8 +257,8 @@ SIGNS: tuple[Sign, ...] = (
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
         "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
-        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization; page cache is freed by "
-        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization; page cache "
+        "is freed by sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
     sign(
@@ -324,7 +324,8 @@ SIGNS: tuple[Sign, ...] = (
         r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA [Ee]rror: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
         "the GPU had no memory left for an allocation",
-        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
+        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization or "
+        "max-num-batched-tokens",
         "memory.node",
     ),
     # --- the model's files
@@ -365,7 +366,8 @@ SIGNS: tuple[Sign, ...] = (
         "offline_cache",
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
         "downloads are switched off, and the model is not complete in the cache that the container sees",
-        "mount the cache that holds the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
+        "mount the cache with the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows "
+        "downloads",
         "model.missing",
     ),
     sign(
@@ -487,7 +489,8 @@ SIGNS: tuple[Sign, ...] = (
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
         r"Cannot provide a placement group|waiting for .* placement group",
-        "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine holds its GPU",
+        "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine "
+        "uses its GPU",
         "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the address that the engine uses, and stop what else runs in Ray",
     ),
     sign(

@@ -39,7 +39,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         1.00,
         1.0,
         "s",
-        "check what else runs on the host and whether prefix caching is still on",
+        "check other programs of the host, and whether prefix caching is still on",
     ),
     "warmup_seconds": (
         "higher",
@@ -53,7 +53,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         0.50,
         60.0,
         "s",
-        "check the disk that holds the weights and that compile caches are kept between starts",
+        "check the disk of the weights and that compile caches are kept between starts",
     ),
     "residency_gib": (
         "higher",
@@ -67,7 +67,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         0.05,
         1024.0,
         "tokens",
-        "see what else holds memory on the host since the first start",
+        "see which other programs use memory since the first start",
     ),
 }
 

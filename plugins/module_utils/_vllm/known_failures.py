@@ -108,8 +108,8 @@ ROWS: tuple[dict[str, Any], ...] = (
         "title": "Draft length that the ring of QSA does not allow",
         "verdict": "does not start",
         "symptom": r"QSA ring capacity \d+ must divide the attention block size \d+",
-        "message": "The ring of Qwen3.8-Flash-Next's sparse attention holds 4 x ceil((4 + k) / 4) tokens for k draft tokens, and that has to divide "
-        "the block size of the KV cache.",
+        "message": "The ring of Qwen3.8-Flash-Next's sparse attention has 4 x ceil((4 + k) / 4) tokens for "
+        "k draft tokens, which must divide the block size of the KV cache.",
         "fix": "Set num_speculative_tokens in speculative-config to 4 or less.",
         "source": "meirongdev/nv-dgx-spark, MTP k sweep of 2026-09-03; qsa_cache.py of vLLM 0.32.0",
         "date": "2026-11-28",
@@ -176,7 +176,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "when": {"args": {"load-format": "instanttensor"}, "facts": ("drafts",), "nodes": 2},
         "unless": {"env": {"INSTANTTENSOR_BACKEND": "BUFFERED"}},
         "message": "Two owners lost a worker about a minute after loading with InstantTensor, when the draft was loaded as a second pass over two "
-        "Sparks: no exit code, nothing in the kernel's log. Another pair loads well.",
+        "Sparks: no exit code, nothing in the kernel's log. Another pair loads without this problem.",
         "fix": "If that happens set load-format to safetensors, or the variable INSTANTTENSOR_BACKEND to BUFFERED.",
         "source": "eugr/spark-vllm-docker#377; tonyd2wild",
         "date": "2026-11-22",

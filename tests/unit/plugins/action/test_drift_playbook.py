@@ -189,7 +189,7 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
         report["hosts"]["spark-1"]["generation"] == 4
         and report["hosts"]["spark-5"]["why"] == SILENT["spark_asked"]["why"]
     )
-    assert report["well"] is False and report["counts"] == {
+    assert report["healthy"] is False and report["counts"] == {
         "hosts": 6, "silent": 1, "drifted": 4, "services": 6, "error": 5, "warning": 3, "info": 0,
     }  # fmt: skip
     assert f"WARNING fast on spark-1..2: {env} was changed after it was deployed. [drift.file_changed]" in text

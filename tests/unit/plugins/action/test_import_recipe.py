@@ -156,5 +156,5 @@ def test_the_report_names_everything() -> None:
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",
         "SPK201 warning: It does nothing. Remove it.",
-        "as it was: SPKU01 warning: It is deprecated. Use +.",
+        "the original: SPKU01 warning: It is deprecated. Use +.",
     ]

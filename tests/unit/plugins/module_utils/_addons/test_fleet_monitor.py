@@ -240,7 +240,7 @@ MAIL = {"smtp": "mail.lan", "from": "a@b", "to": ["c@d"]}
         ({"extra": [{"url": "http://h:1"}]}, "'extra[0].name' is missing"),
         ({"extra": [{"name": "m", "url": "h:1"}]}, "'extra[0].url' is 'h:1'"),
         ({"extra": [{"name": "m", "url": "http://h:99999"}]}, "'extra[0].url' is"),
-        ({"extra": [{"name": "m", "url": "http://u:p@h"}]}, "the address holds a password"),
+        ({"extra": [{"name": "m", "url": "http://u:p@h"}]}, "the address contains a password"),
         (
             {"extra": [{"name": "m", "url": "http://h", "kind": "llama"}]},
             "'extra[0].kind' is 'llama'; did you mean 'ollama'?",

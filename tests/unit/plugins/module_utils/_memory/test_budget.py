@@ -238,7 +238,7 @@ def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
     assert errors(result)[0]["vllm_error"] == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
-    assert "a block of qwen holds 2128 tokens" in errors(result)[0]["message"]
+    assert "a block of qwen has 2128 tokens" in errors(result)[0]["message"]
     assert errors(result)[0]["fix"] == (
         "Set max-num-batched-tokens of qwen to 8192, or set enable-prefix-caching of qwen to false."
     )
