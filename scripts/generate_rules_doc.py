@@ -16,19 +16,22 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook imp
     DUO,
     FAMILIES,
     GUIDE,
-    PACKAGES,
-    PARSER,
-    SELECTION,
     Rule,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rules_unit import FIELD, SYSTEMD
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rules_unit import FIELD
 
 PAGE = ROOT / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
 REPORTED = "K"
 """The family of reported failures, which scripts/generate_known_failures_doc.py documents."""
-SOURCES = {GUIDE: "guide", DUO: "pair", SYSTEMD: "systemd", FIELD: "field"}
+SOURCES = {
+    GUIDE: "guide",
+    DUO: "pair",
+    FIELD: "field",
+    "reports from ConnectX-7 pairs": "field",
+    "reports from GB10 hosts": "field",
+}
 """Short names of frequent sources, which docs/claims.md explains."""
 INTRODUCTION = """\
 # Rules
@@ -44,8 +47,9 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
 - `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
 - Words in `<angle brackets>` are placeholders. *Log* is the text that vLLM prints.
-- Rules without *Source* come from vLLM's code, its command-line parser and its backend selection for compute capability 12.1, read for versions
-  0.10.1.1 to 0.33.0. [Claims](claims.md) explains the short names of sources and maps published claims to rules.
+- *Source* names reports; [Claims](claims.md) explains the short names, and maps published claims to rules. The other rules come from vLLM's code,
+  its parser and its backend selection for compute capability 12.1 (0.10.1.1 to 0.33.0), from the images, and from the manuals of NVIDIA, Docker
+  and systemd.
 
 | ids | about |
 | --- | --- |
@@ -82,7 +86,7 @@ def section(rule: Rule) -> str:
         parts.append(f"*Fix:* {filled(rule.fix)}")
     if rule.vllm_error and rule.vllm_error != "{error}":
         parts.append(f"*Log:* `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
-    sources = [SOURCES.get(name, name) for name in rule.source.split("; ") if name not in (PACKAGES, PARSER, SELECTION)]
+    sources = [SOURCES.get(name, name) for name in rule.source.split("; ") if name in SOURCES or "/" in name]
     if sources:
         parts.append(f"*Source:* {'; '.join(sources)}")
     return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"

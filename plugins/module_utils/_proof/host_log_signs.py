@@ -57,10 +57,11 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "exec_format",
         r"exec format error",
-        "the program in the container cannot be executed: the image is of another architecture, or the NVIDIA container runtime "
-        "(mode auto) puts files into the container that do not run there",
-        "check the architecture of the image, which has to be arm64 (docker image inspect IMAGE | grep Architecture); if it is right, "
-        f'set mode = "legacy" in /etc/nvidia-container-runtime/config.toml, or write a new CDI specification, then {_RESTART_DOCKER}',
+        "the program in the container cannot be executed: the image is for another architecture, or the NVIDIA "
+        "container runtime (mode auto) adds unsuitable files",
+        "use an arm64 image (docker image inspect IMAGE | grep Architecture); if the architecture is right, set mode "
+        '= "legacy" in /etc/nvidia-container-runtime/config.toml or write a new CDI specification, then sudo '
+        "systemctl restart docker",
         **_CONTAINER,
     ),
     sign(
@@ -82,17 +83,17 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kubernetes_runtime",
         r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
-        "containerd on this node, or the cluster, has no runtime named nvidia",
-        "install nvidia-container-toolkit and restart k3s, which finds it by itself; elsewhere run sudo nvidia-ctk runtime configure "
-        "--runtime=containerd and restart containerd; the RuntimeClass nvidia has to exist too",
+        "containerd, or the cluster, has no runtime named nvidia",
+        "install nvidia-container-toolkit and restart k3s; elsewhere run sudo nvidia-ctk runtime configure "
+        "--runtime=containerd and restart containerd; create the RuntimeClass nvidia",
         **_CONTAINER,
     ),
     sign(
         "kubernetes_gpu",
         r"Insufficient nvidia\.com/gpu",
-        "no node has a GPU to give: another pod uses it (a Spark has one), or NVIDIA's device plugin does not run",
-        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin "
-        "with runtimeClassName nvidia; otherwise delete the pod that uses the GPU (an update needs strategy Recreate)",
+        "no node has a free GPU: another pod uses it, or NVIDIA's device plugin does not run",
+        "kubectl describe node: if nvidia.com/gpu is missing or 0 under Allocatable, install the device plugin with "
+        "runtimeClassName nvidia; otherwise delete the other pod (updates need strategy Recreate)",
         **_CONTAINER,
     ),
     sign(
@@ -130,17 +131,18 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "nvml_unknown",
         r"Failed to initialize NVML: Unknown Error",
-        "the container lost its access to the GPU's devices, as after systemctl daemon-reload on the host with Docker's systemd cgroup driver",
-        "restart the container; to prevent it give the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, so that "
-        "daemon-reload does not take them away",
+        "the container lost access to the GPU's devices, for example after systemctl daemon-reload with Docker's "
+        "systemd cgroup driver",
+        "restart the container; to prevent it, pass the devices by CDI, or set native.cgroupdriver=cgroupfs in "
+        "/etc/docker/daemon.json, which survives daemon-reload",
         **_CONTAINER,
     ),
     sign(
         "runtime_mode",
         r"invoking the NVIDIA Container Runtime Hook directly",
-        "the NVIDIA container runtime is set to the mode cdi, in which Docker's option --gpus does not work",
-        'start the container with --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
-        f"/etc/nvidia-container-runtime/config.toml, then {_RESTART_DOCKER}",
+        "the NVIDIA container runtime is in mode cdi, which does not support --gpus",
+        'use --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
+        "/etc/nvidia-container-runtime/config.toml, then sudo systemctl restart docker",
         **_CONTAINER,
     ),
     sign(
@@ -153,8 +155,10 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "cuda_unknown",
         r"CUDA unknown error",
-        "CUDA could not open the GPU although it is there: the device files of nvidia-uvm are missing or stale, as after a suspend or an update",
-        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; reboot if it is in use",
+        "CUDA could not open the GPU: the device files of nvidia-uvm are missing or stale, for example after a "
+        "suspend or an update",
+        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; "
+        "reboot if it is in use",
         **_CONTAINER,
     ),
     sign(
@@ -213,8 +217,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "registry_login",
         r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
-        "the registry does not give the image to this account, or has no image of that name",
-        "check the name of the image; for NVIDIA's registry docker login nvcr.io with the user $oauthtoken and an NGC API key",
+        "the registry refuses the image to this account, or has no such image",
+        "check the name of the image; for NVIDIA's registry docker login nvcr.io with user $oauthtoken and an NGC "
+        "API key",
         "doctor.registry_login",
         **_CONTAINER,
     ),
@@ -250,15 +255,17 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "command_split",
         r"(?:^|: )-{1,2}[\w-]+: (?:command )?not found",
-        "the shell took an option for a command: the line before it does not end with a backslash, or has a space behind the backslash",
-        "end each line of the command but the last with a backslash and nothing behind it",
+        "the shell read an option as a command: the previous line has no backslash at its end, or a space after it",
+        "end each line but the last with a backslash and nothing after it",
         **_CONTAINER,
     ),
     sign(
         "docker_reference",
         r"invalid reference format",
-        "Docker takes something else for the name of the image: a backslash with a space behind it, an empty variable, or capital letters",
-        "end lines with a backslash and nothing behind it, check that variables have values, and write the image in small letters",
+        "Docker reads another word as the image: a backslash with a space after it, an empty variable, or capital "
+        "letters",
+        "end lines with a backslash and nothing after it, check that variables have values, and write the image in "
+        "small letters",
         **_CONTAINER,
     ),
     sign(
@@ -271,9 +278,10 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "certificate",
         r"x509: |CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed",
-        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the clock of the host is wrong",
-        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; "
-        "in a container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the host's clock is wrong",
+        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo "
+        "update-ca-certificates and restart Docker; in a container mount it and set SSL_CERT_FILE and "
+        "REQUESTS_CA_BUNDLE",
     ),
     sign(
         "command_missing",
@@ -294,18 +302,17 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kernel_shared_memory",
         r"out of resource: shared memory|dynamic shared memory size|shared memory, Required: \d+",
-        "a kernel wants more shared memory than the GPU has (sm_121: 99 KiB a block); it was tuned for a larger GPU. Neither /dev/shm nor "
-        "GPU memory is short",
-        "set another backend for the part that the traceback names (attention-backend, moe-backend, linear-backend) or leave block-size out; "
-        "else use a newer vLLM",
+        "a kernel for a larger GPU needs more shared memory than this GPU has (sm_121: 99 KiB a block); /dev/shm and "
+        "GPU memory are not the problem",
+        "set another backend for the part in the traceback (attention-backend, moe-backend, linear-backend), remove "
+        "block-size, or use a newer vLLM",
     ),
     sign(
         "shared_memory",
         r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
         "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium "
-        "Memory), or with --ipc=host; from vLLM 0.27.0 on kv-offloading-size has to fit into it too; with "
-        "--ipc=host remove old /dev/shm/vllm_offload_* files",
+        "start it with --shm-size=16g (spark_shm_size; in Kubernetes an emptyDir of medium Memory) or --ipc=host, "
+        "then without old /dev/shm/vllm_offload_* files; from vLLM 0.27.0 on kv-offloading-size must fit into it too",
         "SPKH06, SPKH09",
     ),
     sign(
@@ -357,9 +364,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "killed",
         r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
-        "the engine was killed from outside, mostly because the host's memory was used up",
-        "journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning name who did it; plan with a larger reserve "
-        "(spark_reserve_gib) or a smaller gpu-memory-utilization",
+        "the engine was killed from outside, mostly because the host ran out of memory",
+        "see journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning; plan with a larger "
+        "spark_reserve_gib or a smaller gpu-memory-utilization",
         "doctor.oom_killed",
     ),
 )

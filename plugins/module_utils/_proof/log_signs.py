@@ -25,15 +25,16 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "option_unknown",
         r"unrecognized arguments: (?P<options>[^\n]{1,300})",
-        "the vLLM of this image has no such option: {options}. Another version or a fork has it, or its name is misspelt",
-        "take it out ({options}), or use the image it was written for; behind a moving tag pin the digest that worked",
+        "the vLLM of this image has no such option: {options}. It belongs to another version or a fork, or is misspelt",
+        "remove it ({options}), or use the image it was written for; with a moving tag pin the digest that worked",
         "SPK101, SPK110",
     ),
     sign(
         "option_json",
         r"argument (?P<option>\S+?)(?:/\S+)?: (?:Value .{1,300} cannot be converted to|.*(?:invalid loads|Invalid JSON))|JSON string .* cannot be parsed",
-        "the value of an option ({option}) is not the JSON that it has to be, mostly because a shell took the quotes away",
-        "put the whole JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
+        "the value of an option ({option}) is not valid JSON, mostly because a shell removed the quotes",
+        "put the JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method "
+        "mtp)",
         "SPK104",
     ),
     sign(
@@ -43,10 +44,10 @@ SIGNS: tuple[Sign, ...] = (
         r"Unknown quantization method|Invalid (?:quantization|load format)|[Uu]nknown load format|Load format \S+ is not supported|"
         r"Input should be (?:'|a valid)|\[type=(?:literal_error|enum|int_parsing|float_parsing|bool_parsing)|Unknown (?:moe|linear|mamba) backend|"
         r"ambiguous option|the following arguments are required|Unsupported speculative method|[Ii]nvalid tokenizer mode",
-        "an option has a value that the vLLM of this image does not know; the error lists the values it knows. If the launch worked before, "
-        "the image behind its tag has changed",
-        "set one of the listed values (moe-backend, attention-backend, quantization, tool-call-parser and others take names that change between "
-        "versions), or pin the image by the digest that worked",
+        "the vLLM of this image does not know the value of an option; the error lists the known values. If the "
+        "launch worked before, the image behind its tag has changed",
+        "set a listed value (names of moe-backend, attention-backend, quantization, tool-call-parser and others "
+        "change between versions), or pin the digest that worked",
         "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
     ),
     sign(
@@ -107,8 +108,8 @@ SIGNS: tuple[Sign, ...] = (
         "transformers_version",
         r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute|"
         r"'\w+Config' object has no attribute",
-        "this vLLM was written for another version of the transformers package than the one in its image",
-        "use an image with an older transformers or a newer vLLM, or pin transformers to the version that this vLLM asks for",
+        "this vLLM needs another version of transformers than the image has",
+        "use an image with an older transformers or a newer vLLM, or pin transformers to the required version",
     ),
     sign(
         "tokenizer_class",
@@ -127,8 +128,9 @@ SIGNS: tuple[Sign, ...] = (
         "package_version",
         r"needs NumPy|compiled using NumPy 1|version \(\S+\) does not match|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
         r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
-        "a Python package in the image has another version than vLLM or one of its packages takes, as after pip install into it",
-        "undo the installation, or pin the package that the error names (numpy, xgrammar and others) to what vLLM requires",
+        "a Python package in the image has another version than vLLM or its packages require, for example after pip "
+        "install",
+        "undo the installation, or pin the package in the error (numpy, xgrammar and others) to the required version",
     ),
     sign(
         "binary_mismatch",
@@ -147,8 +149,9 @@ SIGNS: tuple[Sign, ...] = (
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
         r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
-        "the compiler in the image does not know the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or DeepGEMM",
-        "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to the ptxas of CUDA 13 in the image",
+        "the compiler in the image does not support the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or "
+        "DeepGEMM",
+        "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to its ptxas of CUDA 13",
         "image.ptxas_old",
     ),
     sign(
@@ -167,9 +170,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "sparse_indexer",
         r"Sparse Attention Indexer .*requires DeepGEMM",
-        "the sparse attention of this model takes DeepGEMM in this vLLM, and DeepGEMM has no kernels for sm_121",
-        "use an image whose vLLM has its own kernels for it, such as the image of a recipe for the model; "
-        "installing DeepGEMM does not help",
+        "the sparse attention of this model uses DeepGEMM in this vLLM, which has no kernels for sm_121",
+        "use the image of a recipe for the model, whose vLLM has its own kernels; installing DeepGEMM does not help",
         "SPK517",
     ),
     sign(
@@ -203,16 +205,17 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "cutlass_gemm",
         r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
-        "a CUTLASS kernel fails on sm_121: the build has it for sm_120 only",
-        "set the variable VLLM_DISABLED_KERNELS to the kernel that a line Selected ... names (CutlassFp8BlockScaledMMKernel for block FP8), so "
-        "that vLLM takes another, for experts moe-backend to marlin; or use an image that is built for sm_121",
+        "a CUTLASS kernel was built for sm_120 only and fails on sm_121",
+        "set the variable VLLM_DISABLED_KERNELS to the kernel in the line Selected ... "
+        "(CutlassFp8BlockScaledMMKernel for block FP8), and moe-backend to marlin for experts; or use an image built "
+        "for sm_121",
         "SPK301",
     ),
     sign(
         "attention_shape",
         r"has no (?:decode|prefill) kernel for this shape|no \S+ sparse-MLA kernel|MLA decode .{0,40}specialization",
-        "FlashInfer's attention kernels for sm_121 do not have this number of heads and selected tokens",
-        "another tensor-parallel-size changes the heads of each GPU; else use the image that a recipe of the model names, or a newer FlashInfer",
+        "FlashInfer's attention kernels for sm_121 do not support this number of heads and selected tokens",
+        "set another tensor-parallel-size, use the image of a recipe for the model, or a newer FlashInfer",
     ),
     sign(
         "attention_backend",
@@ -236,29 +239,32 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "no_layer_kernel",
         r"Failed to find a kernel that can implement",
-        "this vLLM has no kernel for a layer of this checkpoint on this GPU: its format, group size or shape, as with home-made quantisations",
-        "use a checkpoint that a recipe names, quantise with that layer left out, or use a newer image",
+        "this vLLM has no kernel for the format, group size or shape of a layer on this GPU, as in home-made "
+        "quantisations",
+        "use a checkpoint that a recipe names, leave that layer unquantised, or use a newer image",
     ),
     sign(
         "kernel_fault",
         r"illegal memory access|device-side assert|misaligned address|illegal instruction was encountered|unspecified launch failure|cudaErrorIllegal",
-        "a GPU kernel failed while it ran; kernels are reported late, so the traceback may name another place",
-        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend or moe-backend, or another version of vLLM",
+        "a GPU kernel failed; the report comes late, so the traceback may name another place",
+        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend, moe-backend or "
+        "vLLM version",
     ),
     sign(
         "compile_cache",
         r"UnpicklingError|Ran out of input|compiler_interface\.py\", line \d+, in load\b|"
         r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
-        "an entry of the compile cache cannot be read, as after an update or a start that was cut off",
-        "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
+        "an entry of the compile cache cannot be read, for example after an update or an interrupted start",
+        "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the "
+        "next start compiles for minutes",
     ),
     # --- memory
     sign(
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
-        "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
-        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization; page cache "
-        "is freed by sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        "at the start, less memory was free than gpu-memory-utilization requires; vLLM counts page cache as used",
+        "stop other programs (status.yml shows them), or lower gpu-memory-utilization; free the page cache with "
+        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
     sign(
@@ -338,8 +344,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "model_path",
         r"HFValidationError|Repo id must be in the form|Invalid repository ID or local directory",
-        "the model is named by a path that does not exist in the container, so that vLLM takes it for a name on the hub",
-        "mount the folder of the model into the container (-v HOST:CONTAINER:ro) and name the path of the container",
+        "the path of the model does not exist in the container, so vLLM reads it as a name on the hub",
+        "mount the folder of the model (-v HOST:CONTAINER:ro) and use its path in the container",
         "model.missing",
     ),
     sign(
@@ -382,8 +388,9 @@ SIGNS: tuple[Sign, ...] = (
         r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)|dial tcp: |server misbehaving|no such host|"
         r"TLS handshake timeout|"
         r"ReadTimeout|ConnectTimeout|IncompleteRead|ChunkedEncodingError",
-        "the host or the container has no network to the hub or the registry, or it broke off",
-        "check the network and the name server of the host and the container, and a proxy; or bring the model by models and set HF_HUB_OFFLINE=1",
+        "the host or the container cannot reach the hub or the registry, or the connection broke",
+        "check network, name server and proxy of the host and the container; or copy the model and set "
+        "HF_HUB_OFFLINE=1",
     ),
     sign(
         "weights_damaged",
@@ -395,15 +402,17 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "json_damaged",
         r"Expecting value: line \d+ column \d+|JSONDecodeError|Extra data: line \d+",
-        "a JSON file of the model (config, tokenizer, processor) is empty or no JSON, as after a download that was cut off or a Git LFS clone",
+        "a JSON file of the model (config, tokenizer, processor) is empty or invalid, for example after an "
+        "interrupted download or a Git LFS clone",
         "find it by its size (ls -lL), remove it and download the model again",
     ),
     sign(
         "no_model",
         r"No model architectures are specified|Should have a `model_type` key|Unrecognized model in ",
-        "the folder or repository is no model in the format of Hugging Face: its config.json names no architecture, or is missing",
-        "name the folder that has config.json; serve an adapter by lora-modules of its base model; for Mistral's own files set config-format, "
-        "load-format and tokenizer-mode to mistral; a GGUF file needs the repository of its base model as tokenizer",
+        "the folder or repository is not a Hugging Face model: config.json is missing or names no architecture",
+        "use the folder with config.json; serve an adapter with lora-modules of its base model; for Mistral's own "
+        "files set config-format, load-format and tokenizer-mode to mistral; a GGUF file needs its base model's "
+        "repository as tokenizer",
     ),
     sign(
         "weights_missing",
@@ -460,8 +469,9 @@ SIGNS: tuple[Sign, ...] = (
         "nccl_interface",
         r"no socket interface found|NET/IB : No device found|IB device \S+ not found|Unable to find (?:address|interface)|"
         r"Bootstrap : (?:no|invalid)",
-        "NCCL finds no network interface or RDMA device of the given name on this host",
-        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to the names of this host (they differ by port), and give the container /dev/infiniband and the host's network",
+        "this host has no network interface or RDMA device of the given name",
+        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to this host's names (they differ by port), and give the container "
+        "/dev/infiniband and the host's network",
         "fabric.no_connectx",
     ),
     sign(
@@ -474,8 +484,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "nccl_timeout",
         r"Watchdog caught collective operation timeout|collective operation timeout",
-        "one rank waited for the others in a collective of NCCL until its timeout: another rank ended or hangs",
-        "read the log of the other ranks first; if all are alive use NCCL 2.29.3 or newer, whose older builds for arm64 hang",
+        "a rank waited for the others until NCCL's timeout: another rank ended or hangs",
+        "read the logs of the other ranks; if all are alive, use NCCL 2.29.3 or newer, since older arm64 builds hang",
         "SPK827",
     ),
     sign(
@@ -489,9 +499,10 @@ SIGNS: tuple[Sign, ...] = (
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
         r"Cannot provide a placement group|waiting for .* placement group",
-        "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine "
-        "uses its GPU",
-        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the address that the engine uses, and stop what else runs in Ray",
+        "Ray lacks the GPUs that the engine requests: a node joined with another address, or another engine uses its "
+        "GPU",
+        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the engine's address, and stop other "
+        "programs in Ray",
     ),
     sign(
         "ray_connect",
@@ -542,8 +553,9 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
-        "the engine did not answer its own API server in time: a rank or a kernel hangs, or a host has no memory left and swaps",
-        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts an engine that hangs",
+        "the engine did not answer its API server in time: a rank or kernel hangs, or a host swaps",
+        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts a hanging "
+        "engine",
         generic=True,
     ),
     sign(
@@ -564,8 +576,10 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "ranks_wait",
         r"No available shared memory broadcast block found",
-        "the ranks wait for each other. That is usual for minutes while one loads, compiles or autotunes; without end one of them hangs",
-        "compare GPU load on all hosts and read the other ranks' logs; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a known hang",
+        "the ranks wait for each other. For minutes this is normal while one loads, compiles or autotunes; if it "
+        "does not end, one hangs",
+        "compare GPU load and logs of all ranks; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a "
+        "known hang",
         "SPK827",
         waits=True,
     ),
