@@ -117,8 +117,8 @@ def _check_path(problems: validation.Problems, key: str, path: str, keys: Keys) 
         problems.add(f"'{key}' is '{path}', where others of the collection have their folders; name one below it.")
     elif key != "python" and host_paths.problem(path):
         problems.add(
-            f"'{key}' is '{path}', which is not a separate folder: {host_paths.problem(path).partition('; ')[0]}. "
-            f"Name one such as {keys[key].default}."
+            f"'{key}' is '{path}', which is not a separate folder: {host_paths.problem(path).partition('; ')[0]}. Name one such as "
+            f"{keys[key].default}."
         )
 
 

@@ -179,8 +179,7 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     for entry in settings["extra"]:
         if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
             problems.add(
-                f"extra ({entry['name']}): the address contains a password, which messages would show. Use "
-                "api_key_file."
+                f"extra ({entry['name']}): the address contains a password, which messages would show. Use api_key_file."
             )
     return settings, problems.messages
 

@@ -60,8 +60,8 @@ def read_exporters(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         problems.add(f"'textfile_dir' is '{folder}'; it must be an absolute path, such as /var/lib/dgxspark/textfile.")
     elif host_paths.problem(folder):
         problems.add(
-            f"'textfile_dir' is '{folder}': {host_paths.problem(folder).partition('; ')[0]}. Name a separate folder, "
-            "such as /var/lib/dgxspark/textfile."
+            f"'textfile_dir' is '{folder}': {host_paths.problem(folder).partition('; ')[0]}. Name a separate folder, such as "
+            "/var/lib/dgxspark/textfile."
         )
     for arch, checksum in settings["gpu_sha256"].items():
         if arch not in GPU_EXPORTER_SHA256 or not _SHA256.match(str(checksum)):

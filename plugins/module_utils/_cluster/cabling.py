@@ -625,8 +625,8 @@ def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> 
         make_finding(
             "cabling_unknown",
             "warning",
-            "the cabling of the hosts is not known: links were not probed, and no address shows where "
-            f"{join(open_ends)} {'leads' if len(open_ends) == 1 else 'lead'}.",
+            f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
+            f"{'leads' if len(open_ends) == 1 else 'lead'}.",
             f"{LISTEN}; the role fabric does, before it changes anything.",
         )
     ]

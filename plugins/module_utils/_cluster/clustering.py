@@ -203,8 +203,7 @@ def read_clusters(
             hint = validation.nearest(str(name), groups) if name else "."
             is_what = "missing" if name is None else repr(name)
             messages.append(
-                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory with the "
-                f"cluster's hosts{hint}"
+                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory with the cluster's hosts{hint}"
             )
         elif name not in clusters:
             clusters[name], wrong = _read_cluster(name, body, list(groups[name]), host_variables)
@@ -227,8 +226,7 @@ def _read_cluster(
             problems.add(f"host {host} of the group is not in the group of the Sparks.")
         elif host_variables[host] != body:
             problems.add(
-                f"spark_cluster of host {host} differs from the other hosts. Set it once, in the variables of the "
-                "group."
+                f"spark_cluster of host {host} differs from the other hosts. Set it once, in the variables of the group."
             )
     if len(hosts) < 2:
         problems.add(f"the group has {len(hosts)} host; a cluster has two or more. Use spark_services on one Spark.")
@@ -430,9 +428,9 @@ def check_service(
     if further:
         named = "', '".join(further)
         messages.append(
-            f"{where}: args names '{named}'. Replicas of a cluster come from data-parallel-size with vLLM's own "
-            "executor, and the head node distributes the requests; other backends and balancers are not supported. "
-            "Remove it, or serve the model on each Spark (spark_services) behind one spark_gateway."
+            f"{where}: args names '{named}'. Replicas of a cluster come from data-parallel-size with vLLM's own executor, and the head node "
+            "distributes the requests; other backends and balancers are not supported. Remove it, or serve the model on each Spark "
+            "(spark_services) behind one spark_gateway."
         )
     if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
@@ -464,8 +462,8 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
         return []
     if executor == "ray":
         return [
-            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray chooses the host of each "
-            "replica, so ranks are not known in advance. Use executor: mp and an image with vLLM 0.11.1 or newer."
+            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray chooses the host of each replica, so ranks are not known "
+            "in advance. Use executor: mp and an image with vLLM 0.11.1 or newer."
         ]
     split = _whole_split(cluster.size, args)
     ranks = split["tensor-parallel-size"] * split["pipeline-parallel-size"]

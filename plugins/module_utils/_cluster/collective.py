@@ -200,8 +200,8 @@ def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], 
                 "collective_slow",
                 "warning",
                 f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. "
-                "12 Gb/s a host means TCP and not RDMA.",
+                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
+                "not RDMA.",
                 test,
                 "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
             )

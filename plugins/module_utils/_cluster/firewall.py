@@ -186,8 +186,7 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
         Finding(
             "firewall.off",
             "warning",
-            f"{where}: spark_firewall is false, so everybody who reaches this host can reach "
-            f"{' and '.join(filter(None, [listed, also]))}.",
+            f"{where}: spark_firewall is false, so everybody who reaches this host can reach {' and '.join(filter(None, [listed, also]))}.",
             fix="Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
             "keeps other hosts out.",
         )

@@ -42,8 +42,8 @@ KEYS: dict[str, Key] = {
     "while_loading": Key(
         str,
         "wait",
-        "what a request gets while its engine loads: `wait` delays it, `comments` delays it and sends SSE comments "
-        "to those that stream, `reject` answers 503 with Retry-After",
+        "what a request gets while its engine loads: `wait` delays it, `comments` delays it and sends SSE comments to those that stream, `reject` "
+        "answers 503 with Retry-After",
         choices=("wait", "comments", "reject"),
     ),
     "hold_minutes": Key(

@@ -67,8 +67,7 @@ def _hybrid_batch(launch: Launch) -> Hits:
     "SPK904",
     "warning",
     "KV cache in bytes skips the memory check",
-    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits the memory of "
-    "a large batch outside the KV cache.",
+    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits the memory of a large batch outside the KV cache.",
     "Set max-num-seqs too, to 16 or less.",
     "reports from GB10 hosts",
 )
@@ -81,8 +80,7 @@ def _kv_bytes(launch: Launch) -> Hits:
     "SPK905",
     "warning",
     "Sleep mode on unified memory",
-    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; hosts with a second "
-    "model were reported to crash.",
+    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; hosts with a second model were reported to crash.",
     "Remove it, and stop the service when its memory is needed.",
     "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
 )
@@ -95,8 +93,7 @@ def _sleep_mode(launch: Launch) -> Hits:
     "SPK906",
     "warning",
     "Offloading to the same memory",
-    "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: it saves nothing, and "
-    "every step copies data.",
+    "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: it saves nothing, and every step copies data.",
     "Remove it.",
     "GB10's memory is shared by CPU and GPU",
 )

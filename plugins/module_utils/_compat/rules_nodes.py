@@ -327,8 +327,7 @@ def _rdma_off(launch: Launch) -> Hits:
     "SPK820",
     "warning",
     "Several Sparks without the address of this one",
-    "VLLM_HOST_IP is not set: on a Spark with several networks vLLM may announce an address that the others "
-    "cannot reach, and wait forever.",
+    "VLLM_HOST_IP is not set: on a Spark with several networks vLLM may announce an address that the others cannot reach, and wait forever.",
     "Set VLLM_HOST_IP to this node's address on the ConnectX-7 link.",
     "vLLM's recipe for two Sparks; eugr/spark-vllm-docker#227",
 )
@@ -414,8 +413,7 @@ def _data_parallel(launch: Launch) -> Hits:
     "SPK826",
     "info",
     "RDMA devices left to NCCL: the sources disagree",
-    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses only one of "
-    "a port's two devices, half of its 200 Gb/s.",
+    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses only one of a port's two devices, half of its 200 Gb/s.",
     "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
 )
@@ -466,8 +464,8 @@ def _old_nccl(launch: Launch) -> Hits:
     "Stored FlashInfer autotuning with several Sparks",
     "vLLM {version} stores FlashInfer's autotuning in {folder}, which is mounted. With several GPUs the "
     "second start waits forever: one rank is busy, and the log shows nothing.",
-    "In env set VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder inside "
-    "the container (/tmp/flashinfer_autotune), or set enable-flashinfer-autotune to false.",
+    "In env set VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder inside the container (/tmp/flashinfer_autotune), or set enable-flashinfer-autotune "
+    "to false.",
     "vllm-project/vllm#57635, #57579; two owners, one of them of Sparks",
     needs_version=True,
 )
@@ -492,8 +490,8 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
     "SPK829",
     "info",
     "Busy-waiting ranks",
-    "While it waits for the next step, each rank spins for a second before it sleeps: owners measured 300 to 400 % "
-    "of a CPU and 11 to 20 degrees more, without any gain in speed. This fork of vLLM has a variable against it.",
+    "While it waits for the next step, each rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 to 20 degrees "
+    "more, without any gain in speed. This fork of vLLM has a variable against it.",
     "Set env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
 )

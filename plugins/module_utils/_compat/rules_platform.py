@@ -443,8 +443,7 @@ def _large_shm(launch: Launch) -> Hits:
     "warning",
     "io_uring under Docker's seccomp profile",
     "{what} reads with io_uring, which Docker's default seccomp profile denies.",
-    "Services of this collection get a matching profile. "
-    "Elsewhere set --security-opt seccomp=PROFILE: Docker's profile plus io_uring_setup, "
+    "Services of this collection get a matching profile. Elsewhere set --security-opt seccomp=PROFILE: Docker's profile plus io_uring_setup, "
     "io_uring_enter and io_uring_register. NVIDIA's recipes use seccomp=unconfined, which allows more.",
     "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
 )

@@ -257,8 +257,7 @@ def _restart_on_failure(written: Written) -> Hits:
     "SPKU10",
     "info",
     "Active before it answers",
-    "The unit is active as soon as docker runs, minutes before the model answers; units ordered after it do "
-    "not wait for the model.",
+    "The unit is active as soon as docker runs, minutes before the model answers; units ordered after it do not wait for the model.",
     "Wait for a real answer in ExecStartPost=.",
     FIELD,
 )

@@ -52,8 +52,7 @@ def check_request(remove: Any, weights: bool) -> tuple[list[str], list[str]]:
     weight_kinds = [kind for kind in kinds if kind in WEIGHTS]
     if weight_kinds and not weights:
         errors.append(
-            f"spark_clean_remove: {' and '.join(weight_kinds)} are weights, which take hours to fetch again. Set -e "
-            "spark_clean_weights=true too."
+            f"spark_clean_remove: {' and '.join(weight_kinds)} are weights, which take hours to fetch again. Set -e spark_clean_weights=true too."
         )
     return kinds, errors
 

@@ -421,8 +421,8 @@ def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
     """Return a text for each neighbour that is no known Spark. ports: of all Sparks."""
     macs = {netdev.get("mac") for port in ports.values() for netdev in port["netdevs"]}
     texts = [
-        f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is not one of these Sparks; name its "
-        "management address in discover_hosts"
+        f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is not one of these Sparks; name its management address in "
+        "discover_hosts"
         for cage, port in ports.items()
         for netdev in port["netdevs"]
         for neighbour in netdev.get("neighbours") or []

@@ -172,8 +172,8 @@ def check_answers(report: HostReport) -> Iterator[Finding]:
         if piece:
             text = f"its answer repeats {piece[:40]!r}: {reply[:80]!r}"
             fix = (
-                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without "
-                "speculative-config. One at a time; the same question should get a correct answer."
+                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without speculative-config. One at a time; the same "
+                "question should get a correct answer."
             )
             yield _finding("answer_repeats", "error", text, fix, name)
     if len(requests) > 1:

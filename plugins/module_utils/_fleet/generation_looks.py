@@ -201,8 +201,8 @@ def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
     for path, digest in digests.items():
         if host.stored(digest) is None:
             yield (
-                f"{path}: what generation {generation.number} kept of it is missing or damaged "
-                f"({host.folder}/store/{digest}); name another generation"
+                f"{path}: what generation {generation.number} kept of it is missing or damaged ({host.folder}/store/{digest}); name another "
+                "generation"
             )
 
 

@@ -207,8 +207,8 @@ class _Judge:
             self.add(
                 "driver_unknown",
                 "warning",
-                f"which driver runs is not known: {self.facts['driver_unknown']}. Pending updates are checked "
-                f"against the installed driver ({self.facts.get('driver') or 'none'}).",
+                f"which driver runs is not known: {self.facts['driver_unknown']}. Pending updates are checked against the installed driver "
+                f"({self.facts.get('driver') or 'none'}).",
                 "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot.",
             )
 

@@ -100,8 +100,8 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         report.add("table", "warning", name, message, advice=advice)
     if engine.cache_from == IMAGE and engine.release is not None:
         message = (
-            f"The memory of {name} was planned by vLLM {engine.release.text or 'of its image'} itself plans, without "
-            f"a GPU, as the image was asked ({engine.unknown})."
+            f"The memory of {name} was planned by vLLM {engine.release.text or 'of its image'} itself plans, without a GPU, as the image was asked "
+            f"({engine.unknown})."
         )
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
@@ -116,8 +116,8 @@ def _note_stated(report: Report, node: Node, service: Service, stated: int) -> N
     name, requested = service.name, node.requested(service)
     if requested < stated:
         message = (
-            f"{name} has a given memory of {gib_text(stated)} GiB, but with gpu-memory-utilization "
-            f"{service.utilization} it asks for {gib_text(requested)} GiB."
+            f"{name} has a given memory of {gib_text(stated)} GiB, but with gpu-memory-utilization {service.utilization} it asks for "
+            f"{gib_text(requested)} GiB."
         )
         advice = (
             f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or remove it; or correct the given memory."

@@ -133,8 +133,8 @@ def _advise_move(node: Node, service: Service, neighbours: list[Service], reques
     if excess and node.free(service, neighbours, "low") + sum(excess.values()) >= requested:
         names = ",".join(sorted(excess))
         return True, (
-            f"Stop {names} first (stop.yml -e services={names}), which uses {gib_text(sum(excess.values()))} GiB more "
-            "now than planned; site.yml starts it again."
+            f"Stop {names} first (stop.yml -e services={names}), which uses {gib_text(sum(excess.values()))} GiB more now than planned; site.yml "
+            "starts it again."
         )
     beside = ", ".join(sorted(other.name for other in neighbours))
     end = f", or do not run it together with {beside}." if beside else ", or use a smaller model."
@@ -410,8 +410,8 @@ def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPla
     reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
     if reached < sequences:
         message = (
-            f"The KV cache of {service.name} has room for {reached:.2f} requests of {length} tokens at once; "
-            f"max-num-seqs is {sequences}. Shorter requests still run side by side; long ones wait or are preempted."
+            f"The KV cache of {service.name} has room for {reached:.2f} requests of {length} tokens at once; max-num-seqs is {sequences}. Shorter "
+            "requests still run side by side; long ones wait or are preempted."
         )
         advice = "Use an fp8 KV cache, or give the service more memory."
         report.add(
@@ -445,9 +445,8 @@ def _check_utilization_sum(report: Report, node: Node) -> None:
         report.add("utilization_sum", "error", "", message, lower, advice, 1)
     elif total > bound:
         message = (
-            f"The services request {total:g} of all memory together ({names}); with the system and the memory that "
-            f"engines use outside their share, {bound:.3f} is the limit of this node. It works only while they use "
-            "less than they request."
+            f"The services request {total:g} of all memory together ({names}); with the system and the memory that engines use outside their share, "
+            f"{bound:.3f} is the limit of this node. It works only while they use less than they request."
         )
         report.add("utilization_bound", "warning", "", message, lower, advice, 1)
 

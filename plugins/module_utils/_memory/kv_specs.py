@@ -341,8 +341,8 @@ class Planner:
             if cache.ring.divides and self.block_size % rows:
                 raise PlanFailure(
                     f"AssertionError: {cache.ring.divides.format(rows=rows, block=self.block_size)}",
-                    f"with {self.settings.num_speculative_tokens} draft tokens a ring has {rows} rows, and the "
-                    f"attention block of {self.block_size} tokens must be a multiple of that",
+                    f"with {self.settings.num_speculative_tokens} draft tokens a ring has {rows} rows, and the attention block of "
+                    f"{self.block_size} tokens must be a multiple of that",
                     "change num_speculative_tokens of speculative-config",
                 )
             return Spec("ring", rows, rows * row)

@@ -122,8 +122,8 @@ def _other_program(program: str, path: str, only_path: bool) -> str:
         return f"the container runs {program}, not vllm serve"
     shown = program if path in program or not path else f"{program} {path}"
     return (
-        f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the "
-        "script, or the command from docker top"
+        f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command from "
+        "docker top"
     )
 
 
@@ -141,8 +141,8 @@ def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
         return f"the container runs {image}, which does not look like vLLM"
     shown = f" ({', '.join(names[:8])})" if names else ""
     return (
-        f"{image} is started by its own variables{shown}: the vllm serve command that its start script builds is not "
-        "known; pass that command (docker top shows it)"
+        f"{image} is started by its own variables{shown}: the vllm serve command that its start script builds is not known; pass that command "
+        "(docker top shows it)"
     )
 
 

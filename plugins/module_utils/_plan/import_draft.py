@@ -18,8 +18,8 @@ from .import_downloads import Download, path_below, read_download
 OWN_IMAGE = "an image of your own"
 BUILT_THERE = "is built on the machine itself; push it to a registry and name it in full"
 PATCHED = (
-    "patches the container at every start, which is not supported; put its commands as RUN into 'dockerfile' of an "
-    f"image by digest, or into {OWN_IMAGE}"
+    "patches the container at every start, which is not supported; put its commands as RUN into 'dockerfile' of an image by digest, or into "
+    f"{OWN_IMAGE}"
 )
 """Reason for patches that the engine does not get here."""
 

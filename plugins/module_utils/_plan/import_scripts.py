@@ -210,8 +210,7 @@ def _note_elsewhere(words: Sequence[str], document: str, script: _Script) -> Non
     """Note a file of compose or of Kubernetes that a script writes or starts."""
     if _MANIFEST.search(document) and "vllm" in document:
         script.elsewhere.append(
-            "the script writes a compose file or a Kubernetes manifest in a here-document; pass that text as a "
-            "separate file"
+            "the script writes a compose file or a Kubernetes manifest in a here-document; pass that text as a separate file"
         )
     elif re.match(r"(?:sudo )?(?:docker[ -]compose|podman[ -]compose)\b.*\bup\b", " ".join(words)):
         script.elsewhere.append("the script starts services of a compose file; give that file")

@@ -520,8 +520,7 @@ def _combinations(
         if service.get("on_demand")
     }
     return [
-        f"set {name}: at most these run together: "
-        f"{' or '.join(' + '.join(combination) for combination in combinations)}"
+        f"set {name}: at most these run together: {' or '.join(' + '.join(combination) for combination in combinations)}"
         for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]

@@ -118,8 +118,7 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
         return None
     if _LOGIN.match(url):
         problems.add(
-            "'url' contains a login, which messages would show: git's credential helper or ~/.netrc is the place for "
-            "it."
+            "'url' contains a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
         )
         return None
     for key, (form, expected) in _VALUES.items():

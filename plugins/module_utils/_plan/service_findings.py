@@ -129,8 +129,8 @@ def _image_built(service: PlannedService) -> list[Finding]:
 def _moving_revisions(service: PlannedService) -> list[Finding]:
     """Return findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
     fix = (
-        "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model "
-        "below HF_HOME has the downloaded commit."
+        "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model below HF_HOME has the "
+        "downloaded commit."
     )
     findings = []
     if service.model.repo and service.model.revision == "main":

@@ -152,8 +152,8 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], n
             )
             continue
         messages += [
-            f"{name} cannot run together with {other}: they are of the exclusive set {exclusive}. Swap them: "
-            f"ansible-playbook dgxspark.vllm.swap -e out={other} -e in={name}"
+            f"{name} cannot run together with {other}: they are of the exclusive set {exclusive}. Swap them: ansible-playbook dgxspark.vllm.swap -e "
+            f"out={other} -e in={name}"
             for other in mates
             if other in running and name not in running
         ]

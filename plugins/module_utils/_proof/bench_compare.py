@@ -198,8 +198,8 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
     cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
     if cached:
         message = (
-            f"the prefix cache of {service} had {max(row['cached_share'] for row in cached):.0%} of a prompt "
-            f"({', '.join(map(_at, cached))}): the measured prefill rate is too high"
+            f"the prefix cache of {service} had {max(row['cached_share'] for row in cached):.0%} of a prompt ({', '.join(map(_at, cached))}): the "
+            "measured prefill rate is too high"
         )
         fix = (
             "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts"

@@ -464,8 +464,8 @@ def _kernel_fix(key: str, expected: Mapping[str, Any], names: Sequence[str]) -> 
         else ""
     )
     return (
-        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to {expected['any_of'][0]} "
-        f"to get it or a clear error, or to {names[0]} if you want that."
+        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to {expected['any_of'][0]} to get it or a clear error, "
+        f"or to {names[0]} if you want that."
     )
 
 
@@ -482,8 +482,8 @@ def _compare_graphs(
         off(
             "cuda_graphs",
             f"{service} runs without CUDA graphs, though nothing asks for that: every token is slower.",
-            "Look for cudagraph_mode=NONE and its reason in the start-up lines; it is usually an attention backend "
-            "without graphs. Remove attention-backend, or set a cudagraph_mode in compilation-config that it supports.",
+            "Look for cudagraph_mode=NONE and its reason in the start-up lines; it is usually an attention backend without graphs. Remove "
+            "attention-backend, or set a cudagraph_mode in compilation-config that it supports.",
             source=GUIDE,
         )
     else:
@@ -645,9 +645,9 @@ def _report_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, of
             "fp4_weight_only",
             f"{service} runs its {weight_only} with weight-only FP4: weights are unpacked and computed in 16 bits, so prompts are read "
             "slower than with FP4 kernels.",
-            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if you want this: set moe-backend or "
-            "linear-backend to marlin. Else use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels "
-            "load on sm_121, and look in the start-up lines for the reason why FlashInfer's kernel was not chosen.",
+            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if you want this: set moe-backend or linear-backend to marlin. Else "
+            "use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in the start-up lines for the reason "
+            "why FlashInfer's kernel was not chosen.",
         )
     if "gdn_prefill" in runs.slow:
         off(

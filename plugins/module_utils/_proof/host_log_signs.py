@@ -57,8 +57,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "exec_format",
         r"exec format error",
-        "the program in the container cannot be executed: the image is for another architecture, or the NVIDIA "
-        "container runtime (mode auto) adds unsuitable files",
+        "the program in the container cannot be executed: the image is for another architecture, or the NVIDIA container runtime (mode auto) adds "
+        "unsuitable files",
         "use an arm64 image (docker image inspect IMAGE | grep Architecture); if the architecture is right, set mode "
         '= "legacy" in /etc/nvidia-container-runtime/config.toml or write a new CDI specification, then sudo '
         "systemctl restart docker",
@@ -84,16 +84,16 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "kubernetes_runtime",
         r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
         "containerd, or the cluster, has no runtime named nvidia",
-        "install nvidia-container-toolkit and restart k3s; elsewhere run sudo nvidia-ctk runtime configure "
-        "--runtime=containerd and restart containerd; create the RuntimeClass nvidia",
+        "install nvidia-container-toolkit and restart k3s; elsewhere run sudo nvidia-ctk runtime configure --runtime=containerd and restart "
+        "containerd; create the RuntimeClass nvidia",
         **_CONTAINER,
     ),
     sign(
         "kubernetes_gpu",
         r"Insufficient nvidia\.com/gpu",
         "no node has a free GPU: another pod uses it, or NVIDIA's device plugin does not run",
-        "kubectl describe node: if nvidia.com/gpu is missing or 0 under Allocatable, install the device plugin with "
-        "runtimeClassName nvidia; otherwise delete the other pod (updates need strategy Recreate)",
+        "kubectl describe node: if nvidia.com/gpu is missing or 0 under Allocatable, install the device plugin with runtimeClassName nvidia; "
+        "otherwise delete the other pod (updates need strategy Recreate)",
         **_CONTAINER,
     ),
     sign(
@@ -131,10 +131,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "nvml_unknown",
         r"Failed to initialize NVML: Unknown Error",
-        "the container lost access to the GPU's devices, for example after systemctl daemon-reload with Docker's "
-        "systemd cgroup driver",
-        "restart the container; to prevent it, pass the devices by CDI, or set native.cgroupdriver=cgroupfs in "
-        "/etc/docker/daemon.json, which survives daemon-reload",
+        "the container lost access to the GPU's devices, for example after systemctl daemon-reload with Docker's systemd cgroup driver",
+        "restart the container; to prevent it, pass the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, which "
+        "survives daemon-reload",
         **_CONTAINER,
     ),
     sign(
@@ -155,10 +154,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "cuda_unknown",
         r"CUDA unknown error",
-        "CUDA could not open the GPU: the device files of nvidia-uvm are missing or stale, for example after a "
-        "suspend or an update",
-        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; "
-        "reboot if it is in use",
+        "CUDA could not open the GPU: the device files of nvidia-uvm are missing or stale, for example after a suspend or an update",
+        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; reboot if it is in use",
         **_CONTAINER,
     ),
     sign(
@@ -218,8 +215,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "registry_login",
         r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
         "the registry refuses the image to this account, or has no such image",
-        "check the name of the image; for NVIDIA's registry docker login nvcr.io with user $oauthtoken and an NGC "
-        "API key",
+        "check the name of the image; for NVIDIA's registry docker login nvcr.io with user $oauthtoken and an NGC API key",
         "doctor.registry_login",
         **_CONTAINER,
     ),
@@ -262,10 +258,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "docker_reference",
         r"invalid reference format",
-        "Docker reads another word as the image: a backslash with a space after it, an empty variable, or capital "
-        "letters",
-        "end lines with a backslash and nothing after it, check that variables have values, and write the image in "
-        "small letters",
+        "Docker reads another word as the image: a backslash with a space after it, an empty variable, or capital letters",
+        "end lines with a backslash and nothing after it, check that variables have values, and write the image in small letters",
         **_CONTAINER,
     ),
     sign(
@@ -279,9 +273,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "certificate",
         r"x509: |CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed",
         "the certificate of the hub or registry is not trusted: a proxy replaces it, or the host's clock is wrong",
-        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo "
-        "update-ca-certificates and restart Docker; in a container mount it and set SSL_CERT_FILE and "
-        "REQUESTS_CA_BUNDLE",
+        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; in a "
+        "container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
     ),
     sign(
         "command_missing",
@@ -302,17 +295,15 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kernel_shared_memory",
         r"out of resource: shared memory|dynamic shared memory size|shared memory, Required: \d+",
-        "a kernel for a larger GPU needs more shared memory than this GPU has (sm_121: 99 KiB a block); /dev/shm and "
-        "GPU memory are not the problem",
-        "set another backend for the part in the traceback (attention-backend, moe-backend, linear-backend), remove "
-        "block-size, or use a newer vLLM",
+        "a kernel for a larger GPU needs more shared memory than this GPU has (sm_121: 99 KiB a block); /dev/shm and GPU memory are not the problem",
+        "set another backend for the part in the traceback (attention-backend, moe-backend, linear-backend), remove block-size, or use a newer vLLM",
     ),
     sign(
         "shared_memory",
         r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
         "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size; in Kubernetes an emptyDir of medium Memory) or --ipc=host, "
-        "then without old /dev/shm/vllm_offload_* files; from vLLM 0.27.0 on kv-offloading-size must fit into it too",
+        "start it with --shm-size=16g (spark_shm_size; in Kubernetes an emptyDir of medium Memory) or --ipc=host, then without old "
+        "/dev/shm/vllm_offload_* files; from vLLM 0.27.0 on kv-offloading-size must fit into it too",
         "SPKH06, SPKH09",
     ),
     sign(
@@ -365,8 +356,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "killed",
         r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
         "the engine was killed from outside, mostly because the host ran out of memory",
-        "see journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning; plan with a larger "
-        "spark_reserve_gib or a smaller gpu-memory-utilization",
+        "see journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning; plan with a larger spark_reserve_gib or a smaller "
+        "gpu-memory-utilization",
         "doctor.oom_killed",
     ),
 )

@@ -33,8 +33,7 @@ SIGNS: tuple[Sign, ...] = (
         "option_json",
         r"argument (?P<option>\S+?)(?:/\S+)?: (?:Value .{1,300} cannot be converted to|.*(?:invalid loads|Invalid JSON))|JSON string .* cannot be parsed",
         "the value of an option ({option}) is not valid JSON, mostly because a shell removed the quotes",
-        "put the JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method "
-        "mtp)",
+        "put the JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
         "SPK104",
     ),
     sign(
@@ -44,10 +43,10 @@ SIGNS: tuple[Sign, ...] = (
         r"Unknown quantization method|Invalid (?:quantization|load format)|[Uu]nknown load format|Load format \S+ is not supported|"
         r"Input should be (?:'|a valid)|\[type=(?:literal_error|enum|int_parsing|float_parsing|bool_parsing)|Unknown (?:moe|linear|mamba) backend|"
         r"ambiguous option|the following arguments are required|Unsupported speculative method|[Ii]nvalid tokenizer mode",
-        "the vLLM of this image does not know the value of an option; the error lists the known values. If the "
-        "launch worked before, the image behind its tag has changed",
-        "set a listed value (names of moe-backend, attention-backend, quantization, tool-call-parser and others "
-        "change between versions), or pin the digest that worked",
+        "the vLLM of this image does not know the value of an option; the error lists the known values. If the launch worked before, the image "
+        "behind its tag has changed",
+        "set a listed value (names of moe-backend, attention-backend, quantization, tool-call-parser and others change between versions), or pin "
+        "the digest that worked",
         "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
     ),
     sign(
@@ -128,8 +127,7 @@ SIGNS: tuple[Sign, ...] = (
         "package_version",
         r"needs NumPy|compiled using NumPy 1|version \(\S+\) does not match|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
         r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
-        "a Python package in the image has another version than vLLM or its packages require, for example after pip "
-        "install",
+        "a Python package in the image has another version than vLLM or its packages require, for example after pip install",
         "undo the installation, or pin the package in the error (numpy, xgrammar and others) to the required version",
     ),
     sign(
@@ -149,8 +147,7 @@ SIGNS: tuple[Sign, ...] = (
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
         r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
-        "the compiler in the image does not support the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or "
-        "DeepGEMM",
+        "the compiler in the image does not support the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or DeepGEMM",
         "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to its ptxas of CUDA 13",
         "image.ptxas_old",
     ),
@@ -206,9 +203,8 @@ SIGNS: tuple[Sign, ...] = (
         "cutlass_gemm",
         r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
         "a CUTLASS kernel was built for sm_120 only and fails on sm_121",
-        "set the variable VLLM_DISABLED_KERNELS to the kernel in the line Selected ... "
-        "(CutlassFp8BlockScaledMMKernel for block FP8), and moe-backend to marlin for experts; or use an image built "
-        "for sm_121",
+        "set the variable VLLM_DISABLED_KERNELS to the kernel in the line Selected ... (CutlassFp8BlockScaledMMKernel for block FP8), and "
+        "moe-backend to marlin for experts; or use an image built for sm_121",
         "SPK301",
     ),
     sign(
@@ -239,32 +235,29 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "no_layer_kernel",
         r"Failed to find a kernel that can implement",
-        "this vLLM has no kernel for the format, group size or shape of a layer on this GPU, as in home-made "
-        "quantisations",
+        "this vLLM has no kernel for the format, group size or shape of a layer on this GPU, as in home-made quantisations",
         "use a checkpoint that a recipe names, leave that layer unquantised, or use a newer image",
     ),
     sign(
         "kernel_fault",
         r"illegal memory access|device-side assert|misaligned address|illegal instruction was encountered|unspecified launch failure|cudaErrorIllegal",
         "a GPU kernel failed; the report comes late, so the traceback may name another place",
-        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend, moe-backend or "
-        "vLLM version",
+        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend, moe-backend or vLLM version",
     ),
     sign(
         "compile_cache",
         r"UnpicklingError|Ran out of input|compiler_interface\.py\", line \d+, in load\b|"
         r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
         "an entry of the compile cache cannot be read, for example after an update or an interrupted start",
-        "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the "
-        "next start compiles for minutes",
+        "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
     ),
     # --- memory
     sign(
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
         "at the start, less memory was free than gpu-memory-utilization requires; vLLM counts page cache as used",
-        "stop other programs (status.yml shows them), or lower gpu-memory-utilization; free the page cache with "
-        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        "stop other programs (status.yml shows them), or lower gpu-memory-utilization; free the page cache with sync; echo 3 | sudo tee "
+        "/proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
     sign(
@@ -330,8 +323,7 @@ SIGNS: tuple[Sign, ...] = (
         r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA [Ee]rror: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
         "the GPU had no memory left for an allocation",
-        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization or "
-        "max-num-batched-tokens",
+        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
         "memory.node",
     ),
     # --- the model's files
@@ -372,8 +364,7 @@ SIGNS: tuple[Sign, ...] = (
         "offline_cache",
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
         "downloads are switched off, and the model is not complete in the cache that the container sees",
-        "mount the cache with the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows "
-        "downloads",
+        "mount the cache with the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
         "model.missing",
     ),
     sign(
@@ -389,8 +380,7 @@ SIGNS: tuple[Sign, ...] = (
         r"TLS handshake timeout|"
         r"ReadTimeout|ConnectTimeout|IncompleteRead|ChunkedEncodingError",
         "the host or the container cannot reach the hub or the registry, or the connection broke",
-        "check network, name server and proxy of the host and the container; or copy the model and set "
-        "HF_HUB_OFFLINE=1",
+        "check network, name server and proxy of the host and the container; or copy the model and set HF_HUB_OFFLINE=1",
     ),
     sign(
         "weights_damaged",
@@ -402,17 +392,15 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "json_damaged",
         r"Expecting value: line \d+ column \d+|JSONDecodeError|Extra data: line \d+",
-        "a JSON file of the model (config, tokenizer, processor) is empty or invalid, for example after an "
-        "interrupted download or a Git LFS clone",
+        "a JSON file of the model (config, tokenizer, processor) is empty or invalid, for example after an interrupted download or a Git LFS clone",
         "find it by its size (ls -lL), remove it and download the model again",
     ),
     sign(
         "no_model",
         r"No model architectures are specified|Should have a `model_type` key|Unrecognized model in ",
         "the folder or repository is not a Hugging Face model: config.json is missing or names no architecture",
-        "use the folder with config.json; serve an adapter with lora-modules of its base model; for Mistral's own "
-        "files set config-format, load-format and tokenizer-mode to mistral; a GGUF file needs its base model's "
-        "repository as tokenizer",
+        "use the folder with config.json; serve an adapter with lora-modules of its base model; for Mistral's own files set config-format, "
+        "load-format and tokenizer-mode to mistral; a GGUF file needs its base model's repository as tokenizer",
     ),
     sign(
         "weights_missing",
@@ -470,8 +458,8 @@ SIGNS: tuple[Sign, ...] = (
         r"no socket interface found|NET/IB : No device found|IB device \S+ not found|Unable to find (?:address|interface)|"
         r"Bootstrap : (?:no|invalid)",
         "this host has no network interface or RDMA device of the given name",
-        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to this host's names (they differ by port), and give the container "
-        "/dev/infiniband and the host's network",
+        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to this host's names (they differ by port), and give the container /dev/infiniband and the host's "
+        "network",
         "fabric.no_connectx",
     ),
     sign(
@@ -499,10 +487,8 @@ SIGNS: tuple[Sign, ...] = (
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
         r"Cannot provide a placement group|waiting for .* placement group",
-        "Ray lacks the GPUs that the engine requests: a node joined with another address, or another engine uses its "
-        "GPU",
-        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the engine's address, and stop other "
-        "programs in Ray",
+        "Ray lacks the GPUs that the engine requests: a node joined with another address, or another engine uses its GPU",
+        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the engine's address, and stop other programs in Ray",
     ),
     sign(
         "ray_connect",
@@ -554,8 +540,7 @@ SIGNS: tuple[Sign, ...] = (
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
         "the engine did not answer its API server in time: a rank or kernel hangs, or a host swaps",
-        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts a hanging "
-        "engine",
+        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts a hanging engine",
         generic=True,
     ),
     sign(
@@ -576,10 +561,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "ranks_wait",
         r"No available shared memory broadcast block found",
-        "the ranks wait for each other. For minutes this is normal while one loads, compiles or autotunes; if it "
-        "does not end, one hangs",
-        "compare GPU load and logs of all ranks; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a "
-        "known hang",
+        "the ranks wait for each other. For minutes this is normal while one loads, compiles or autotunes; if it does not end, one hangs",
+        "compare GPU load and logs of all ranks; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a known hang",
         "SPK827",
         waits=True,
     ),

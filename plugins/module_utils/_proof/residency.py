@@ -602,8 +602,8 @@ def _unexplained(service: str, residency: Term, use: HostUse) -> list[Finding]:
     if residency.measured is not None or use.gpu_gib is None or most is None or use.gpu_gib <= most:
         return []
     message = (
-        f"The processes of {service} use {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} "
-        f"GiB. The differing term is unknown: {residency.reason}."
+        f"The processes of {service} use {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB. The differing term is "
+        f"unknown: {residency.reason}."
     )
     fix = f"Restart {service} when it is convenient, so that its start is recorded, and prove it again"
     return [_finding(service, "residency", "warning", message, fix)]
@@ -631,8 +631,8 @@ def _layout(
     if abs(off) <= max(SHARE * expected, block_tokens):
         return []
     message = (
-        f"{kv_measured:.2f} GiB of KV cache of {service} have {term.measured:,.12g} {term.unit}; the plan calculates "
-        f"{expected:,.0f} ({100 * off / expected:+.0f} %)."
+        f"{kv_measured:.2f} GiB of KV cache of {service} have {term.measured:,.12g} {term.unit}; the plan calculates {expected:,.0f} "
+        f"({100 * off / expected:+.0f} %)."
     )
     hints = list(_layout_hints(planned, log))
     fix = "Check kv-cache-dtype, speculative-config and vllm_version of the service"
