@@ -470,8 +470,7 @@ findings:
     - rule: memory.free_at_restart
       severity: error
       service: heavy
-      message: heavy asks for 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it is restarted
-        while all others are resident (beside fast).
+      message: heavy requests 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it restarts while all others run (with fast).
       fix: Set gpu-memory-utilization of heavy to 0.80.
       changes: [{service: heavy, args: {gpu-memory-utilization: 0.8}}]
       vllm_error: "ValueError: Free memory on device cuda:0 (101.22/119.67 GiB) on startup is less than desired GPU memory

@@ -309,7 +309,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
     assert refuse is not None and refuse < stop, lines
     assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]
     code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
-    assert code == 0 and "the guard of the memory stopped it" in shown, shown
+    assert code == 0 and "the memory guard stopped it" in shown, shown
     eaters[GUARDED].eat_until(0.8)
     wait(lambda: active(GUARDED, "heavy") == "inactive", 120, "heavy gives way, too")
     assert steps()["stop"] == before["stop"] + 2

@@ -353,7 +353,9 @@ def _endpoint_check(
     look = f"journalctl -u {endpoint['unit']} on {endpoint['host']}"
     watched = [host for host in endpoint["hosts"] if host in guarded]
     if endpoint["kind"] == "vllm" and watched:
-        look += f"; whether the guard of the memory stopped it: journalctl -u spark-agent -p warning on {' and '.join(watched)}"
+        look += (
+            f"; whether the memory guard stopped it: journalctl -u spark-agent -p warning on {' and '.join(watched)}"
+        )
     return {
         "key": endpoint["key"],
         "url": endpoint["url"],

@@ -187,7 +187,7 @@ def _notes(row: Row) -> Iterator[str]:
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
     if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
-        yield f"{status_rows.decode(row)} tok/s when it was measured last"
+        yield f"{status_rows.decode(row)} tok/s at the last measurement"
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         yield f"uses {held:.1f} GiB, planned {planned:.1f}"

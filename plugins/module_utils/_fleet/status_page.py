@@ -54,9 +54,9 @@ border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.a
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
 """.strip()
 FIXES = {
-    "unreachable": "See whether it is on and answers ssh from here; the rest of the fleet is not affected.",
-    "unknown": "Log in and see uptime, df and sudo -v there; -K where sudo asks for a password.",
-    "starting": "Wait, and run status.yml again; doctor.yml says how far it came.",
+    "unreachable": "Check whether it is on and answers ssh; the other hosts are not affected.",
+    "unknown": "Log in and check uptime, df and sudo -v; use -K if sudo asks for a password.",
+    "starting": "Wait, and run status.yml again; doctor.yml shows how far the start is.",
     "look": "doctor.yml --limit {host} explains it, with the fix.",
 }
 """Fix of each state; that of C(down) names the service's log."""

@@ -189,7 +189,7 @@ class _Host:
     def notes(self) -> list[str]:
         """Return notes about collector and memory guard."""
         if self.known and not self.fresh:
-            return [f"its collector has written nothing for {tables.uptime(self.age())}"]
+            return [f"its collector has written no metrics for {tables.uptime(self.age())}"]
         levels = [level for level in ("short", "critical") if self.sample("dgxspark_guard_level", level=level)]
         samples = self.samples.get("dgxspark_guard_stopped") or ()
         stopped = [labels.get("service", "") for labels, value in samples if value]

@@ -83,7 +83,7 @@ def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
     """Return the problems of a guard, a line each; no line for a running guard and calm memory. guard_state: of C(account); unit: of C(runs)."""
     lines = []
     if unit is not None and unit != "active":
-        lines.append(f"the guard of the memory does not run: {UNIT} is {unit}")
+        lines.append(f"the memory guard does not run: {UNIT} is {unit}")
     elif unit and guard_state["level"] in SHORTAGES:
         who = f"; {guard_state['who']}" if guard_state["who"] else ""
         lines.append(f"guard: memory is {guard_state['level']}, {_gib(guard_state['available_gib'])} available{who}")

@@ -377,7 +377,9 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
             "Dashboard), or go back to the driver from before; then take the power off for a minute."
         )
     if (before.get("docker") or {}).get("version") and not (after.get("docker") or {}).get("version"):
-        worse.append("no Docker engine answers any more. See why: systemctl status docker; journalctl -u docker.")
+        worse.append(
+            "no Docker engine answers any more. Read the reason: systemctl status docker; journalctl -u docker."
+        )
     worse += [
         f"{change}. Bring the network back: dgxspark.vllm.site --tags fabric; an interface that is gone may need the power off."
         for change in changed_links(before.get("fabric") or {}, after.get("fabric") or {})

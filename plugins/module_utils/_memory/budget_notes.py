@@ -30,7 +30,7 @@ def note_arguments(report: Report, item: ServiceInput) -> None:
         message = f"What {connector} of {item.name} keeps in host memory is unknown and was not counted."
         report.add("approximate", "info", item.name, message)
     for written, near in item.misspelt:
-        message = f"{written} of {item.name} is no option of any vLLM that is known and was not counted."
+        message = f"{written} of {item.name} is not an option of any known vLLM version and was not counted."
         report.add("argument", "warning", item.name, message, advice=f"Write {near}, if you meant that.")
 
 
@@ -60,7 +60,7 @@ def note_unknown_version(report: Report, name: str, judged: str, refusing: Seque
     message = f"The vLLM version of {name} is not known; {judged}"
     if refusing:
         message += f" It would not start with vLLM {_minor_spans([minor for minor, _text in refusing])}: {refusing[-1][1].strip()}"
-    report.add("version", "warning", name, message, advice="Give vllm_version; in an inventory it stands below image.")
+    report.add("version", "warning", name, message, advice="Set vllm_version; in an inventory it is a key of image.")
 
 
 def note_version(report: Report, service: Service) -> None:
@@ -78,8 +78,9 @@ def note_version(report: Report, service: Service) -> None:
         report.add("version", "warning", name, message, advice=advice)
     elif not engine.release.exact:
         message = (
-            f"The KV planning of vLLM {text} was not compared with whole models; it follows the releases in which changes "
-            f"were first seen. Compared are {', '.join(f'0.{compared}' for compared in COMPARED_MINORS)}."
+            f"The KV planning of vLLM {text} was not compared with whole models; it follows the releases with the "
+            "first changes. Compared versions: "
+            f"{', '.join(f'0.{compared}' for compared in COMPARED_MINORS)}."
         )
         report.add("version", "info", name, message)
     for note in engine.plan.notes:
@@ -93,21 +94,21 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         _note_stated(report, node, service, engine.stated)
     if engine.disk:
         message = (
-            f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, are taken to stay on disk ({engine.table}); none "
-            "of it counts as memory."
+            f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, count as on disk "
+            f"({engine.table}), not as memory."
         )
         advice = "Check that the image's build has that option, which no release of vLLM has: the proof compares the planned and the loaded weights."
         report.add("table", "warning", name, message, advice=advice)
     if engine.cache_from == IMAGE and engine.release is not None:
         message = (
-            f"The memory of {name} was planned by vLLM {engine.release.text or 'of its image'} itself plans, without a GPU, as the image was asked "
+            f"vLLM {engine.release.text or 'of its image'} itself planned the memory of {name}, without a GPU "
             f"({engine.unknown})."
         )
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
         used = "image" if engine.cache_from == IMAGE else "arithmetic"
         message = f"The calculation and the image plan {name} differently: {'; '.join(engine.differences)}. Planned with the figures of the {used}."
-        advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and tell this collection's maintainers."
+        advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and report it to the maintainers of this collection."
         report.add("differs", "warning", name, message, advice=advice, basis="probed")
 
 
@@ -155,15 +156,15 @@ def report_refusal(report: Report, item: ServiceInput, error: Refusal | PlanFail
     start = f"The memory of {item.name} cannot be planned: "
     if isinstance(error, ImageRefusal):
         message, advice = (
-            f"{error.reason}, as its image says without a GPU.",
-            "Change what vLLM names, or take another image.",
+            f"{error.reason}, by its image without a GPU.",
+            "Change the setting that vLLM names, or use another image.",
         )
         draft = report.add("refused", "error", item.name, start + message, advice=advice, basis="probed")
         draft.finding = replace(draft.finding, vllm_error=error.text, stage="arguments")
     elif isinstance(error, Refusal):
         fix = error.fix or (
-            "correct the field; or give the service memory_gib, what it may ask for in GiB, or memory with weights_gib and kv_gib: it is "
-            "planned with that"
+            "correct the field; or set memory_gib of the service, its memory in GiB, or memory with weights_gib and "
+            "kv_gib"
         )
         report.add("refused", "error", item.name, f"{start}{error.key}: {error.reason}.", advice=to_sentence(fix))
     else:

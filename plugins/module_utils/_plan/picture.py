@@ -32,7 +32,7 @@ KINDS = {
 """Kinds of a part of the memory map with the words for them."""
 STAGES = {
     "arguments": "while it reads its arguments",
-    "device": "when it looks at the GPU",
+    "device": "when it checks the GPU",
     "load": "while it loads the weights",
     "profile": "in its profiling run",
     "kv_cache": "when it sizes the KV cache",
@@ -500,13 +500,13 @@ def label_notes(
         notes.append("[replica] one of several of its engine; requests and KV cache are its own")
     if any(service.get("exclusive") and not service.get("on_demand") for service in names):
         notes.append(
-            "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
+            "[set NAME] one of the set runs at a time; memory is planned for the largest one, which the map shows"
         )
     if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
     notes += _combinations(names, sets or {})
     if any(service.get("state") == "stopped" for service in names):
-        notes.append("[stopped] deployed, and not to run; its memory is kept for it")
+        notes.append("[stopped] deployed, but stopped; its memory stays reserved")
     return notes
 
 

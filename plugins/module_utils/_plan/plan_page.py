@@ -187,7 +187,8 @@ def _host(group: picture.HostGroup, unfolded: bool) -> str:
             page_parts.memory_bar(body),
             f'<span class="room{" over" if over else ""}">{picture.room_text(body)}</span>',
             '</summary><div class="inside">',
-            f"<p>{body['total_gib']:.2f} GiB; vLLM is to ask for {body['utilization_sum']:.2f} of it; {picture.basis_text(body)}.</p>",
+            f"<p>{body['total_gib']:.2f} GiB; vLLM will request {body['utilization_sum']:.2f} of it; "
+            f"{picture.basis_text(body)}.</p>",
             names,
             _services(body),
             "</div></details>",
@@ -210,7 +211,7 @@ def _services(body: Mapping[str, Any]) -> str:
     lines.append("</tbody></table></div>")
     if any(service["memory"].get("solved") for service in body["services"]):
         lines.append(
-            '<p class="soft"><span class="solved">Marked</span> values were worked out, because the inventory leaves them open.</p>'
+            '<p class="soft"><span class="solved">Marked</span> values were calculated, because the inventory does not set them.</p>'
         )
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))

@@ -74,8 +74,8 @@ def test_where_a_guard_is_it_may_have_stopped_the_engine() -> None:
     looks = {endpoint["key"]: endpoint["look"] for endpoint in outcome["settings"]["endpoints"]}
     assert "guard" not in looks["spark-1/heavy"] and "guard" not in looks["spark-2/tts"]
     assert looks["spark-2/fast"] == (
-        "journalctl -u spark-fast.service on spark-2; whether the guard of the memory stopped it: "
-        "journalctl -u spark-agent -p warning on spark-2"
+        "journalctl -u spark-fast.service on spark-2; whether the memory guard stopped it: journalctl -u spark-agent "
+        "-p warning on spark-2"
     )
 
 

@@ -181,7 +181,7 @@ CASES: tuple[Case, ...] = (
     ("stopped by hand", stopped, "stopped", "error", f"{UNIT} is inactive"),
     ("failed", lambda k: stopped(k, "failed"), "stopped", "error", f"{UNIT} has failed"),
     ("stopped by the guard", lambda k: (stopped(k), k["facts"].update(guard={"stopped": {"heavy": "0.8 GiB"}})), "stopped", "error",
-     "the guard of the memory stopped it: 0.8 GiB"),
+     "the memory guard stopped it: 0.8 GiB"),
     ("its unit is gone", lambda k: (k["facts"]["units"].clear(), k["facts"]["containers"].clear()), "stopped", "error", "is gone"),
     ("runs though stopped", meant_stopped, "running", "error", "should be stopped"),
     ("not at boot", lambda k: unit(k, enabled=False), "boot", "warning", "is not enabled"),

@@ -127,7 +127,7 @@ def test_what_is_worth_a_look_fails_only_when_told() -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s when it was measured last"),
+        ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s at the last measurement"),
         ({"fast_path": "1 off"}, "fast path: 1 off"),
     ],
 )
@@ -180,17 +180,14 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     assert (down.service, down.state, down.status) == (
         "fast",
         "down",
-        "the guard of the memory stopped it: 0.80 GiB available",
+        "the memory guard stopped it: 0.80 GiB available",
     )
     text = fleet_status.text(status, "groups")
     assert (
-        "the guard of the memory stopped it: 0.80 GiB available" in text
-        and "LOOK         a: guard: memory is short" in text
+        "the memory guard stopped it: 0.80 GiB available" in text and "LOOK         a: guard: memory is short" in text
     )
     host["units"][2].update(active_state="failed")
-    assert "the guard of the memory does not run: spark-agent.service is failed" in fleet_status.text(
-        judged(plans, answers)
-    )
+    assert "the memory guard does not run: spark-agent.service is failed" in fleet_status.text(judged(plans, answers))
 
 
 def test_what_is_stopped_on_purpose_is_not_down() -> None:

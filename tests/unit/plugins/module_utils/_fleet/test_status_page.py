@@ -124,7 +124,7 @@ def test_dark_light_phone_and_keyboard() -> None:
 def test_what_is_not_well_comes_first_with_its_fix() -> None:
     text = Reader(made(MIXED, SAID)).text
     attention = text.partition("Needs attention")[2].partition("Hosts")[0]
-    assert attention.index("s3 unreachable port 22: Connection refused Fix: See whether it is on") < attention.index(
+    assert attention.index("s3 unreachable port 22: Connection refused Fix: Check whether it is on") < attention.index(
         "s2/heavy down"
     )
     assert "no answer on port 8001 Fix: On s2: journalctl -eu spark-heavy; doctor.yml --limit s2" in attention

@@ -204,7 +204,7 @@ def test_an_exporter_that_is_gone() -> None:
 def test_figures_that_are_old_or_not_there_are_not_shown() -> None:
     plans, checks = {"s1": plan(service("heavy"))}, {"s1/heavy": check()}
     rows, status, text = seen(plans, checks, {"s1": exporter("heavy", age=900)})
-    assert status.hosts["s1"].notes == ["its collector has written nothing for 15m 0s"]
+    assert status.hosts["s1"].notes == ["its collector has written no metrics for 15m 0s"]
     assert rows["s1/heavy"].residency_gib is None and "Its memory is not known: its collector has stopped" in text
     # By the clock of that host, which is another than the monitor's.
     late = exporter("heavy", age=900, more=f"node_time_seconds {NOW - 890}")

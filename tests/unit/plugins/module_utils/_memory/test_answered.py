@@ -185,7 +185,7 @@ def test_a_request_that_windows_rule_is_said_to_be_ruled_by_the_batch(hidden: No
     assert made.blocks_per_request(16384) == 5120 and made.ruled_by_batch(16384) and made.largest_batch(1, 16384) == 0
     args = {**DENSE_ARGS, "gpu-memory-utilization": 0.13}
     _result, findings = plan(args, config=NEW, image_plan=answer)
-    assert "Most of that is for max-num-batched-tokens, 8192" in rules(findings)["memory.one_request"]
+    assert "Most of it is for max-num-batched-tokens, 8192" in rules(findings)["memory.one_request"]
     plain = answered.kv_plan(image_answer.read(image_plan_answer("dense")["answer"]), "", True)
     assert not plain.ruled_by_batch(16384)
 

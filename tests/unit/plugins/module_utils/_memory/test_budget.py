@@ -71,7 +71,7 @@ def test_the_same_pair_is_refused_from_the_inventory_alone() -> None:
     result = budget(*services)
     assert rules(result) == [("heavy", "free_at_restart"), ("", "utilization_sum")]
     finding = errors(result)[0]
-    assert "101.36 GiB are free when it is restarted" in finding["message"]
+    assert "101.36 GiB are free when it restarts" in finding["message"]
     assert "(101.36/119.67 GiB)" in finding["vllm_error"]
     assert finding["basis"] == "inventory"
     for item in errors(result):
@@ -816,7 +816,7 @@ def test_the_whole_memory_is_printed_as_python_prints_it() -> None:
 def test_a_margin_that_is_not_kept_is_no_matter_of_overheads() -> None:
     result = budget(fast(gpu_memory_utilization=0.2), safety_margin_gib=100)
     assert [item["message"] for item in result["findings"] if item["rule"] == "memory.node"] == [
-        "With everything running, 89.24 GiB are left of 119.67 GiB; 100.0 GiB should stay free."
+        "With everything running, 89.24 GiB are free of 119.67 GiB; 100.0 GiB should stay free."
     ]
 
 

@@ -268,7 +268,7 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     for named in ("heavy [set large] ", "coder [set large, stopped] ", "spare [stopped] "):
         assert any(line.startswith(named) for line in lines), named
     assert any(line.startswith("[set NAME] one of the set runs at a time") for line in lines)
-    assert any(line.startswith("[stopped] deployed, and not to run") for line in lines)
+    assert any(line.startswith("[stopped] deployed, but stopped") for line in lines)
 
 
 def test_a_replica_is_told_and_explained() -> None:
