@@ -91,7 +91,7 @@ def text(value: str) -> str:
 
 def sign_row(sign: Sign) -> str:
     """Return the line of a sign in its table."""
-    cause, fix = (re.sub(r"\{\w+\}", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
+    cause, fix = (re.sub(r"(?:\{\w+\})+", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
     rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda rule: f"[{rule[0]}](rules.md#{rule[0].lower()})", sign.rule)
     rules = re.sub(r"\bSPKK\d\d\b", lambda row: f"[{row[0]}](#{row[0].lower()})", rules)
     rules = re.sub(

@@ -57,7 +57,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "exec_format",
         r"exec format error",
-        "the program in the container cannot be executed: the image is for another architecture, or the NVIDIA container runtime (mode auto) adds "
+        "the program in the container cannot run: the image is for another architecture, or the NVIDIA container "
+        "runtime (mode auto) adds "
         "unsuitable files",
         "use an arm64 image (docker image inspect IMAGE | grep Architecture); if the architecture is right, set mode "
         '= "legacy" in /etc/nvidia-container-runtime/config.toml or write a new CDI specification, then sudo '
@@ -179,7 +180,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "docker_down",
         r"Cannot connect to the Docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
         "Docker does not run",
-        "sudo systemctl start docker; systemctl status docker says why it ended",
+        "sudo systemctl start docker; systemctl status docker shows why it ended",
         **_CONTAINER,
     ),
     sign(
@@ -199,7 +200,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "image_architecture",
         r"no matching manifest for linux/arm64|does not match the (?:detected host|specified) platform",
-        "the image has no build for arm64, which a Spark is",
+        "the image has no arm64 build for a Spark",
         "use an image that is built for linux/arm64",
         "image.architecture",
         **_CONTAINER,
@@ -230,13 +231,13 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "port_taken",
         r"port is already allocated|[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]",
         "another program listens on that port already",
-        "see which with sudo ss -ltnp, and stop it or use another port",
+        "find it with sudo ss -ltnp, and stop it or use another port",
         "host.port_taken",
     ),
     sign(
         "mount_source",
         r"bind source path does not exist|invalid mount config|error mounting \"|Are you trying to mount a directory onto a file",
-        "a folder or file that is mounted into the container does not exist on the host, or is of the other kind",
+        "a folder or file that is mounted into the container does not exist on the host, or has the other type",
         "create it, or correct the path before the colon of -v (source of --mount)",
         "container.mount",
         **_CONTAINER,
@@ -266,7 +267,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "docker_usage",
         r"unknown (?:shorthand )?flag: (?P<option>[^\n]{1,80})|flag needs an argument|requires at least \d+ arguments?",
         "Docker cannot read its options {option}",
-        "check the spelling; options of Docker stand before the image, the model and options of vLLM behind it",
+        "check the spelling; options of Docker belong before the image, the model and options of vLLM after it",
         **_CONTAINER,
     ),
     sign(
@@ -280,8 +281,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "command_missing",
         r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
         "the command is not in the image",
-        "images of vllm/vllm-openai have vllm serve as entrypoint: pass the model and options alone; NGC images take the whole vllm serve; "
-        "to run something else set --entrypoint",
+        "images of vllm/vllm-openai have vllm serve as entrypoint: pass only the model and options; for NGC images "
+        "pass the whole vllm serve; to "
+        "run something else set --entrypoint",
         "SPK103",
         **_CONTAINER,
     ),
@@ -310,25 +312,25 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "disk_full",
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|[Nn]ot enough (?:free )?disk space",
         "the disk is full",
-        "see which with df -h, and free space (clean.yml lists unused images and models)",
+        "find it with df -h, and free space (clean.yml lists unused images and models)",
         "host.disk",
     ),
     sign(
         "open_files",
         r"\[Errno 24\]|Too many open files",
-        "the process has as many files and connections open as it may",
+        "the process has reached its limit of open files and connections",
         "start the container with --ulimit nofile=1048576:1048576 (LimitNOFILE of a unit, ulimit -n of a shell)",
     ),
     sign(
         "threads",
         r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
-        "the container or the account may not start more processes and threads",
+        "the container or the account has reached its limit of processes and threads",
         "start the container without --pids-limit, and raise TasksMax of the unit or ulimit -u",
     ),
     sign(
         "io_uring",
         r"io_uring\w*.*(?:Operation not permitted|EPERM|failed)|Operation not permitted.*io_uring",
-        "Docker's default seccomp profile denies io_uring, which this load format or table reads with",
+        "Docker's default seccomp profile denies io_uring, which this load format or table needs",
         "use a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register (--security-opt seccomp=FILE)",
         "SPKH08",
     ),

@@ -18,7 +18,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "serve_twice",
         r"unrecognized arguments: serve\b",
-        "vllm serve stands in the command although it is the entrypoint of this image",
+        "the command contains vllm serve, which is already the entrypoint of this image",
         "pass the model and its options alone, or override the entrypoint with --entrypoint",
         "SPK103",
     ),
@@ -140,8 +140,8 @@ SIGNS: tuple[Sign, ...] = (
         "compiler_missing",
         r"Could not find nvcc|nvcc: (?:command )?not found|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|"
         r"No such file or directory: '(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)'|Ninja is required|Python\.h: No such file",
-        "a library wants to compile kernels at the start, and the image has no compiler for it",
-        "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or one with precompiled kernels",
+        "a library needs to compile kernels at the start, but the image has no compiler for it",
+        "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or an image with precompiled kernels",
     ),
     sign(
         "kernel_compiler",
@@ -155,13 +155,13 @@ SIGNS: tuple[Sign, ...] = (
         "kernel_source_missing",
         r"Failed to open: \S+\.cuh?\b|include_parser|No such file or directory: '\S+\.cuh?'",
         "a kernel library (DeepGEMM) has no kernel source for this GPU (sm_121) and this layer",
-        "use another image or version of vLLM, as the recipe of the model names it",
+        "use another image or version of vLLM, such as the recipe's",
     ),
     sign(
         "package_missing",
         r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?:the )?[`'\"]?(?P<package>(?!(?:a|an|it|same|with)\b)[\w.\[\]-]+)",
         "the image lacks a Python package: {module}{package}",
-        "install {module}{package} into the image (pip of the recipe or service), or leave the option out that needs it",
+        "install {module}{package} into the image (pip of the recipe or service), or remove the option that needs it",
     ),
     # --- kernels
     sign(
@@ -181,7 +181,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "cudnn_kernel",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|NOT_SUPPORTED|BAD_PARAM)|Plan index \d+ is invalid",
-        "a kernel of cuDNN, which FlashInfer takes for FP8 layers, does not run on sm_121 in this image",
+        "a kernel of cuDNN, which FlashInfer uses for FP8 layers, does not run on sm_121 in this image",
         "set the variable VLLM_DISABLED_KERNELS to FlashInferFP8ScaledMMLinearKernel, or use an image with a newer FlashInfer",
     ),
     sign(
@@ -189,7 +189,7 @@ SIGNS: tuple[Sign, ...] = (
         r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
         r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
         "the image, or a package in it, has no kernels for this GPU (sm_121)",
-        "use an image that is built for it, as a recipe names one; spark_info with probe_images lists the contents of an image",
+        "use an image built for it, such as a recipe's; spark_info with probe_images lists the contents of an image",
         "SPK301",
     ),
     sign(
@@ -219,7 +219,7 @@ SIGNS: tuple[Sign, ...] = (
         r"Invalid attention backend|FLASHINFER_MLA_SPARSE\S* on SM1\d\d requires|only supports fp8 kv-cache|requires a BF16 main KV cache|"
         r"fa2 prefill misreads|head_size \d+ is not supported",
         "no attention kernel of this vLLM runs this model with these options (head size, KV cache type, sparse attention) on sm_121",
-        "leave attention-backend and kv-cache-dtype out, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
+        "remove attention-backend and kv-cache-dtype, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
         "SPK501, SPK506, SPK508, SPK517",
     ),
     sign(
@@ -228,7 +228,8 @@ SIGNS: tuple[Sign, ...] = (
         r"moe_backend='\w+' is not supported|is not supported on (?:this|current) (?:device|platform)|linear backend \S+ (?:is not|cannot)|"
         r"No (?:NvFp4|FP8|Mxfp4|Fp8|MXFP4) MoE backend|only supported on|No supported CUDA architectures found for major versions",
         "the named kernels do not run these weights on this GPU",
-        "leave moe-backend (linear-backend) and VLLM_USE_FLASHINFER_MOE_ variables out, or set it to marlin; for an unquantised draft set "
+        "remove moe-backend (linear-backend) and VLLM_USE_FLASHINFER_MOE_ variables, or set it to marlin; for an "
+        "unquantised draft set "
         "moe_backend in speculative-config to triton",
         "SPK503, SPK504",
     ),
@@ -264,7 +265,7 @@ SIGNS: tuple[Sign, ...] = (
         "no_cache_memory",
         r"No available memory for the cache blocks",
         "weights and overheads leave nothing of gpu-memory-utilization for the KV cache",
-        "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml says what fits",
+        "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml shows values that fit",
         "memory.no_cache_memory",
     ),
     sign(
@@ -272,7 +273,7 @@ SIGNS: tuple[Sign, ...] = (
         # vLLM before 0.22 prints "models's".
         r"To serve at least one request with the models?'s max seq len|max seq len .* is larger than the maximum number of tokens",
         "one request of max-model-len tokens does not fit into the KV cache",
-        "lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
+        "lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
         "memory.one_request",
     ),
     sign(
@@ -285,7 +286,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "memory_moved",
         r"Error in memory profiling",
-        "another program gave memory back while the engine measured its own",
+        "another program released memory while the engine measured its memory",
         "start engines one after the other: nothing else may load or stop at the same time",
     ),
     sign(
@@ -299,7 +300,7 @@ SIGNS: tuple[Sign, ...] = (
         "state_blocks",
         r"exceeds available Mamba cache blocks",
         "the KV cache has fewer blocks for recurrent state than max-num-seqs requests need",
-        "lower max-num-seqs to what the error names, or raise gpu-memory-utilization",
+        "lower max-num-seqs to the value in the error, or raise gpu-memory-utilization",
         "memory.state_blocks",
     ),
     sign(
@@ -308,13 +309,13 @@ SIGNS: tuple[Sign, ...] = (
         r"KV cache specs? to one unified type|same KV cache group must have the same window|[Hh]ybrid KV cache (?:manager|groups|layouts)|"
         r"Mamba cache mode 'align' is currently not compatible|Mamba with speculative decoding is not supported|QSA ring capacity",
         "vLLM cannot give the layers of this model KV cache blocks of one size with these options",
-        "leave block-size, kv-cache-dtype and speculative-config out one after the other; plan.yml tries that for you",
+        "remove block-size, kv-cache-dtype and speculative-config one after the other; plan.yml tries that for you",
         "memory.plan",
     ),
     sign(
         "warm_up_memory",
         r"out of memory occurred when warming up sampler",
-        "memory ended at the last step of the start, when the sampler warmed up with max-num-seqs requests",
+        "memory ran out at the last step of the start, when the sampler warmed up with max-num-seqs requests",
         "lower max-num-seqs or gpu-memory-utilization",
         "memory.node",
     ),
@@ -363,7 +364,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "offline_cache",
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
-        "downloads are switched off, and the model is not complete in the cache that the container sees",
+        "downloads are disabled, and the model is not complete in the cache that the container sees",
         "mount the cache with the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
         "model.missing",
     ),
@@ -414,7 +415,7 @@ SIGNS: tuple[Sign, ...] = (
         r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
         r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|"
         r"Tried to load weights of size|loaded_weight\.shape|Unexpected key",
-        "the checkpoint has tensors that this vLLM does not know where to load, or lacks some it expects",
+        "the checkpoint has tensors that this vLLM does not know where to load, or lacks expected tensors",
         "use a newer vLLM, or a checkpoint that a recipe names for this version",
     ),
     sign(
@@ -435,7 +436,7 @@ SIGNS: tuple[Sign, ...] = (
         "rdma_gid",
         r"ibv_modify_qp failed with (?:61|22)\b",
         "the GID index that NCCL uses does not exist on the port any more, as after a change of addresses",
-        "take NCCL_IB_GID_INDEX out, or set it to the RoCE v2 index of the address (show_gids)",
+        "remove NCCL_IB_GID_INDEX, or set it to the RoCE v2 index of the address (show_gids)",
         "fabric.no_gid",
     ),
     sign(
@@ -507,7 +508,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "tool_choice",
         r"tool choice requires --enable-auto-tool-choice",
-        "a client sends tools, and the engine was started without the options for them: each such request is answered with HTTP 400",
+        "a client sends tools, and the engine has no options for them: each such request gets HTTP 400",
         "add --enable-auto-tool-choice and a --tool-call-parser of the model (enable-auto-tool-choice and tool-call-parser in args)",
         "SPK706",
     ),

@@ -62,10 +62,10 @@ def test_a_service_that_is_stuck_says_where_and_why() -> None:
 
 def test_a_service_that_failed_says_what_its_log_says() -> None:
     unit = {**MEASURED["units"][0], "active_state": "failed"}
-    measured = {**MEASURED, "units": [unit], "causes": {"heavy": "the disk is full. Fix: see which with df -h"}}
+    measured = {**MEASURED, "units": [unit], "causes": {"heavy": "the disk is full. Fix: find it with df -h"}}
     answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": "refused"}]
     (row,) = status_rows.status_rows("spark-1", PLANNED, measured, answers)
-    assert row.error == "refused; the reason in its log: the disk is full. Fix: see which with df -h"
+    assert row.error == "refused; the reason in its log: the disk is full. Fix: find it with df -h"
 
 
 def test_a_service_that_loads_says_how_far_it_is() -> None:
