@@ -91,7 +91,7 @@ KEYS: dict[str, Key] = {
         bool, DEFAULTS.idle, "stop engines that are on demand and have no request; the next one starts them again"
     ),
     "refuse": Key(bool, DEFAULTS.refuse, "let a gateway on this host give the engine in question no new requests"),
-    "restart": Key(bool, DEFAULTS.restart, "restart the engine that uses more than its plan"),
+    "restart": Key(bool, DEFAULTS.restart, "restart the engine that holds more than its plan"),
     "stop": Key(bool, DEFAULTS.stop, "as the last step stop the least important engine"),
     "stop_for_others": Key(
         bool,

@@ -74,7 +74,7 @@ RAY_VERSION = component_versions.RAY.version
 PEER_TIMEOUT = 45
 """Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
-    "name": Key(str, None, "the group of the inventory with the cluster's hosts"),
+    "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
     "head": Key(str, None, "host that answers requests; the first of the group when left out"),
     "executor": Key(
         str,

@@ -42,14 +42,14 @@ KEYS: dict[str, Key] = {
     "while_loading": Key(
         str,
         "wait",
-        "what a request gets while its engine loads: `wait` delays it, `comments` delays it and sends SSE comments to those that stream, `reject` "
-        "answers 503 with Retry-After",
+        "what a request gets while its engine loads: `wait` holds it, `comments` holds it and sends SSE comments to those that stream, "
+        "`reject` answers 503 with Retry-After",
         choices=("wait", "comments", "reject"),
     ),
     "hold_minutes": Key(
         NUMBER,
         15,
-        "longest delay of a request; then it gets 503 with Retry-After",
+        "longest time that a request is held; then it gets 503 with Retry-After",
         least=0.1,
         most=1440,
         unit="minutes",

@@ -73,8 +73,8 @@ VARIABLES: dict[str, Key] = {
     "spark_probe": Key(
         str,
         "auto",
-        "where the vLLM of an image plans models that the calculation does not know: auto (on a Spark that has it), controller (by its own "
-        "Docker) or none; usually given by -e",
+        "where the vLLM of an image is asked to plan what the arithmetic does not know: auto (on a Spark that has it), controller (by "
+        "its own Docker) or none; usually given by -e",
         choices=("auto", "controller", "none"),
         page="image_plan.md",
     ),

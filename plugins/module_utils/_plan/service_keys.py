@@ -178,7 +178,7 @@ SERVICE: dict[str, Key] = {
     ),
     "args": Key(dict, {}, "options of vllm serve, long names with dashes"),
     "env": Key(dict, {}, "environment of the engine; no secrets"),
-    "api_key_file": Key(str, None, "file on the controller with the API key"),
+    "api_key_file": Key(str, None, "file on the controller that holds the API key"),
     "secrets": Key(dict, {}, "further secrets: environment variable to file on the controller"),
     "checks": Key(
         dict,
