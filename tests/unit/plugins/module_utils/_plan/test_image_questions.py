@@ -365,7 +365,7 @@ def test_the_plan_says_what_its_figures_rest_on() -> None:
     plan = engine.make_plan({"a": spark(NEW, FAST)}, RECIPES, image_answer={question["key"]: SAID}.get)
     notes = picture.label_notes(plan["hosts"]["a"]["services"])
     assert "weights and KV cache: image (new)" in notes
-    assert any(note.startswith("weights and KV cache: arithmetic, ") and "(fast)" in note for note in notes)
+    assert any(note.startswith("weights and KV cache: calculated (") and "(fast)" in note for note in notes)
     page = plan_page.page(plan, [])
     assert all(note in page for note in notes)
     assert "weights and KV cache: image (new)" in picture.plan_text(plan, [], 100, False, "")
