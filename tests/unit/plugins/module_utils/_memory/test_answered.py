@@ -366,7 +366,10 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
         ({"memory": 5}, "expected a mapping"),
         ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: has no effect with memory;"),
         ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: has no effect with memory_gib"),
-        ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "no effect with memory.other_gib"),
+        (
+            {"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}},
+            "no effect with memory.other_gib",
+        ),
     ],
 )
 def test_statements_are_checked(statements: dict[str, Any], why: str) -> None:
