@@ -73,6 +73,10 @@ options:
         known.
     type: bool
     default: false
+  pick:
+    description: For O(action=write), what a recommended model has to offer; the keys of C(spark_pick), which C(docs/models.md) lists.
+    type: dict
+    default: {}
 attributes:
   diff_mode:
     support: full

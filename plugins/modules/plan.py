@@ -98,7 +98,7 @@ options:
     description:
       - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
         colour where Ansible prints colours.
-      - V(full) prints the notes too, as V(short) does with C(-v).
+      - V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails.
       - V(json) prints plan and findings as one line of JSON.
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: str
@@ -121,6 +121,12 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
+  pick:
+    description:
+      - With O(models), what a model has to offer; the keys of C(spark_pick), which C(docs/models.md) lists.
+      - V(short) of O(show) then lists the recipes that satisfy it, the fastest first, and counts the others by their reasons.
+    type: dict
+    default: {}
   measurements:
     description:
       - Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without
@@ -192,10 +198,12 @@ models:
     - recipe: gpt-oss-120b
       variant: null
       images: [vllm/vllm-openai:v0.24.0-ubuntu2404]
-      one: fits
-      two: fits
+      nodes: 1
+      fits: {1: fits, 2: fits}
       weights_gib: 65.9
       longest: 131072
+      features: [tools, reasoning]
+      speed: {one_stream: {low: 31.8, typical: 35.6, high: 39.9}}
 asking:
   description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
   returned: when O(models) is not set

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
+from .._speed.bus_limit import explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
     Range,
@@ -27,6 +28,7 @@ from .._speed.estimate import (
 )
 
 if TYPE_CHECKING:
+    from .planned import PlannedService
     from .service import JudgedLaunch, ServiceSpec
 
 CONTEXT = 1024 + 128 / 2
@@ -65,15 +67,12 @@ class ServiceSpeed:
     shared_by: int = 1
     unknown: Mapping[str, str] = field(default_factory=dict)
 
-    def limit(self, streams: int = 1) -> float | None:
-        """Return the tokens/s of so many requests together that the memory bus allows, None if unknown; more than C(streams) wait."""
-        if self.ceiling is None or self.ceiling_all is None:
-            return None
-        return (self.drafted + 1) * min(streams * self.ceiling, self.ceiling_all)
-
 
 def of_service(
-    service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch, memory: Mapping[str, Any] | None = None
+    service: ServiceSpec,
+    args: Mapping[str, Any],
+    launch: JudgedLaunch | PlannedService,
+    memory: Mapping[str, Any] | None = None,
 ) -> ServiceSpeed:
     """Return the predicted speed of a planned service; equal launches are computed once.
 
@@ -95,6 +94,19 @@ def of_service(
         args,
         memory,
     )
+
+
+def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:
+    """Say why a published rate is impossible for a launch, empty if it is not.
+
+    :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
+    :param service: as C(recipes.resolve_service) returns it
+    :param launch: as the rules judge it
+    :returns: a part of a sentence
+    """
+    streams = entry.get("streams", 1)
+    speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
+    return explain_impossible(vars(speed), entry["tokens_per_second"], streams)
 
 
 def of_launch(
