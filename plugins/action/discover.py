@@ -119,7 +119,7 @@ def _account(args: Mapping[str, Any], machine: Machine) -> dict[str, str]:
 def choose(
     recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine], wish: model_choice.Wish
 ) -> dict[str, recommend.Pick]:
-    """Return the recommended recipe of each Spark without known model servers. wish: what it has to offer."""
+    """Return the recommended recipe of each Spark without known model servers. wish: requirements of the model."""
     free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
     return recommend.recommend(recommend.ranked(recipes, 1, wish), free) if free else {}
 

@@ -74,7 +74,7 @@ options:
     type: bool
     default: false
   pick:
-    description: For O(action=write), what a recommended model has to offer; the keys of C(spark_pick), which C(docs/models.md) lists.
+    description: For O(action=write), requirements of a recommended model; the keys of C(spark_pick), which C(docs/models.md) lists.
     type: dict
     default: {}
 attributes:

@@ -123,7 +123,7 @@ options:
     default: false
   pick:
     description:
-      - With O(models), what a model has to offer; the keys of C(spark_pick), which C(docs/models.md) lists.
+      - With O(models), requirements of a model; the keys of C(spark_pick), which C(docs/models.md) lists.
       - V(short) of O(show) then lists the recipes that satisfy it, the fastest first, and counts the others by their reasons.
     type: dict
     default: {}
@@ -230,7 +230,8 @@ hosts:
       prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
     - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step;
       with a drafter the limit is C(drafted + 1) times as high. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
-      largest part.
+      largest part. C(shared_by) is the number of services that may answer at the same time on its busiest Spark. C(levers) names
+      changes that made launches of others faster and that it does not have; docs/speed.md lists them.
   returned: success
   type: dict
   sample:
@@ -242,7 +243,8 @@ hosts:
           speed:
             {streams: 2, one_stream: {low: 23.6, typical: 26.5, high: 29.7}, all_streams: {low: 43.3, typical: 51.9, high: 62.3}, steps: null,
              drafted: 0, first_token_8k: null, first_token_full: {low: 0.7, typical: 0.87, high: 1.09}, bytes_per_token: 8200000000,
-             ceiling: 33.9, ceiling_all: 67.9, bound_by: memory, unknown: {}}
+             ceiling: 33.9, ceiling_all: 67.9, bound_by: memory, shared_by: 1, levers: [chunks of 8192],
+             unknown: {}}
       firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
 clusters:
   description:

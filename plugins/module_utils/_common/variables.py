@@ -258,7 +258,7 @@ VARIABLES: dict[str, Key] = {
     "spark_pick": Key(
         dict,
         {},
-        "what a model has to offer, for `plan.yml --tags models`, `quickstart.yml` and `discover.yml`",
+        "requirements of a model, for `plan.yml --tags models`, `quickstart.yml` and `discover.yml`",
         page="models.md#pick-a-model",
     ),
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),

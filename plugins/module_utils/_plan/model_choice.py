@@ -29,7 +29,7 @@ KEYS: dict[str, Key] = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What a model has to offer; C(KEYS) has the meaning of the fields."""
+    """Requirements of a model; C(KEYS) describes the fields."""
 
     speed: float = 0
     context: int = 0
@@ -53,11 +53,11 @@ ANY = Wish()
 def read_wish(value: Any) -> Wish:
     """Return the wish of C(spark_pick). Raises ValueError with all problems."""
     problems = Problems("spark_pick")
-    given = {
+    entries = {
         name: schema.from_command_line(KEYS[name], entry) if name in KEYS else entry
         for name, entry in problems.mapping(value, "spark_pick").items()
     }
-    filled = schema.filled(problems, given, KEYS)
+    filled = schema.filled(problems, entries, KEYS)
     if problems.messages:
         raise ValueError("\n- ".join(problems.messages))
     names = [field.name for field in fields(Wish)]
@@ -68,7 +68,7 @@ def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:
     """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does.
 
     :param row: of C(model_table)
-    :param wish: what it has to offer
+    :param wish: requirements
     :returns: reasons
     """
     rate = model_table.rate(row)
@@ -107,7 +107,7 @@ def choice_text(rows: Sequence[Mapping[str, Any]], wish: Wish) -> str:
     """Return the short table of recipes for a terminal: those that satisfy a wish; without a wish one row for each recipe.
 
     :param rows: of C(model_table.model_rows)
-    :param wish: what they have to offer
+    :param wish: requirements
     :returns: lines
     """
     chosen, left_out = ranked(rows, wish)

@@ -55,7 +55,7 @@ HEADS = (
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of the recipes that fit as they are written, the fastest first.
+    """Return the page of the recipes that fit unchanged, the fastest first.
 
     :param rows: of C(model_table.model_rows)
     :returns: HTML

@@ -26,7 +26,7 @@ _SIZE = re.compile(r"a?\d+(?:\.\d+)?b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Pick:
-    """A recipe for a number of Sparks. weights_gib: on each Spark. variant: of the recipe. context: to request, 0 for that of the recipe."""
+    """A recipe for a number of Sparks. weights_gib: on each Spark. variant: of the recipe. context: to request, 0 for the length in the recipe."""
 
     recipe: str
     nodes: int
@@ -65,7 +65,7 @@ def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int, wish: W
 
     :param recipes_by_name: recipe name to recipe
     :param nodes: number of Sparks that one engine spans
-    :param wish: what a model has to offer; its number of Sparks does not count
+    :param wish: requirements of the model; its number of Sparks does not count
     :returns: picks with a known speed
     """
     rows = [
@@ -94,11 +94,11 @@ def _ways(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> Itera
         recipe = recipes_by_name[name]
         if (recipe.get("model") or {}).get("path") or ":" in name or not model_table.plannable(recipe):
             continue
-        own = recipe.get("nodes") or 1
-        if own == nodes:
+        recipe_nodes = recipe.get("nodes") or 1
+        if recipe_nodes == nodes:
             yield name, None, recipe["images"][0]["ref"]
         for variant, body in (recipe.get("variants") or {}).items():
-            if body and body.get("nodes") == nodes != own:
+            if body and body.get("nodes") == nodes != recipe_nodes:
                 yield name, variant, (body.get("images") or recipe["images"])[0]["ref"]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
-from .._speed.bus_limit import explain_impossible
+from .._speed.bus_limit import bus_limit, explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
     Range,
@@ -26,6 +26,7 @@ from .._speed.estimate import (
     read_service,
     steps_range,
 )
+from .._speed.levers import missing_levers
 
 if TYPE_CHECKING:
     from .planned import PlannedService
@@ -42,7 +43,7 @@ _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilizati
 
 @dataclass(frozen=True)
 class ServiceSpeed:
-    """The speed of a service, alone on its Sparks. A figure that is not known is None.
+    """The speed of a service, alone on its Sparks. Unknown figures are None.
 
     streams: most requests at a time, of all replicas. one_stream: tokens/s of one stream. all_streams: of C(streams) streams together.
     steps: decode steps per second of one stream with a drafter, however many drafted tokens are accepted. drafted: tokens drafted in a
@@ -50,7 +51,7 @@ class ServiceSpeed:
     bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
     that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
     a step. shared_by: services that may answer at the same time on its busiest Spark, with this one; each gets that share of the bus.
-    unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
+    levers: names of C(lever_rows) that would make it faster by published measurements. unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
     """
 
     streams: int
@@ -65,7 +66,12 @@ class ServiceSpeed:
     ceiling_all: float | None = None
     bound_by: str | None = None
     shared_by: int = 1
+    levers: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def limit(self, requests: int = 1) -> float | None:
+        """Return C(bus_limit.bus_limit) of so many requests together."""
+        return bus_limit(vars(self), requests)
 
 
 def of_service(
@@ -120,20 +126,20 @@ def of_launch(
     :returns: the speed
     """
     memory = memory or {}
-    length = _whole(args.get("max-model-len")) or _whole(memory.get("max_model_len")) or 0
-    streams = _whole(args.get("max-num-seqs")) or _whole(memory.get("max_num_seqs")) or DEFAULT_SEQS
+    length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
+    streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
     return replace(speed, unknown=dict(speed.unknown))
 
 
-def _whole(value: Any) -> int | None:
+def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 @lru_cache(maxsize=1024)
 def _read(launch: Written) -> SpeedInput | str:
-    """Return what the speed of a launch follows from, or why that is unknown."""
+    """Return the reads of a launch, or why they are unknown."""
     model, args = launch.content
     entry = {"name": "service", **model, "args": args}
     try:
@@ -150,7 +156,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     service = _read(launch)
     if isinstance(service, str):
         return ServiceSpeed(streams, unknown={"all": service})
-    replicas = service.replicas
+    replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Any] = {}
     if not service.decode_unknown:
@@ -169,6 +175,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         streams * replicas,
         drafted=service.drafted,
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
+        levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
         unknown={name: reason for name, reason in unknown.items() if reason},
