@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
-from .._speed.bus_limit import bus_limit, explain_impossible
+from .._speed.bus_limit import explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
-    Range,
     SpeedInput,
     bound_by,
     ceiling,
@@ -27,6 +26,7 @@ from .._speed.estimate import (
     steps_range,
 )
 from .._speed.levers import missing_levers
+from .._speed.service_speed import Range, ServiceSpeed
 
 if TYPE_CHECKING:
     from .planned import PlannedService
@@ -39,39 +39,6 @@ _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
 _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilization"))
 """Options that change no bytes of a step."""
-
-
-@dataclass(frozen=True)
-class ServiceSpeed:
-    """The speed of a service, alone on its Sparks. Unknown figures are None.
-
-    streams: most requests at a time, of all replicas. one_stream: tokens/s of one stream. all_streams: of C(streams) streams together.
-    steps: decode steps per second of one stream with a drafter, however many drafted tokens are accepted. drafted: tokens drafted in a
-    step. first_token_8k, first_token_full: seconds to the first token of a prompt of 8192 tokens, and of the longest, on an idle engine.
-    bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
-    that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
-    a step. shared_by: services that may answer at the same time on its busiest Spark, with this one; each gets that share of the bus.
-    levers: names of C(lever_rows) that would make it faster by published measurements. unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
-    """
-
-    streams: int
-    one_stream: Range | None = None
-    all_streams: Range | None = None
-    steps: Range | None = None
-    drafted: int = 0
-    first_token_8k: Range | None = None
-    first_token_full: Range | None = None
-    bytes_per_token: int | None = None
-    ceiling: float | None = None
-    ceiling_all: float | None = None
-    bound_by: str | None = None
-    shared_by: int = 1
-    levers: tuple[str, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def limit(self, requests: int = 1) -> float | None:
-        """Return C(bus_limit.bus_limit) of so many requests together."""
-        return bus_limit(vars(self), requests)
 
 
 def of_service(
@@ -130,7 +97,7 @@ def of_launch(
     streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
-    return replace(speed, unknown=dict(speed.unknown))
+    return replace(speed, unknown=dict(speed.unknown), levers=list(speed.levers))
 
 
 def _positive(value: Any) -> int | None:

@@ -1,20 +1,33 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Options that would make a launch faster by published measurements, only where the launch does not have them. No I/O, no Ansible."""
+"""Options that would make a launch faster by published measurements, only where the launch does not have them. No Ansible.
+
+The rows are in levers.yml, which the controller reads once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .._vllm.launch import parse
 from .._vllm.versions import parse_version
 from .estimate import SpeedInput
-from .lever_rows import ROWS
 from .reads import Stage
 from .time_model import MARLIN
+
+
+@cache
+def rows() -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of levers.yml by lever."""
+    import yaml  # PyYAML: only the controller needs it here
+
+    entries = yaml.safe_load(Path(__file__).with_name("levers.yml").read_text(encoding="utf-8"))
+    return {entry["lever"]: entry for entry in entries}
 
 
 @dataclass(frozen=True)
@@ -84,12 +97,12 @@ FACTS: dict[str, Callable[[LaunchFacts], bool]] = {
     "tensors": lambda launch: launch.service.launch.ranks > 1,
     "pipeline": lambda launch: len(launch.service.reads.stages) > 1 and launch.service.launch.ranks == 1,
 }
-"""Conditions of C(lever_rows) by name."""
+"""Conditions of levers.yml by name."""
 
 
 def missing_levers(
     service: SpeedInput, args: Mapping[str, Any], env: Mapping[str, Any], streams: int, length: int
-) -> tuple[str, ...]:
+) -> list[str]:
     """Return the names of the levers that a launch does not have.
 
     :param service: the reads of the launch
@@ -97,10 +110,10 @@ def missing_levers(
     :param env: of the engine
     :param streams: most requests at a time
     :param length: longest context
-    :returns: names of C(lever_rows.ROWS)
+    :returns: names
     """
     launch = LaunchFacts(service, parse(dict(args)).args, env, service.item.vllm_version, streams, length)
-    return tuple(row["lever"] for row in ROWS if _applies(row["when"], launch))
+    return [name for name, row in rows().items() if _applies(row["when"], launch)]
 
 
 def _applies(when: Mapping[str, Any], launch: LaunchFacts) -> bool:
@@ -117,6 +130,6 @@ def _applies(when: Mapping[str, Any], launch: LaunchFacts) -> bool:
 
 
 def describe_lever(name: str) -> str:
-    """Return the advice of a lever with its published difference, for a name of C(ROWS)."""
-    row = next(row for row in ROWS if row["lever"] == name)
+    """Return the advice of a lever with its published difference."""
+    row = rows()[name]
     return f"{name}: {row['advice']}. Published: {row['delta']} ({row['source']})"
