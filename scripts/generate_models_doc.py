@@ -40,6 +40,8 @@ JOBS = {
     "rerank": "Ranking of documents",
 }
 """Titles of C(service_keys.JOBS) on the page, in their order."""
+FASTEST = 6
+"""Ways to serve on one Spark, and on several, that the page lists for each job."""
 
 
 def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str, Mapping[str, Any]]) -> str:
@@ -50,7 +52,7 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
     jobs: list[str] = []
     for job, title in JOBS.items():
         jobs += [f"### {title}", "", *_by_job([row for row in rows if job in row["jobs"]]), ""]
-    header = ("recipe", "what it is", *HEADER[2:], "least vLLM")
+    header = ("recipe", "description", *HEADER[2:], "least vLLM")
     recipes = _table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()])
     recipes.append("")
     for name, base in first.items():
@@ -70,7 +72,7 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
 
 def _recipe_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the table and the notes of one recipe on the page."""
-    header = ("variant", "what it is", *HEADER[2:], "image")
+    header = ("variant", "description", *HEADER[2:], "image")
     lines = _table(header, [_page_cells(row, False) for row in rows])
     rates = [(row["variant"], entry) for row in rows for entry in row["published"]]
     notes = [f"- {_label(row)}: {row['remark']}" for row in rows if row["remark"]]
@@ -88,7 +90,10 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
             fitting.setdefault((row["recipe"], row["variant"]), row)
-    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"], -_rate(row), row["recipe"]))
+    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"] > 1, -_rate(row), row["recipe"]))
+    ordered = [
+        row for several in (False, True) for row in [row for row in ordered if (row["nodes"] > 1) is several][:FASTEST]
+    ]
     lines = [
         [
             f"{row['nodes']}",
@@ -152,7 +157,7 @@ def _on(entry: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    return f"{row['variant'] or 'as it is'}, {', '.join(row['images'])}"
+    return f"{row['variant'] or 'recipe'}, {', '.join(row['images'])}"
 
 
 def _page_cells(row: Mapping[str, Any], overview: bool) -> list[str]:
