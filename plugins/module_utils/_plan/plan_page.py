@@ -32,7 +32,6 @@ HEADS = (
     "KV cache",
     "holds",
     "headroom",
-    *speed_text.HEADS,
 )
 """Columns of the table of services."""
 FIGURES = HEADS[3:]
@@ -215,6 +214,7 @@ def _services(body: Mapping[str, Any]) -> str:
         lines.append(
             '<p class="soft"><span class="solved">Marked</span> values were worked out, because the inventory leaves them open.</p>'
         )
+    lines.append(_speeds(body["services"]))
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
     ]
@@ -225,6 +225,21 @@ def _services(body: Mapping[str, Any]) -> str:
             f'<details><summary>{escape(speed_text.ADVICE)}</summary><ul class="inside">{items}</ul></details>'
         )
     return "".join(lines)
+
+
+def _speeds(services: Sequence[Mapping[str, Any]]) -> str:
+    """The table of predicted speeds, empty without any known figure."""
+    rows = [(picture.label(service), speed_text.cells(service)) for service in services]
+    if all(cell == "-" for _label, cells in rows for cell in cells):
+        return ""
+    heads = "".join(f'<th scope="col" class="n">{escape(head)}</th>' for head in speed_text.HEADS)
+    lines = [
+        f'<div class="scroll"><table class="cards"><thead><tr><th scope="col">speed, predicted</th>{heads}</tr></thead><tbody>'
+    ]
+    for label, cells in rows:
+        figures = "".join(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, cells))
+        lines.append(f'<tr><td data-of="service"><span>{escape(label)}</span></td>{figures}</tr>')
+    return "".join([*lines, "</tbody></table></div>"])
 
 
 def _row(service: Mapping[str, Any], hue: str) -> str:
@@ -251,7 +266,6 @@ def _row(service: Mapping[str, Any], hue: str) -> str:
             note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
         ),
         page_parts.cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
-        *(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, speed_text.cells(service))),
     ]
     # A folder of the controller is told by its name: the page may be given to others.
     folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
