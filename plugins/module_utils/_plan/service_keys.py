@@ -304,6 +304,11 @@ EXPECT: dict[str, Key] = {
     "gib": Key(NUMBER, None, "the figure, GiB", least=0),
     "sparks": Key(int, 1, "Sparks of the measurement", least=1),
     "streams": Key(int, 1, "concurrent requests", least=1),
+    "other_launch": Key(
+        str,
+        None,
+        "build, checkpoint or drafter of the figure, if it is another one; ranks and comparisons leave it out",
+    ),
     "attention_backend": Key((str, list), None, "required attention backend"),
     "moe_backend": Key((str, list), None, "required backend of the experts"),
     "linear_kernel": Key((str, list), None, "required kernel of linear layers"),
