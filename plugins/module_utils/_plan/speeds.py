@@ -25,6 +25,7 @@ from .._speed.estimate import (
     read_service,
     steps_range,
 )
+from .._speed.expectation import expect_proof, unknown_proof
 
 if TYPE_CHECKING:
     from .service import JudgedLaunch, ServiceSpec
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 CONTEXT = 1024 + 128 / 2
 """Tokens of context that decode rates are stated at: a prompt of 1024 tokens, half way through an answer of 128."""
 SHORT_PROMPT = 8192
+LEVELS = (2, 4, 8, 16, 32, 64)
+"""Numbers of streams whose rates the plan has besides those of one and of most streams."""
 _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
 _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilization"))
@@ -47,7 +50,9 @@ class ServiceSpeed:
     step. first_token_8k, first_token_full: seconds to the first token of a prompt of 8192 tokens, and of the longest, on an idle engine.
     bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
     that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
-    a step. unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
+    a step. by_streams: tokens/s of several streams together by their number, as C({low, typical, high}).
+    proof: the prediction for the measurements of a proof, of C(expectation.py).
+    unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
     """
 
     streams: int
@@ -61,6 +66,8 @@ class ServiceSpeed:
     ceiling: float | None = None
     ceiling_all: float | None = None
     bound_by: str | None = None
+    by_streams: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    proof: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def limit(self, streams: int = 1) -> float | None:
@@ -111,7 +118,7 @@ def of_launch(
     streams = _whole(args.get("max-num-seqs")) or _whole(memory.get("max_num_seqs")) or DEFAULT_SEQS
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
-    return replace(speed, unknown=dict(speed.unknown))
+    return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown))
 
 
 def _whole(value: Any) -> int | None:
@@ -136,13 +143,18 @@ def _read(launch: Written) -> SpeedInput | str:
 def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     service = _read(launch)
     if isinstance(service, str):
-        return ServiceSpeed(streams, unknown={"all": service})
+        return ServiceSpeed(streams, proof=unknown_proof(service, streams), unknown={"all": service})
     replicas = service.replicas
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Any] = {}
     if not service.decode_unknown:
         figures["one_stream"] = decode_range(service, 1, CONTEXT, GB10)
         figures["all_streams"] = decode_range(service, streams, CONTEXT, GB10).scaled(streams * replicas)
+        levels = [level for level in LEVELS if level <= streams * replicas]
+        figures["by_streams"] = {
+            str(level): decode_range(service, -(-level // replicas), CONTEXT, GB10).scaled(level).to_dict()
+            for level in levels
+        }
         figures["bound_by"] = bound_by(service.launch, 1, CONTEXT, GB10)
     if service.launch.drafting:
         figures["steps"] = steps_range(service, 1, CONTEXT, GB10)
@@ -158,6 +170,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
+        proof=expect_proof(service, streams),
         unknown={name: reason for name, reason in unknown.items() if reason},
         **{name: figure.rounded() if isinstance(figure, Range) else figure for name, figure in figures.items()},
     )
