@@ -18,8 +18,8 @@ description:
   - Refuses to measure while other requests run on the host, unless told otherwise.
   - Of an engine that spans hosts only the first rank is measured, together with all the others.
   - A companion action plugin makes one measurement a call and prints it, so that a long run shows how far it is.
-  - With O(report_from) it prints tables and charts of what all hosts of the play measured, with what the plan predicts, what is published for the recipes,
-    and findings, and fails when a service could not be measured. A figure that got worse is a finding and fails nothing.
+  - With O(report_from) it prints tables and charts of what all hosts of the play measured, with what the plan predicts, what is published for
+    the recipes, and findings, and fails when a service could not be measured. A figure that got worse is a finding and fails nothing.
   - With the file of the API key the module needs to be root.
 options:
   planned:

@@ -50,6 +50,7 @@ class ServiceSpeed:
     step. first_token_8k, first_token_full: seconds to the first token of a prompt of 8192 tokens, and of the longest, on an idle engine.
     bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
     that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
+    a step. shared_by: services that may answer at the same time on its busiest Spark, with this one; each gets that share of the bus.
     a step. by_streams: tokens/s of several streams together by their number, as C({low, typical, high}).
     proof: the prediction for the measurements of a proof, of C(expectation.py).
     unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
@@ -66,16 +67,16 @@ class ServiceSpeed:
     ceiling: float | None = None
     ceiling_all: float | None = None
     bound_by: str | None = None
+    shared_by: int = 1
     by_streams: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     proof: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def limit(self, streams: int = 1) -> float | None:
-        """Return the tokens/s of so many streams together that the memory bus allows, None if unknown."""
+        """Return the tokens/s of so many requests together that the memory bus allows, None if unknown; more than C(streams) wait."""
         if self.ceiling is None or self.ceiling_all is None:
             return None
-        together = streams * self.ceiling
-        return (self.drafted + 1) * (min(together, self.ceiling_all) if streams <= self.streams else together)
+        return (self.drafted + 1) * min(streams * self.ceiling, self.ceiling_all)
 
 
 def of_service(
