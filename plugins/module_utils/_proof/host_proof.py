@@ -239,33 +239,40 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
     """
     speeds: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
-    asks = command.reader(together=math.inf)
     for service in [] if module.check_mode else proof.services:
-        answer, looked = proof.answers[service.name], proof.engines[service.name]
-        if not answer.ready or not service.url or answer.figures.get("api") not in speed_proof.TOKEN_APIS:
-            continue
-        previous = None
-        if task.receipts_dir:
-            previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
-        expected = read_expected(service.speed.get("proof") or {})
-        others = [other for other in proof.services if other.name != service.name and not other.on_demand]
-        probe = speed_probe.Probe(
-            _client(service.url, service.settings.get("api_key_file")),
-            str(answer.figures["model"]),
-            expected.streams,
-            answer.figures.get("max_model_len"),
-            [_client(other.metrics_url, other.api_key_file) for other in others if other.metrics_url],
-            partial(_clock, asks),
-        )
-        not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""
-        if task.root != "/":
-            not_judged = f"the host is simulated (its /proc is below {task.root}), so its rates mean nothing"
-        signs = speed_proof.signs_of(looked.runs, looked.checks)
-        earlier = previous.speed if previous and previous.deployed == service.deployed else None
-        record, more = speed_proof.prove(service.name, expected, probe.measure, earlier, signs, not_judged)
-        speeds.update({service.name: record} if record else {})
-        findings += more
+        answer = proof.answers[service.name]
+        if answer.ready and service.url and answer.figures.get("api") in speed_proof.TOKEN_APIS:
+            record, more = _measure_speed(module, task, proof, service)
+            speeds.update({service.name: record} if record else {})
+            findings += more
     return replace(proof, speeds=speeds, findings=findings)
+
+
+def _measure_speed(
+    module: Any, task: Task, proof: Proof, service: ProvedService
+) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Measure and judge one service; arguments as C(measure_speeds), results as C(speed_proof.prove)."""
+    answer, looked = proof.answers[service.name], proof.engines[service.name]
+    key_file, previous = service.settings.get("api_key_file"), None
+    if task.receipts_dir:
+        previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
+    expected = read_expected(service.speed.get("proof") or {})
+    # /metrics asks for no key; asking a stopped service on demand would start it.
+    others = [other for other in proof.services if other.name != service.name and not other.on_demand]
+    probe = speed_probe.Probe(
+        engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
+        str(answer.figures["model"]),
+        expected.streams,
+        answer.figures.get("max_model_len"),
+        [engine_client.Client(other.metrics_url) for other in others if other.metrics_url],
+        partial(_clock, command.reader(together=math.inf)),
+    )
+    not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""
+    if task.root != "/":
+        not_judged = f"the host is simulated (its /proc is below {task.root}), so its rates mean nothing"
+    signs = speed_proof.signs_of(looked.runs, looked.checks)
+    earlier = previous.speed if previous and previous.deployed == service.deployed else None
+    return speed_proof.prove(service.name, expected, probe.measure, earlier, signs, not_judged)
 
 
 def _clock(asks: command.Run) -> float | None:
@@ -274,10 +281,6 @@ def _clock(asks: command.Run) -> float | None:
         return (nvidia_smi.load(asks) or {}).get("sm_clock_mhz")
     except command.NoAnswer:
         return None
-
-
-def _client(url: str, key_file: str | None) -> engine_client.Client:
-    return engine_client.Client(url, engine_client.read_api_key(key_file), key_file or "")
 
 
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:

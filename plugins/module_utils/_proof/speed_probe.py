@@ -9,7 +9,6 @@ one. Prompts differ from their first word, so that no prefix cache answers them 
 
 from __future__ import annotations
 
-import statistics
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -230,10 +229,8 @@ def _long_prompt(nonce: str, tokens: int) -> str:
 
 def _rate(streams: Sequence[_Stream]) -> float | None:
     """Return the tokens per second of one stream while all of them ran, None if they did not run at once or were not counted."""
-    if any(stream.total < LEAST_TOKENS or len(stream.times) < 2 for stream in streams):
+    if any(not stream.counted or stream.total < LEAST_TOKENS or len(stream.times) < 2 for stream in streams):
         return None
-    if not all(stream.counted for stream in streams):
-        return _whole_rate(streams)
     begin = max(stream.reached(min(STEADY_TOKENS, stream.total // 2)) for stream in streams)
     end = min(stream.times[-1] for stream in streams)
     if end <= begin:
@@ -242,19 +239,11 @@ def _rate(streams: Sequence[_Stream]) -> float | None:
     return round(tokens / (end - begin) / len(streams), 2) if tokens else None
 
 
-def _whole_rate(streams: Sequence[_Stream]) -> float | None:
-    """Return the mean rate of whole streams, for servers that count at the end only."""
-    if len(streams) > 1 and max(stream.times[0] for stream in streams) >= min(stream.times[-1] for stream in streams):
-        return None
-    seconds = [stream.times[-1] - stream.times[0] for stream in streams]
-    if min(seconds) <= 0:
-        return None
-    return round(statistics.mean((stream.total - 1) / span for stream, span in zip(streams, seconds)), 2)
-
-
 def _why_no_rate(streams: Sequence[_Stream]) -> str:
     least = min(stream.total for stream in streams)
     where = "one stream" if len(streams) == 1 else f"{len(streams)} streams"
+    if not all(stream.counted for stream in streams):
+        return f"{where}: the server does not count tokens while it sends them"
     if least < LEAST_TOKENS:
         return f"{where}: {least} tokens were counted in {PART_SECONDS:g} s, too few for a rate"
     return f"{where}: they did not run at once"
