@@ -257,13 +257,13 @@ class ActionModule(HostAction):
         previous = (deployed["receipt"] or {}).get("benchmark")
         # Rates of a simulated host mean nothing.
         speed = service.get("speed") or {} if self.service["sysroot"] == "/" else {}
-        section, findings = bench_compare.compare(previous, new, service["name"], settings)
+        section, findings = bench_compare.compare(previous, new, service["name"], settings, speed)
         if deployed["receipt"] is None:
             section["left_out"] = [
                 *new["left_out"],
                 "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept",
             ]
-        else:
+        elif not any(finding["rule"] == "bench.impossible" for finding in findings):
             self.keep(service, section)
         base = of_recipe(recipes, service)
         sparks = (service["cluster"] or {}).get("size", 1)

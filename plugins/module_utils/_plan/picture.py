@@ -579,6 +579,8 @@ def plan_text(
     groups = host_groups(plan)
     blocks = [legend(color)] if groups else []
     blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
+    advice = speed_text.advice(service for group in groups for service in group.body["services"]) if notes else []
+    blocks += ["\n".join([f"{speed_text.ADVICE}:", *(f"- {line}" for line in advice)])] if advice else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))

@@ -218,6 +218,12 @@ def _services(body: Mapping[str, Any]) -> str:
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
     ]
+    advice = speed_text.advice(body["services"])
+    if advice:
+        items = "".join(f"<li>{escape(line)}</li>" for line in advice)
+        lines.append(
+            f'<details><summary>{escape(speed_text.ADVICE)}</summary><ul class="inside">{items}</ul></details>'
+        )
     return "".join(lines)
 
 

@@ -9,6 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.tables import table
+from .._speed.levers import describe_lever
+
+ADVICE = "What made launches faster that others published; not measured by this project, and not tried by the plan"
+"""Headline above C(advice)."""
 
 HEADS = ("tok/s (1 stream)", "tok/s (all streams)", "first token, 8k", "first token, full", "1 stream, shared")
 """Columns of speed: tokens per second, seconds to the first token, and tokens per second while all services of the Spark answer."""
@@ -70,4 +74,17 @@ def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
             if name != "steps":
                 words = {"all": "speed", "decode": "tokens per second", "prefill": "first token"}[name]
                 by_text.setdefault(f"{words} unknown: {reason}", []).append(service["name"])
+    return _with_names(by_text)
+
+
+def advice(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each lever that services of a host do not have, with the names of the services."""
+    by_text: dict[str, list[str]] = {}
+    for service in services:
+        for lever in (service.get("speed") or {}).get("levers") or ():
+            by_text.setdefault(describe_lever(lever), []).append(service["name"])
+    return _with_names(by_text)
+
+
+def _with_names(by_text: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in by_text.items()]

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
+from .._speed.bus_limit import explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
-    Range,
     SpeedInput,
     bound_by,
     ceiling,
@@ -26,8 +26,11 @@ from .._speed.estimate import (
     steps_range,
 )
 from .._speed.expectation import expect_proof, unknown_proof
+from .._speed.levers import missing_levers
+from .._speed.service_speed import Range, ServiceSpeed
 
 if TYPE_CHECKING:
+    from .planned import PlannedService
     from .service import JudgedLaunch, ServiceSpec
 
 CONTEXT = 1024 + 128 / 2
@@ -41,46 +44,11 @@ _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilizati
 """Options that change no bytes of a step."""
 
 
-@dataclass(frozen=True)
-class ServiceSpeed:
-    """The speed of a service, alone on its Sparks. A figure that is not known is None.
-
-    streams: most requests at a time, of all replicas. one_stream: tokens/s of one stream. all_streams: of C(streams) streams together.
-    steps: decode steps per second of one stream with a drafter, however many drafted tokens are accepted. drafted: tokens drafted in a
-    step. first_token_8k, first_token_full: seconds to the first token of a prompt of 8192 tokens, and of the longest, on an idle engine.
-    bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
-    that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
-    a step. shared_by: services that may answer at the same time on its busiest Spark, with this one; each gets that share of the bus.
-    a step. by_streams: tokens/s of several streams together by their number, as C({low, typical, high}).
-    proof: the prediction for the measurements of a proof, of C(expectation.py).
-    unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
-    """
-
-    streams: int
-    one_stream: Range | None = None
-    all_streams: Range | None = None
-    steps: Range | None = None
-    drafted: int = 0
-    first_token_8k: Range | None = None
-    first_token_full: Range | None = None
-    bytes_per_token: int | None = None
-    ceiling: float | None = None
-    ceiling_all: float | None = None
-    bound_by: str | None = None
-    shared_by: int = 1
-    by_streams: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    proof: Mapping[str, Any] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def limit(self, streams: int = 1) -> float | None:
-        """Return the tokens/s of so many requests together that the memory bus allows, None if unknown; more than C(streams) wait."""
-        if self.ceiling is None or self.ceiling_all is None:
-            return None
-        return (self.drafted + 1) * min(streams * self.ceiling, self.ceiling_all)
-
-
 def of_service(
-    service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch, memory: Mapping[str, Any] | None = None
+    service: ServiceSpec,
+    args: Mapping[str, Any],
+    launch: JudgedLaunch | PlannedService,
+    memory: Mapping[str, Any] | None = None,
 ) -> ServiceSpeed:
     """Return the predicted speed of a planned service; equal launches are computed once.
 
@@ -104,6 +72,19 @@ def of_service(
     )
 
 
+def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:
+    """Say why a published rate is impossible for a launch, empty if it is not.
+
+    :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
+    :param service: as C(recipes.resolve_service) returns it
+    :param launch: as the rules judge it
+    :returns: a part of a sentence
+    """
+    streams = entry.get("streams", 1)
+    speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
+    return explain_impossible(vars(speed), entry["tokens_per_second"], streams)
+
+
 def of_launch(
     model: Mapping[str, Any], args: Mapping[str, Any], memory: Mapping[str, Any] | None = None
 ) -> ServiceSpeed:
@@ -115,20 +96,20 @@ def of_launch(
     :returns: the speed
     """
     memory = memory or {}
-    length = _whole(args.get("max-model-len")) or _whole(memory.get("max_model_len")) or 0
-    streams = _whole(args.get("max-num-seqs")) or _whole(memory.get("max_num_seqs")) or DEFAULT_SEQS
+    length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
+    streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
-    return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown))
+    return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown), levers=list(speed.levers))
 
 
-def _whole(value: Any) -> int | None:
+def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 @lru_cache(maxsize=1024)
 def _read(launch: Written) -> SpeedInput | str:
-    """Return what the speed of a launch follows from, or why that is unknown."""
+    """Return the reads of a launch, or why they are unknown."""
     model, args = launch.content
     entry = {"name": "service", **model, "args": args}
     try:
@@ -145,7 +126,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     service = _read(launch)
     if isinstance(service, str):
         return ServiceSpeed(streams, proof=unknown_proof(service, streams), unknown={"all": service})
-    replicas = service.replicas
+    replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Any] = {}
     if not service.decode_unknown:
@@ -169,6 +150,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         streams * replicas,
         drafted=service.drafted,
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
+        levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
         proof=expect_proof(service, streams),

@@ -8,8 +8,7 @@ A figure that is not known is left out, with the reason. No I/O, no Ansible.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,7 @@ from .constants import (
     Spread,
 )
 from .reads import LaunchSettings, Reads, read_launch
+from .service_speed import Range, round_figure
 from .time_model import (
     MARLIN,
     Drafting,
@@ -73,43 +73,6 @@ class Workload:
     streams: tuple[int, ...] = STREAMS
     prompts: tuple[int, ...] = PROMPT_TOKENS
     output: int = OUTPUT_TOKENS
-
-
-@dataclass(frozen=True)
-class Range:
-    """A figure as the least, the most likely and the most."""
-
-    low: float
-    typical: float
-    high: float
-
-    @classmethod
-    def around(cls, rates: Iterable[float], spread: Spread) -> Range:
-        """Return the range of rates, widened by the spread of published rates around each."""
-        ordered = sorted(rates)
-        typical = math.sqrt(ordered[0] * ordered[-1])
-        return cls(ordered[0] * spread.low, typical, ordered[-1] * spread.high)
-
-    def scaled(self, factor: float) -> Range:
-        """Return the range times a factor."""
-        return Range(self.low * factor, self.typical * factor, self.high * factor)
-
-    def inverted(self, factor: float) -> Range:
-        """Return C(factor) divided by the range: seconds of a rate."""
-        return Range(factor / self.high, factor / self.typical, factor / self.low)
-
-    def rounded(self) -> Range:
-        """Return the range with three significant digits."""
-        return Range(*map(_round, (self.low, self.typical, self.high)))
-
-    def to_dict(self) -> dict[str, float]:
-        """Return three significant digits of each."""
-        return dict(vars(self.rounded()))
-
-
-def _round(value: float) -> float:
-    """Return three significant digits."""
-    return float(f"{value:.3g}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +208,7 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
     result: dict[str, Any] = {
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
-        "ceiling": _round(ceiling(service.launch, 1, constants, length)),
+        "ceiling": round_figure(ceiling(service.launch, 1, constants, length)),
         "load_seconds": _load_seconds(service),
         "unknown": {},
     }

@@ -66,6 +66,15 @@ def test_services_of_one_set_do_not_share_the_bus() -> None:
     assert shared({**BIG, "exclusive": "one"}, {**SMALL, "exclusive": "one"}, EMBED)["emb"] == 2
 
 
+def test_levers_are_shown_on_the_page_and_with_the_notes() -> None:
+    whole = planned(BIG, SMALL)
+    line = "chunks of 8192: set max-num-batched-tokens to 8192. Published: "
+    assert line not in picture.plan_text(whole, [], notes=False)
+    text, page = picture.plan_text(whole, [], notes=True), Reader(plan_page.page(whole, [])).text
+    for shown in (text, page):
+        assert speed_text.ADVICE in shown and shown.count(line) == 1
+
+
 def test_hosts_with_other_speeds_are_not_alike() -> None:
     whole = planned(BIG)
     body = whole["hosts"]["s1"]
