@@ -114,7 +114,9 @@ class Measured:
         return cls(**{name: value for name, value in numbers.items() if isinstance(value, (int, float))})
 
     def best_of(self, other: Measured) -> Measured:
-        """Return the better of each figure of two measurements of the same engine."""
+        """Return the better of each figure of two measurements of the same engine; with a drafter the one with more steps per second."""
+        if self.tokens_per_step and other.tokens_per_step:
+            return max(self, other, key=lambda entry: (entry.single or 0) / (entry.tokens_per_step or 1))
         pairs = {name: [getattr(entry, name) for entry in (self, other) if getattr(entry, name)] for name in FIGURES}
         return replace(other, **{name: max(values) if values else None for name, values in pairs.items()})
 

@@ -86,6 +86,14 @@ def test_with_a_drafter_steps_are_compared() -> None:
     assert uncounted.verdict == "unknown" and "does not count its drafts" in uncounted.reason
 
 
+def test_the_better_of_two_measurements_has_steps_of_its_own_acceptance() -> None:
+    many_accepted = Measured(single=60.0, several=30.0, tokens_per_step=3.0)
+    few_accepted = Measured(single=33.0, several=15.0, tokens_per_step=1.5)
+    assert many_accepted.best_of(few_accepted) == few_accepted.best_of(many_accepted) == few_accepted
+    plain = Measured(single=60.0, several=10.0, prefill=900.0).best_of(Measured(single=50.0, several=12.0, streams=4))
+    assert plain == Measured(single=60.0, several=12.0, prefill=900.0, streams=4)
+
+
 @pytest.mark.parametrize(("figure", "rate"), [("single", 31.0), ("several", 21.0)])
 def test_a_rate_above_the_ceiling_is_refused(figure: str, rate: float) -> None:
     verdict = judged(**{figure: rate})
