@@ -118,7 +118,8 @@ class PacedEngine:
             with self.lock:
                 self.generated += tokens
                 self.steps_done += 1
-            piece: dict[str, Any] = {"delta": {"content": "word "}} if chat else {"text": f"word{sent} " * tokens}
+            text = f"word{sent} " * tokens
+            piece: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
             usage = {"usage": {"prompt_tokens": prompt, "completion_tokens": sent}} if self.counts == "each" else {}
             send({"choices": [piece], **usage})
         if self.counts != "none":

@@ -20,6 +20,7 @@ from module_calls import call_module
 from paced_engine import PacedEngine
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import nvidia_smi
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof, speed_probe
 from ansible_collections.dgxspark.vllm.plugins.modules import service_proof
 
@@ -217,7 +218,7 @@ def test_a_start_on_demand_that_failed_is_told_at_once(
 @pytest.fixture
 def paced(monkeypatch: pytest.MonkeyPatch) -> Iterator[PacedEngine]:
     monkeypatch.setattr(speed_probe, "LOAD_SECONDS", 0.0)
-    server = PacedEngine(steps=400.0)
+    server = PacedEngine(steps=800.0)
     yield server
     server.close()
 
@@ -238,26 +239,26 @@ def test_the_speed_is_judged_by_the_plan_and_later_by_the_receipt(
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warnings.append(text))
-    result = call(of(paced, 400.0), root="/")
+    result = call(of(paced, 800.0), root="/")
     record = receipt_of(tmp_path, "heavy")["speed"]
     assert result["speeds"]["heavy"] == record and (record["verdict"], warnings) == ("fine", [])
-    assert record["first"]["measured"]["single"] == pytest.approx(400, rel=0.2)
+    assert record["first"]["measured"]["single"] == pytest.approx(800, rel=0.2)
     assert record["figures"][0]["against"] == "plan"
     # Half as fast: the prediction is the same, and the receipt tells.
-    paced.steps = 200.0
-    result = call(of(paced, 220.0), root="/")
+    paced.steps = 400.0
+    result = call(of(paced, 440.0), root="/")
     assert result["speeds"]["heavy"]["verdict"] == "wrong" and "failed" not in result
     assert any("heavy is far slower than it should be" in text for text in warnings)
     assert [finding["rule"] for finding in result["findings"]] == ["speed.wrong"]
     assert receipt_of(tmp_path, "heavy")["speed"]["first"] == record["first"]
     # Another deployment has no earlier measurement.
-    assert call(of(paced, 200.0, vllm_version="0.20.0"), root="/")["speeds"]["heavy"]["verdict"] == "fine"
+    assert call(of(paced, 400.0, vllm_version="0.20.0"), root="/")["speeds"]["heavy"]["verdict"] == "fine"
 
 
 def test_too_slow_for_its_plan_is_a_warning_with_the_cause(call: Call, paced: PacedEngine, fake_run: Any) -> None:
-    fake_run.on("nvidia-smi", "580.95, 611, 31.0, [N/A], 52\n")
-    paced.steps = 150.0
-    service = of(paced, 400.0)
+    fake_run.on(" ".join(nvidia_smi.LOAD_QUERY), "580.95, 611, 31.0, [N/A], 52\n")
+    paced.steps = 300.0
+    service = of(paced, 800.0)
     service["speed"]["proof"].update(streams=2, several=service["speed"]["proof"]["single"])
     result = call(service, root="/")
     (finding,) = [finding for finding in result["findings"] if finding["rule"].startswith("speed.")]
@@ -267,7 +268,7 @@ def test_too_slow_for_its_plan_is_a_warning_with_the_cause(call: Call, paced: Pa
 
 
 def test_a_simulated_host_is_measured_and_not_judged(call: Call, paced: PacedEngine, tree: Any) -> None:
-    paced.steps = 150.0
+    paced.steps = 300.0
     result = call(of(paced, 4000.0))
     record = result["speeds"]["heavy"]
     assert record["verdict"] == "unknown" and "simulated" in record["reason"] and record["measured"]["single"] > 0
@@ -275,11 +276,11 @@ def test_a_simulated_host_is_measured_and_not_judged(call: Call, paced: PacedEng
 
 
 def test_without_a_prediction_the_first_measurement_is_kept(call: Call, paced: PacedEngine, tmp_path: Path) -> None:
-    service = of(paced, 400.0, speed={"proof": {"streams": 2, "unknown": {"decode": "the config is unknown"}}})
+    service = of(paced, 800.0, speed={"proof": {"streams": 2, "unknown": {"decode": "the config is unknown"}}})
     record = call(service, root="/")["speeds"]["heavy"]
     assert (record["verdict"], record["reason"]) == ("unknown", "the config is unknown")
     assert record["first"]["measured"]["streams"] == 2
-    paced.steps = 150.0
+    paced.steps = 300.0
     assert call(service, root="/")["speeds"]["heavy"]["verdict"] == "wrong"
 
 
@@ -287,10 +288,10 @@ def test_a_busy_service_keeps_its_last_record(
     call: Call, paced: PacedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed_probe, "IDLE_SECONDS", 0.0)
-    call(of(paced, 400.0), root="/")
+    call(of(paced, 800.0), root="/")
     record = receipt_of(tmp_path, "heavy")["speed"]
     paced.running = 3
-    result = call(of(paced, 400.0), root="/")
+    result = call(of(paced, 800.0), root="/")
     assert result["speeds"] == {} and receipt_of(tmp_path, "heavy")["speed"] == record
 
 
@@ -298,4 +299,4 @@ def test_a_model_that_makes_no_tokens_has_no_speed(call: Call, engine: Any) -> N
     engine.set(pools="embed")
     result = call({"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED}, root="/")
     assert result["answers"]["heavy"]["ready"] is True and result["speeds"] == {}
-    assert not [path for path, _body in engine.requests if path == "/v1/completions" and "stream_options" in _body]
+    assert not any("ignore_eos" in body for _path, body in engine.requests)
