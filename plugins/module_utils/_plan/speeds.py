@@ -40,6 +40,8 @@ LEVELS = (2, 4, 8, 16, 32, 64)
 """Numbers of streams whose rates the plan has besides those of one and of most streams."""
 _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
+LARGEST = 1 << 24
+"""No request is longer, and no service has more streams."""
 _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilization"))
 """Options that change no bytes of a step."""
 
@@ -98,6 +100,8 @@ def of_launch(
     memory = memory or {}
     length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
     streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS
+    if max(length, streams) > LARGEST:
+        return ServiceSpeed(streams, unknown={"all": f"no prediction beyond {LARGEST} tokens and streams"})
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
     return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown), levers=list(speed.levers))

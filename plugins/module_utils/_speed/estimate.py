@@ -257,7 +257,14 @@ def decode_range(service: SpeedInput, streams: int, length: float, constants: Co
 
 
 def steps_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
-    """Return decode steps per second, which do not depend on how many drafted tokens are accepted; arguments as C(decode_range)."""
+    """Return decode steps per second, which do not depend on how many drafted tokens are accepted.
+
+    :param service: with the reads of its ranks
+    :param streams: at once, this one included
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: the range around the prediction
+    """
     launch = service.launch
     accepted = launch.drafting.accepted if launch.drafting else 1.0
     rate = 1 / (decode_seconds(launch, constants, streams, length) * accepted)
