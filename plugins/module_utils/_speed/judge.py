@@ -243,7 +243,15 @@ def _compare(
 
 
 def judge_rate(name: str, against: str, rate: float, low: float, typical: float) -> Compared:
-    """Compare a measured rate with the low end and the middle of its range; arguments as the fields of C(Compared)."""
+    """Compare a measured rate with its range.
+
+    :param name: of the figure
+    :param against: C(receipt) or C(plan), whose range it is
+    :param rate: the measured one
+    :param low: end of the range
+    :param typical: middle of the range
+    :returns: the comparison with its verdict
+    """
     verdict = "wrong" if rate < WRONG * low else "slow" if rate < SLOW * low else "fine"
     return Compared(name, against, round(rate, 2), low, typical, round(rate / typical, 3), verdict)
 
