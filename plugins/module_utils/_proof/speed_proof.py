@@ -43,12 +43,19 @@ def prove(
     :returns: the record for the receipt, None if nothing was measured, and findings
     """
     first = _first_of(previous)
-    earlier = (Measured.from_receipt(first["measured"]), str(first.get("verdict"))) if first else (None, "fine")
+    earlier = Measured.from_receipt(first["measured"]) if first else None
+    earlier_verdict = str(first.get("verdict")) if first else "fine"
+
+    def verdict_on(measured: Measured) -> Verdict:
+        if not_judged:
+            return Verdict("unknown", not_judged)
+        return judge.judge(expected, measured, earlier, earlier_verdict, signs)
+
     measured = measure()
-    verdict = Verdict("unknown", not_judged) if not_judged else judge.judge(expected, measured, *earlier, signs)
+    verdict = verdict_on(measured)
     if verdict.verdict in ("slow", "wrong"):
         measured = measured.best_of(measure())
-        verdict = judge.judge(expected, measured, *earlier, signs)
+        verdict = verdict_on(measured)
     if not any(getattr(measured, figure) for figure in judge.FIGURES):
         return None, []
     findings = judge.findings(name, verdict, measured, expected)

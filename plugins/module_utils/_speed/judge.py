@@ -110,15 +110,17 @@ class Measured:
     @classmethod
     def from_receipt(cls, values: Mapping[str, Any]) -> Measured:
         """Return the measurement of a receipt; values of other types count as missing."""
-        numbers = {name: values.get(name) for name in cls.__dataclass_fields__ if name != "missing"}
-        return cls(**{name: value for name, value in numbers.items() if isinstance(value, (int, float))})
+        names = (name for name in cls.__dataclass_fields__ if isinstance(values.get(name), (int, float)))
+        numbers: dict[str, Any] = {name: values[name] for name in names if name != "missing"}
+        return cls(**numbers)
 
     def best_of(self, other: Measured) -> Measured:
         """Return the better of each figure of two measurements of the same engine; with a drafter the one with more steps per second."""
         if self.tokens_per_step and other.tokens_per_step:
             return max(self, other, key=lambda entry: (entry.single or 0) / (entry.tokens_per_step or 1))
         pairs = {name: [getattr(entry, name) for entry in (self, other) if getattr(entry, name)] for name in FIGURES}
-        return replace(other, **{name: max(values) if values else None for name, values in pairs.items()})
+        best: dict[str, Any] = {name: max(values) if values else None for name, values in pairs.items()}
+        return replace(other, **best)
 
 
 @dataclass(frozen=True)
