@@ -8,7 +8,7 @@ The same rows give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -95,7 +95,7 @@ def _style() -> str:
 
 def _classes(row: Mapping[str, Any], rate: float) -> list[str]:
     """Return the choices that show a row."""
-    passes = {
+    passes: dict[str, Callable[[Any], bool]] = {
         "sparks": lambda value: row["nodes"] <= value,
         "job": lambda value: value in row["jobs"],
         "speed": lambda value: rate >= value,

@@ -132,16 +132,10 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         return ServiceSpeed(streams, proof=unknown_proof(service, streams), unknown={"all": service})
     replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
-    figures: dict[str, Any] = {}
+    figures: dict[str, Range] = {}
     if not service.decode_unknown:
         figures["one_stream"] = decode_range(service, 1, CONTEXT, GB10)
         figures["all_streams"] = decode_range(service, streams, CONTEXT, GB10).scaled(streams * replicas)
-        levels = [level for level in LEVELS if level <= streams * replicas]
-        figures["by_streams"] = {
-            str(level): decode_range(service, -(-level // replicas), CONTEXT, GB10).scaled(level).to_dict()
-            for level in levels
-        }
-        figures["bound_by"] = bound_by(service.launch, 1, CONTEXT, GB10)
     if service.launch.drafting:
         figures["steps"] = steps_range(service, 1, CONTEXT, GB10)
     elif service.item.args.get("speculative-config"):
@@ -154,10 +148,19 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         streams * replicas,
         drafted=service.drafted,
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
+        bound_by=None if service.decode_unknown else bound_by(service.launch, 1, CONTEXT, GB10),
         levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
+        by_streams={} if service.decode_unknown else _by_streams(service, streams * replicas),
         proof=expect_proof(service, streams),
         unknown={name: reason for name, reason in unknown.items() if reason},
-        **{name: figure.rounded() if isinstance(figure, Range) else figure for name, figure in figures.items()},
+        **{name: figure.rounded() for name, figure in figures.items()},  # type: ignore[arg-type]  # ranges by their fields
     )
+
+
+def _by_streams(service: SpeedInput, most: int) -> dict[str, dict[str, float]]:
+    """Return the rates of C(LEVELS) streams together, up to a number of streams."""
+    levels = [level for level in LEVELS if level <= most]
+    rates = [decode_range(service, -(-level // service.replicas), CONTEXT, GB10).scaled(level) for level in levels]
+    return {str(level): rate.to_dict() for level, rate in zip(levels, rates)}
