@@ -258,13 +258,13 @@ def _measure_speed(
         previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
     expected = read_expected(service.speed.get("proof") or {})
     # /metrics asks for no key; asking a stopped service on demand would start it.
-    others = [other for other in proof.services if other.name != service.name and not other.on_demand]
+    neighbours = [other for other in proof.services if other.name != service.name and not other.on_demand]
     probe = speed_probe.Probe(
         engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
         str(answer.figures["model"]),
         expected.streams,
         answer.figures.get("max_model_len"),
-        [engine_client.Client(other.metrics_url) for other in others if other.metrics_url],
+        [engine_client.Client(other.metrics_url) for other in neighbours if other.metrics_url],
         partial(_clock, command.reader(together=math.inf)),
     )
     not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass
 class PacedEngine:
-    """steps: per second of one stream. slowdown: by which each further stream slows all. prefill: prompt tokens per second.
+    """steps: per second of one stream. slowdown: of all streams by each further stream. prefill: prompt tokens per second.
 
     accepted: tokens of a step, sent as one piece. counts: C(each) piece has usage, only the C(end), or C(none). first_seconds: more for the
     first batch, as a compilation takes. most: streams that run at once; others wait. foreign: tokens of others while a request runs.

@@ -135,7 +135,7 @@ def test_a_bad_result_is_measured_again_and_the_better_figures_count() -> None:
     record, rules = record_of(8.0, 9.0)
     assert record["measured"]["single"] == 9.0 and rules == ["speed.wrong"]
     assert speed_proof.finding_of(record)["message"].startswith("heavy is far slower")
-    # Once it is fine, that is what later measurements are compared with.
+    # The first fine measurement becomes the reference.
     healed, _rules = record_of(22.0, previous=record)
     assert healed["first"]["measured"]["single"] == 22.0 and speed_proof.finding_of(healed) is None
 

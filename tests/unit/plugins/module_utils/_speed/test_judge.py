@@ -120,7 +120,7 @@ PAIR = replace(EXPECTED, sparks=2)
         (EXPECTED, {"single": 9.5, "several": 12.0, "prefill": 1300.0}, Signs(), "eager"),
         (EXPECTED, {"single": 18.0, "several": 9.6, "prefill": 590.0}, Signs(), "kernel"),
         (PAIR, {"single": 10.0, "several": 4.2, "prefill": 620.0}, Signs(), "transport"),
-        # By what was seen: the same rates with a normal clock, with a low one, with a kernel that is not the planned one.
+        # By signs: the same rates with a normal clock, with a low one, with a kernel that is not the planned one.
         (EXPECTED, {"single": 12.0, "several": 6.6, "prefill": 380.0, "clock_mhz": 2400.0}, Signs(), "kernel"),
         (EXPECTED, {"single": 9.5, "several": 12.0, "prefill": 1300.0, "clock_mhz": 610.0}, Signs(), "clock"),
         (EXPECTED, {"single": 9.5, "several": 12.0, "prefill": 1300.0}, Signs(kernels=("moe_backend",)), "kernel"),
@@ -138,7 +138,7 @@ def test_the_residual_orders_the_causes(expected: Expected, figures: Any, signs:
 def test_causes_that_cannot_be_are_left_out() -> None:
     assert "transport" not in judged(single=5.0).causes
     assert "eager" not in judged(replace(EXPECTED, eager=True), single=5.0).causes
-    # A missing rail leaves decode as it is.
+    # A missing rail does not slow down decode.
     verdict = judged(PAIR, prefill=620.0)
     assert verdict.verdict == "slow" and verdict.worst and verdict.worst.figure == "prefill"
     assert "transport" in verdict.causes
