@@ -202,7 +202,7 @@ SERVICE: dict[str, Key] = {
         dict,
         {},
         "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
-        page="image_plan.md#in-a-deployment",
+        page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
     "weights_gib": Key(
@@ -308,7 +308,7 @@ DEFAULTS = (
     "ignore",
 )
 """Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
-_KERNEL = ", for [the fast path](fast_path.md)"
+_KERNEL = ", for [the fast path](speed.md#fast-path)"
 EXPECT: dict[str, Key] = {
     "what": Key(str, None, "what was measured", required=True),
     "source": Key(str, None, "where the figure was published", required=True),
@@ -319,7 +319,7 @@ EXPECT: dict[str, Key] = {
     "other_launch": Key(
         str,
         None,
-        "build, checkpoint or drafter that the figure belongs to; such a figure is shown, and nothing is ranked or compared by it",
+        "build, checkpoint or drafter of the figure, if it is another one; ranks and comparisons leave it out",
     ),
     "attention_backend": Key((str, list), None, f"backend of attention that has to run{_KERNEL}"),
     "moe_backend": Key((str, list), None, f"backend of the experts that has to run{_KERNEL}"),
