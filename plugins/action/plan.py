@@ -31,6 +31,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     fabric_figures,
     image_questions,
     lock_findings,
+    model_choice,
     model_table,
     picture,
     placement,
@@ -93,7 +94,7 @@ class ActionModule(ActionBase):
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
         recipe_messages += problems
         if args["models"]:  # without an inventory too
-            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages)}
+            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages, args)}
         messages += recipe_messages
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
@@ -282,7 +283,7 @@ class ActionModule(ActionBase):
             write(Path(dest), json.dumps(content, indent=1, sort_keys=True) + "\n")
             display.display(f"Written to {dest}. Look at it before you send it: docs/memory.md says where to.")
         elif not rows:
-            display.display("Nothing was written: proofs of site.yml measure what services take, on a GPU.")
+            display.display("Nothing was written: proofs of site.yml measure the memory of services, on a GPU.")
         return {"changed": False, "rows": rows, "left_out": left_out, "_ansible_verbose_override": True}
 
     @staticmethod
@@ -309,7 +310,7 @@ class ActionModule(ActionBase):
         names = task_vars.get("groups", {}).get(args["group"]) or []
         messages: list[str] = []
         if not names:
-            messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
+            messages.append(f"inventory: the group '{args['group']}' is missing or empty; put the DGX Sparks into it.")
         messages += listed_twice(names, task_vars.get("hostvars") or {})
         hosts: dict[str, dict[str, Any]] = {}
         fleet = controller_paths.fleet_folder(task_vars, args["group"])
@@ -456,12 +457,25 @@ FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
 LOOKED = ("image_candidates", "image_questions")
 
 
-def models(recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> dict[str, Any]:
-    """Show the recipes with their limits on one to eight Sparks. problems: of unreadable recipes; raises AnsibleActionFail for them."""
+def models(
+    recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str], args: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
+
+    :param recipes: by name
+    :param problems: of unreadable recipes
+    :param args: of the action: C(pick) and C(show)
+    :returns: the result
+    :raises AnsibleActionFail: for unreadable recipes and a wish that cannot be read
+    """
     if problems:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
+    try:
+        wish = model_choice.read_wish(args["pick"])
+    except ValueError as error:
+        raise AnsibleActionFail(f"nothing was picked:\n- {error}") from error
     rows, references = model_table.model_rows(recipes), model_table.reference_rows(recipes)
-    display.display(model_table.models_text(rows))
+    display.display(model_table.models_text(rows) if args["show"] == "full" else model_choice.choice_text(rows, wish))
     if references:
         display.display(model_table.references_text(references))
     return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}
@@ -481,7 +495,7 @@ def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bo
 def check_dest(dest: str, measurements: str = "") -> list[str]:
     """Return the problems of the paths for the plan or the measurements."""
     if dest.endswith(".html"):
-        return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+        return [f"dest: '{dest}' must be a .json file; the .html page is written next to it."]
     try:
         if dest and not measurements:
             check_replaceable(Path(dest), PLAN_KEYS)

@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
         named = tuning.variants(service, self.args["levers"], self.settings)
         kept = self._kept()
         session = tuning.begin(kept, service, named)
-        session.errors, session.began = self._errors(), time.time()
+        session.errors, session.began = self._errors(), time.monotonic()
         if self._task.check_mode:
             lines = [f"  {self.host}/{self.name}: {name}: {json.dumps(args)}" for name, args in named.items()]
             display.display("\n".join([*lines, "Nothing is tried in check mode."]))
@@ -80,12 +80,12 @@ class ActionModule(ActionBase):
 
     def _judge(self) -> dict[str, Any]:
         session, name = self._session(), self.args["variant"]
-        why = tuning.why_not(session, name, self._errors(), time.time(), self.settings)
+        why = tuning.why_not(session, name, self._errors(), time.monotonic(), self.settings)
         display.display(f"  {self.host}/{self.name}: {name}: {printable(why) or 'is tried'}")
         if not why:
             session.deployed, session.trial_began, session.restarts = (
                 name,
-                time.time(),
+                time.monotonic(),
                 session.restarts + (name != tuning.BASE),
             )
         self._write(session)
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         trial.reason = printable(
             self.args["failure"] or "; ".join(refused) or ("" if trial.figures else "nothing was measured")
         )
-        trial.state, trial.seconds = "failed" if trial.reason else "proved", time.time() - session.trial_began
+        trial.state, trial.seconds = "failed" if trial.reason else "proved", time.monotonic() - session.trial_began
         self._write(session)
         return {}
 

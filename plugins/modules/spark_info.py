@@ -726,6 +726,10 @@ services:
       description: The mark of its kernels in the receipt, V(ok), V(N off) or V(-). V(null) without a receipt that has one.
       type: str
       sample: ok
+    speed:
+      description: The verdict on its speed in the receipt, with the figure that decided. V(null) without a measured speed.
+      type: str
+      sample: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'
 starts:
   description: What is under way with O(services), by the name of a service.
   returned: with V(starts) in O(gather)
@@ -825,7 +829,7 @@ engines:
           severity: warning
           service: heavy
           message: >-
-            heavy uses 4.50 GiB inside the memory that it asks for, beside weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
+            heavy uses 4.50 GiB of its share in addition to weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
             (+80 %), and the KV cache is that much smaller.
           fix: "Plan again with this in the service heavy: overheads: {inside_gib: 4.5}"
           basis: measured

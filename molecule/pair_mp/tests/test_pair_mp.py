@@ -91,7 +91,7 @@ def test_an_interface_that_a_host_lacks_is_refused_by_name():
     env = {"NCCL_SOCKET_IFNAME": "enp9s9f9np9", "GLOO_SOCKET_IFNAME": "enp9s9f9np9"}
     pair.refused(
         SCENARIO, "env NCCL_SOCKET_IFNAME is enp9s9f9np9, but spark-1 has no network interface enp9s9f9np9",
-        "Take NCCL_SOCKET_IFNAME out of env", "no host was changed", spark_cluster=pair.cluster(SCENARIO, env=env),
+        "Remove NCCL_SOCKET_IFNAME from env", "no host was changed", spark_cluster=pair.cluster(SCENARIO, env=env),
     )  # fmt: skip
 
 
@@ -187,8 +187,8 @@ def test_a_reboot_of_the_head_ends_with_both_serving():
 def test_a_power_loss_of_the_worker_ends_with_both_serving():
     """Unlike a reboot it leaves a container behind in Docker's books, and no word for the head."""
     before = pair.engines()
-    pair.outside("docker", "kill", NODES[WORKER])
-    pair.outside("docker", "start", NODES[WORKER])
+    pair.container(WORKER).kill()
+    pair.container(WORKER).start()
     pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
     pair.serves(before, PARTS)
 

@@ -20,42 +20,42 @@ DEFAULTS = wedge.Settings()
 
 KEYS: dict[str, Key] = {
     "enabled": Key(bool, True, "monitor the model servers of the host"),
-    "restart": Key(bool, DEFAULTS.restart, "restart a wedged server; with false it is only reported"),
+    "restart": Key(bool, DEFAULTS.restart, "restart wedged servers; with false only report them"),
     "interval_seconds": Key(NUMBER, DEFAULTS.interval_seconds, "seconds between two checks", least=1, most=600),
     "window_seconds": Key(
         NUMBER,
         DEFAULTS.window_seconds,
-        "seconds without progress of running requests, after which a server is probed",
+        "seconds without progress of running requests until a probe",
         least=2,
         most=7200,
     ),
     "power_watts": Key(
         NUMBER,
         DEFAULTS.power_watts,
-        "GPU power at or above which the GPU counts as working, if nvidia-smi reports it",
+        "GPU power from which the GPU counts as working",
         least=0,
         most=1000,
     ),
-    "probes": Key(int, DEFAULTS.probes, "failed probes in a row before a server is restarted", least=2, most=10),
+    "probes": Key(int, DEFAULTS.probes, "failed probes in a row until a restart", least=2, most=10),
     "probe_seconds": Key(NUMBER, DEFAULTS.probe_seconds, "timeout of a probe in seconds", least=10, most=600),
     "grace_seconds": Key(
         NUMBER,
         DEFAULTS.grace_seconds,
-        "seconds after a server became ready during which it is not probed",
+        "seconds without probes after a server became ready",
         least=0,
         most=7200,
     ),
     "compile_minutes": Key(
         NUMBER,
         DEFAULTS.compile_minutes,
-        "minutes during which compilers in its container count as progress",
+        "minutes that compilers in its container count as progress",
         least=0,
         most=1440,
     ),
     "idle_probe_minutes": Key(
         NUMBER,
         DEFAULTS.idle_probe_minutes,
-        "minutes without a request after which an idle server is probed for one token; 0 for never",
+        "minutes without a request until an idle server is probed; 0: never",
         least=0,
         most=1440,
     ),
@@ -65,16 +65,16 @@ KEYS: dict[str, Key] = {
     "max_restarts": Key(
         int,
         DEFAULTS.max_restarts,
-        "most restarts of a server within 24 hours; after that it is only reported",
+        "most restarts of a server within 24 hours",
         least=0,
         most=24,
     ),
-    "keep": Key(int, 5, "diagnostic snapshots that are kept for each server", least=1, most=100),
-    "leave_out": Key(list, [], "services that are not monitored"),
+    "keep": Key(int, 5, "diagnostic snapshots kept per server", least=1, most=100),
+    "leave_out": Key(list, [], "services without a watchdog"),
     "services": Key(
         dict,
         {},
-        "overrides for a service: its name, then any of the keys from restart to max_restarts",
+        "overrides by service, for the keys from restart to max_restarts",
     ),
 }
 """Keys of C(spark_watchdog). One failed request is no proof, and a busy server misses short limits: hence two probes of 10 seconds at least."""
@@ -99,8 +99,8 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         window, interval = ({**settings, **override}[key] for key in ("window_seconds", "interval_seconds"))
         if window < 2 * interval:
             problems.add(
-                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window has to hold two looks. "
-                "Make it longer, or interval_seconds shorter."
+                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window needs two looks. Make it longer, or "
+                "interval_seconds shorter."
             )
     return settings, problems.messages
 

@@ -30,7 +30,7 @@ class Row:
 
     Later steps join ranks and set C(state) and C(notes) in place. meant: the planned state, C(started), C(stopped) or C(on_demand).
     status: text of its unit and progress of a start. kept_down: stopped for another reason than missing requests. stage, error: of the
-    answer, or of the unit.
+    answer, or of the unit. speed: verdict of the last whole proof on it.
     """
 
     host: str
@@ -59,6 +59,7 @@ class Row:
     decode_ratio: float | None
     fast_path: str | None
     residency_gib: float | None
+    speed: str | None = None
     watched: Watched | None = None
     notes: list[str] = field(default_factory=list)
     state: str = ""
@@ -162,6 +163,7 @@ def _service_row(
         decode_ratio=answer.get("decode_ratio"),
         fast_path=answer.get("fast_path"),
         residency_gib=held_gib,
+        speed=answer.get("speed"),
     )
 
 
@@ -186,7 +188,7 @@ def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> 
 def _guard_reason(measured: Mapping[str, Any] | None, name: str) -> str:
     """Return why the guard of the memory stopped a service; without it an inactive unit looks stopped by hand."""
     why = (_section(measured, "guard").get("stopped") or {}).get(name)
-    return f"the guard of the memory stopped it: {why}" if why else ""
+    return f"the memory guard stopped it: {why}" if why else ""
 
 
 def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
@@ -200,7 +202,7 @@ def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, meas
         silent = _section(measured, "unknown").get("systemctl")
         error = silent if state == NOT_KNOWN else f"its unit is {state}"
     cause = _section(measured, "causes").get(name)
-    return f"{error or f'its unit is {state}'}; its log says why: {cause}" if cause else error
+    return f"{error or f'its unit is {state}'}; the reason in its log: {cause}" if cause else error
 
 
 def loading(progress: Mapping[str, Any] | None) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from .._common.findings import SEVERITIES, has_errors
 from .._common.tables import gib, table
+from . import speed_text
 
 VERDICTS = ("fails", "tight", "fits")
 KINDS = {
@@ -25,14 +26,14 @@ KINDS = {
     "kv_cache": "KV cache",
     "host": "host memory",
     "overhead": "overhead",
-    "plain": "declared",
+    "plain": "reserved",
     "system": "system",
     "free": "free",
 }
 """Kinds of a part of the memory map with the words for them."""
 STAGES = {
     "arguments": "while it reads its arguments",
-    "device": "when it looks at the GPU",
+    "device": "when it checks the GPU",
     "load": "while it loads the weights",
     "profile": "in its profiling run",
     "kv_cache": "when it sizes the KV cache",
@@ -227,7 +228,7 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
     groups: dict[str, HostGroup] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
-        shown = [service_cells(service) for service in body["services"]]
+        shown = [[*service_cells(service), *speed_text.cells(service)] for service in body["services"]]
         key = repr(
             (standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, body["memory_map"])
         )
@@ -403,7 +404,7 @@ def _finding_details(group: SameFinding, notes: bool) -> list[str]:
     """Return the lines of a finding between its message and its fix."""
     finding, lines = group.first, []
     if group.figures:
-        lines.append(f"        The figures are those of {group.example}; the others have their own.")
+        lines.append(f"        The figures are for {group.example}; the other hosts differ.")
     if finding.get("vllm_error"):
         when = when_text(finding)
         lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
@@ -439,7 +440,7 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
 ALWAYS = ("secret.missing", "memory.image")
 """Notes about something that has to be there, or is asked, before the services run: printed with errors and warnings."""
 
-HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom")
+HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "free GiB")
 
 
 def service_cells(service: Mapping[str, Any]) -> list[str]:
@@ -500,14 +501,14 @@ def label_notes(
         notes.append("[replica] one of several of its engine; requests and KV cache are its own")
     if any(service.get("exclusive") and not service.get("on_demand") for service in names):
         notes.append(
-            "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
+            "[set NAME] one of the set runs at a time; memory is planned for the largest one, which the map shows"
         )
     if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
     notes += _combinations(names, sets or {})
     if any(service.get("state") == "stopped" for service in names):
-        notes.append("[stopped] deployed, and not to run; its memory is kept for it")
-    return notes
+        notes.append("[stopped] deployed, but stopped; its memory stays reserved")
+    return [*notes, *speed_text.notes(names)]
 
 
 def _combinations(
@@ -520,7 +521,7 @@ def _combinations(
         if service.get("on_demand")
     }
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
+        f"set {name}: at most these run together: {' or '.join(' + '.join(combination) for combination in combinations)}"
         for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]
@@ -578,6 +579,8 @@ def plan_text(
     groups = host_groups(plan)
     blocks = [legend(color)] if groups else []
     blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
+    advice = speed_text.advice(service for group in groups for service in group.body["services"]) if notes else []
+    blocks += ["\n".join([f"{speed_text.ADVICE}:", *(f"- {line}" for line in advice)])] if advice else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
@@ -603,6 +606,8 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
     )
     rows = [service_cells(service) for service in body["services"]]
     inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
+    speeds = speed_text.speed_table(body["services"], [row[0] for row in rows])
+    inside += ["", speeds] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._common.reader import OPTIONAL
-from .speeds import ServiceSpeed
+from .._speed.service_speed import ServiceSpeed
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def _with_pieces(
 ) -> tuple[Any, ...]:
     """Return groups, and hosts with the proposed services for each version of the hosts."""
     ports = dict(zip(names, fleet.ports))
-    planned = []
+    planned: list[dict[str, dict[str, Any]]] = []
     for hosts in versions:
         planned.append({})
         for name, host in hosts.items():

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
+from .._speed.bus_limit import explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
-    Range,
     SpeedInput,
     bound_by,
     ceiling,
@@ -25,54 +25,32 @@ from .._speed.estimate import (
     read_service,
     steps_range,
 )
+from .._speed.expectation import expect_proof, unknown_proof
+from .._speed.levers import missing_levers
+from .._speed.service_speed import Range, ServiceSpeed
 
 if TYPE_CHECKING:
+    from .planned import PlannedService
     from .service import JudgedLaunch, ServiceSpec
 
 CONTEXT = 1024 + 128 / 2
 """Tokens of context that decode rates are stated at: a prompt of 1024 tokens, half way through an answer of 128."""
 SHORT_PROMPT = 8192
+LEVELS = (2, 4, 8, 16, 32, 64)
+"""Numbers of streams whose rates the plan has besides those of one and of most streams."""
 _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
+LARGEST = 1 << 24
+"""No request is longer, and no service has more streams."""
 _OF_REQUESTS = frozenset(("max-model-len", "max-num-seqs", "gpu-memory-utilization"))
 """Options that change no bytes of a step."""
 
 
-@dataclass(frozen=True)
-class ServiceSpeed:
-    """The speed of a service, alone on its Sparks. A figure that is not known is None.
-
-    streams: most requests at a time, of all replicas. one_stream: tokens/s of one stream. all_streams: of C(streams) streams together.
-    steps: decode steps per second of one stream with a drafter, however many drafted tokens are accepted. drafted: tokens drafted in a
-    step. first_token_8k, first_token_full: seconds to the first token of a prompt of 8192 tokens, and of the longest, on an idle engine.
-    bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
-    that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
-    a step. unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
-    """
-
-    streams: int
-    one_stream: Range | None = None
-    all_streams: Range | None = None
-    steps: Range | None = None
-    drafted: int = 0
-    first_token_8k: Range | None = None
-    first_token_full: Range | None = None
-    bytes_per_token: int | None = None
-    ceiling: float | None = None
-    ceiling_all: float | None = None
-    bound_by: str | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def limit(self, streams: int = 1) -> float | None:
-        """Return the tokens/s of so many streams together that the memory bus allows, None if unknown."""
-        if self.ceiling is None or self.ceiling_all is None:
-            return None
-        together = streams * self.ceiling
-        return (self.drafted + 1) * (min(together, self.ceiling_all) if streams <= self.streams else together)
-
-
 def of_service(
-    service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch, memory: Mapping[str, Any] | None = None
+    service: ServiceSpec,
+    args: Mapping[str, Any],
+    launch: JudgedLaunch | PlannedService,
+    memory: Mapping[str, Any] | None = None,
 ) -> ServiceSpeed:
     """Return the predicted speed of a planned service; equal launches are computed once.
 
@@ -96,6 +74,19 @@ def of_service(
     )
 
 
+def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:
+    """Say why a published rate is impossible for a launch, empty if it is not.
+
+    :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
+    :param service: as C(recipes.resolve_service) returns it
+    :param launch: as the rules judge it
+    :returns: a part of a sentence
+    """
+    streams = entry.get("streams", 1)
+    speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
+    return explain_impossible(vars(speed), entry["tokens_per_second"], streams)
+
+
 def of_launch(
     model: Mapping[str, Any], args: Mapping[str, Any], memory: Mapping[str, Any] | None = None
 ) -> ServiceSpeed:
@@ -107,20 +98,22 @@ def of_launch(
     :returns: the speed
     """
     memory = memory or {}
-    length = _whole(args.get("max-model-len")) or _whole(memory.get("max_model_len")) or 0
-    streams = _whole(args.get("max-num-seqs")) or _whole(memory.get("max_num_seqs")) or DEFAULT_SEQS
+    length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
+    streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS
+    if max(length, streams) > LARGEST:
+        return ServiceSpeed(streams, unknown={"all": f"no prediction beyond {LARGEST} tokens and streams"})
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
-    return replace(speed, unknown=dict(speed.unknown))
+    return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown), levers=list(speed.levers))
 
 
-def _whole(value: Any) -> int | None:
+def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 @lru_cache(maxsize=1024)
 def _read(launch: Written) -> SpeedInput | str:
-    """Return what the speed of a launch follows from, or why that is unknown."""
+    """Return the reads of a launch, or why they are unknown."""
     model, args = launch.content
     entry = {"name": "service", **model, "args": args}
     try:
@@ -136,14 +129,13 @@ def _read(launch: Written) -> SpeedInput | str:
 def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     service = _read(launch)
     if isinstance(service, str):
-        return ServiceSpeed(streams, unknown={"all": service})
-    replicas = service.replicas
+        return ServiceSpeed(streams, proof=unknown_proof(service, streams), unknown={"all": service})
+    replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
-    figures: dict[str, Any] = {}
+    figures: dict[str, Range] = {}
     if not service.decode_unknown:
         figures["one_stream"] = decode_range(service, 1, CONTEXT, GB10)
         figures["all_streams"] = decode_range(service, streams, CONTEXT, GB10).scaled(streams * replicas)
-        figures["bound_by"] = bound_by(service.launch, 1, CONTEXT, GB10)
     if service.launch.drafting:
         figures["steps"] = steps_range(service, 1, CONTEXT, GB10)
     elif service.item.args.get("speculative-config"):
@@ -156,8 +148,19 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         streams * replicas,
         drafted=service.drafted,
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
+        bound_by=None if service.decode_unknown else bound_by(service.launch, 1, CONTEXT, GB10),
+        levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
+        by_streams={} if service.decode_unknown else _by_streams(service, streams * replicas),
+        proof=expect_proof(service, streams),
         unknown={name: reason for name, reason in unknown.items() if reason},
-        **{name: figure.rounded() if isinstance(figure, Range) else figure for name, figure in figures.items()},
+        **{name: figure.rounded() for name, figure in figures.items()},  # type: ignore[arg-type]  # ranges by their fields
     )
+
+
+def _by_streams(service: SpeedInput, most: int) -> dict[str, dict[str, float]]:
+    """Return the rates of C(LEVELS) streams together, up to a number of streams."""
+    levels = [level for level in LEVELS if level <= most]
+    rates = [decode_range(service, -(-level // service.replicas), CONTEXT, GB10).scaled(level) for level in levels]
+    return {str(level): rate.to_dict() for level, rate in zip(levels, rates)}

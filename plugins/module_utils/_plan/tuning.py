@@ -258,7 +258,7 @@ def report(session: Session, settings: Mapping[str, Any], kept: str) -> str:
 
 def tuned_entry(entry: Any, tuned: Mapping[str, Any]) -> Any:
     """Return an entry of C(spark_services) with the options of C(spark_tuned)."""
-    changed = tuned.get(entry.get("name")) if isinstance(entry, Mapping) else None
+    changed = tuned.get(str(entry.get("name"))) if isinstance(entry, Mapping) else None
     if not isinstance(changed, Mapping):
         return entry
     args = entry.get("args")

@@ -166,7 +166,7 @@ class Search:
         least = BESIDE * self.fleet.gib(offer)
         roomy = [name for name in names if free[states[name]] >= least]
         roomy.sort(key=lambda name: (free[states[name]], natural(name)))
-        seen = set()
+        seen: set[object] = set()
         for hosts, cluster in (
             self._spans(layout, offer.ranks, roomy) if offer.ranks > 1 else (((name,), "") for name in roomy)
         ):

@@ -11,7 +11,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def read_api_key(path: str | None) -> str:
         )
     if not key.isprintable() or not key.isascii() or " " in key:
         raise Problem(
-            f"the API key file {path} holds more than one key or a sign that no HTTP header can carry",
+            f"the API key file {path} contains more than one key or a character that HTTP headers do not allow",
             "leave exactly one key in it, on one line",
             True,
         )
@@ -114,7 +114,7 @@ class Client:
         if isinstance(error, ConnectionRefusedError):
             return Problem(
                 f"connection refused: nothing listens on {where}",
-                "see the unit's log; check that the port is the one that the engine was given",
+                "see the unit's log; check that the port is the engine's port",
                 kind="refused",
             )
         if isinstance(error, socket.gaierror):
@@ -218,7 +218,7 @@ class Client:
             )
         return answer
 
-    def events(self, path: str, body: dict[str, Any], timeout: float) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: dict[str, Any], timeout: float) -> Generator[dict[str, Any], None, None]:
         """Stream a completion.
 
         :param path: from the root of the server

@@ -8,8 +8,7 @@ A figure that is not known is left out, with the reason. No I/O, no Ansible.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,7 @@ from .constants import (
     Spread,
 )
 from .reads import LaunchSettings, Reads, read_launch
+from .service_speed import Range, round_figure
 from .time_model import (
     MARLIN,
     Drafting,
@@ -73,43 +73,6 @@ class Workload:
     streams: tuple[int, ...] = STREAMS
     prompts: tuple[int, ...] = PROMPT_TOKENS
     output: int = OUTPUT_TOKENS
-
-
-@dataclass(frozen=True)
-class Range:
-    """A figure as the least, the most likely and the most."""
-
-    low: float
-    typical: float
-    high: float
-
-    @classmethod
-    def around(cls, rates: Iterable[float], spread: Spread) -> Range:
-        """Return the range of rates, widened by the spread of published rates around each."""
-        ordered = sorted(rates)
-        typical = math.sqrt(ordered[0] * ordered[-1])
-        return cls(ordered[0] * spread.low, typical, ordered[-1] * spread.high)
-
-    def scaled(self, factor: float) -> Range:
-        """Return the range times a factor."""
-        return Range(self.low * factor, self.typical * factor, self.high * factor)
-
-    def inverted(self, factor: float) -> Range:
-        """Return C(factor) divided by the range: seconds of a rate."""
-        return Range(factor / self.high, factor / self.typical, factor / self.low)
-
-    def rounded(self) -> Range:
-        """Return the range with three significant digits."""
-        return Range(*map(_round, (self.low, self.typical, self.high)))
-
-    def to_dict(self) -> dict[str, float]:
-        """Return three significant digits of each."""
-        return dict(vars(self.rounded()))
-
-
-def _round(value: float) -> float:
-    """Return three significant digits."""
-    return float(f"{value:.3g}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +208,7 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
     result: dict[str, Any] = {
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
-        "ceiling": _round(ceiling(service.launch, 1, constants, length)),
+        "ceiling": round_figure(ceiling(service.launch, 1, constants, length)),
         "load_seconds": _load_seconds(service),
         "unknown": {},
     }
@@ -294,7 +257,14 @@ def decode_range(service: SpeedInput, streams: int, length: float, constants: Co
 
 
 def steps_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
-    """Return decode steps per second, which do not depend on how many drafted tokens are accepted; arguments as C(decode_range)."""
+    """Return decode steps per second, which do not depend on how many drafted tokens are accepted.
+
+    :param service: with the reads of its ranks
+    :param streams: at once, this one included
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: the range around the prediction
+    """
     launch = service.launch
     accepted = launch.drafting.accepted if launch.drafting else 1.0
     rate = 1 / (decode_seconds(launch, constants, streams, length) * accepted)
@@ -432,7 +402,7 @@ def _read_drafting(
         return (None,), ""
     method, tokens = str(spec.get("method") or ""), spec.get("num_speculative_tokens")
     if not isinstance(tokens, int):
-        raise _UnknownError("the number of draft tokens is not stated")
+        raise _UnknownError("the number of draft tokens is not set")
     weights = _drafter_bytes(item, reads, method, tensor)
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
     accepted = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
@@ -460,6 +430,6 @@ def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -
     if item.draft_weights_gib is not None:
         return item.draft_weights_gib * GIB / tensor
     if item.draft_config is None:
-        raise _UnknownError(f"the size of the drafter of method {method!r} is not stated")
+        raise _UnknownError(f"the size of the drafter of method {method!r} is not given")
     drafter = read_geometry(item.draft_config)
     return float(drafter_bytes(item.draft_config, drafter, method, tensor_parallel=tensor))

@@ -28,6 +28,8 @@ _SINK_FAMILY = "gpt_oss"
 _PREFILL_LAYER_FACTOR = 3.0
 # With eager execution half of an all-reduce is hidden behind the work of the CPU.
 _EAGER_OVERLAP = 0.5
+# Chunks of a prompt that are computed one by one; of a longer prompt as many equal groups.
+_MOST_CHUNKS = 1024
 # The rank with the most of the experts that a batch touches has this many standard deviations more than its share.
 _IMBALANCE = 0.8
 
@@ -251,12 +253,15 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
         (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))
         for stage in launch.reads.stages
     ]
+    together = -(-prompt // (launch.chunk * _MOST_CHUNKS))
     while position < prompt:
-        tokens = min(launch.chunk, prompt - position)
+        share = min(launch.chunk * together, prompt - position)
+        chunks = -(-share // launch.chunk)
+        tokens = -(-share // chunks)
         for stage, matrix, contexts in kinds:
             compute = tokens * matrix
             for context, layers in contexts.items():
-                length = position + tokens / 2
+                length = position + share / 2
                 length = min(length, context.window or length, context.selected or length)
                 rate = (
                     constants.flops_attention_large
@@ -269,6 +274,6 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
             memory += read.experts / constants.bandwidth_experts
             reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
             layer = constants.eager_layer if launch.eager else constants.layer * _PREFILL_LAYER_FACTOR
-            seconds += math.hypot(compute, memory) + reduces + stage.layers * layer
-        position += tokens
+            seconds += chunks * (math.hypot(compute, memory) + reduces + stage.layers * layer)
+        position += share
     return seconds

@@ -184,8 +184,8 @@ def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
 
 def test_what_was_worked_out_is_marked() -> None:
     text = plan_page.page(make_plan(1), [])
-    assert '<span class="solved" title="worked out">0.81</span>' in text
-    assert 'title="worked out">65536' not in text
+    assert '<span class="solved" title="calculated">0.81</span>' in text
+    assert 'title="calculated">65536' not in text
 
 
 def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
@@ -196,7 +196,7 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     body["services"].append({**copy.deepcopy(body["services"][0]), "name": "coder", "state": "stopped"})
     text = Reader(plan_page.page(plan, [])).text
     assert "heavy [set large]" in text and "coder [set large, stopped]" in text
-    assert "one of the set runs at a time" in text and "[stopped] deployed, and not to run" in text
+    assert "one of the set runs at a time" in text and "[stopped] deployed, but stopped" in text
 
 
 def test_no_path_of_the_controller_is_told() -> None:
@@ -230,6 +230,9 @@ def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     (host,) = plan["hosts"].values()
     (service,) = host["services"]
     service["model"]["repo"] = "an-organisation-with-a-name/" + "A-Model-Of-Many-Words-" * 4 + "NVFP4"
+    around = {"low": 120.0, "typical": 145.0, "high": 175.0}
+    figures = dict.fromkeys(("one_stream", "all_streams", "first_token_8k", "first_token_full"), around)
+    service["speed"] = {**figures, "streams": 256, "shared_by": 3}
     service["image"]["ref"] = "registry.example.org/team/project/" + "image" * 8 + "@sha256:" + "0" * 64
     text = plan_page.page(plan, make_findings())
     assert text.count("default-src 'none';") == 1
@@ -243,7 +246,7 @@ def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     texts = re.search(r"<title>wide=(\d+) cells=(\d+) seen=(\d+) of (\d+)</title>", shown)
     assert texts, shown[:500]
     wide, cells, seen, inner = map(int, texts.groups())
-    assert inner <= width and (wide, seen) == (0, cells) and cells >= 11, texts.group()
+    assert inner <= width and (wide, seen) == (0, cells) and cells >= 17, texts.group()
 
 
 def test_what_pages_share_escapes_what_it_is_given() -> None:

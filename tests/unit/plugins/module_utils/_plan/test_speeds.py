@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from planned_fixture import FAST, resolved, spark
 from recipes_fixture import RECIPES
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import speeds
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.speeds import ServiceSpeed
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed import constants, estimate, reads, time_model
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.estimate import speed_estimate
 
 MODEL = {"config": RECIPES["qwen3-8b"]["config"], "vllm_version": "0.33.0"}
@@ -77,6 +80,24 @@ def test_replicas_serve_their_own_streams() -> None:
     assert (single.streams, double.streams) == (8, 16)
     assert double.one_stream is not None and double.one_stream.typical > 0
     assert single.ceiling_all is not None and double.ceiling_all == pytest.approx(2 * single.ceiling_all, abs=0.02)
+
+
+def test_sizes_without_sense_take_no_time() -> None:
+    began = time.process_time()
+    speed = speed_of(max_model_len=1 << 24, max_num_batched_tokens=1)
+    assert speed.first_token_full and speed.first_token_full.typical > 1e4
+    assert "no prediction beyond" in speed_of(max_model_len=10**400).unknown["all"]
+    assert "no prediction beyond" in speed_of(max_num_seqs=10**400).unknown["all"]
+    assert time.process_time() - began < 2
+
+
+def test_chunks_in_groups_take_as_long_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = estimate.Launch(
+        reads.read_launch(MODEL["config"], None, reads.LaunchSettings(parse_release("0.33.0"))), chunk=64
+    )
+    single = time_model.prefill_seconds(launch, constants.GB10, 32768)
+    monkeypatch.setattr(time_model, "_MOST_CHUNKS", 100)
+    assert time_model.prefill_seconds(launch, constants.GB10, 32768) == pytest.approx(single, rel=0.01)
 
 
 def test_what_cannot_be_predicted_has_a_reason() -> None:
