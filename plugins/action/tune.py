@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run a step; return what the next tasks need."""
+        """Run a step; return the values for the next tasks."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         self.args = plain(args)
@@ -66,17 +66,17 @@ class ActionModule(ActionBase):
             why = "it spans several hosts" if service["cluster"] else f"its state is {service['state']}, not started"
             raise AnsibleActionFail(f"nothing was tuned: {self.name} cannot be tuned, {why}.")
         named = tuning.variants(service, self.args["levers"], self.settings)
-        kept = self._kept()
-        session = tuning.begin(kept, service, named)
+        earlier = self._earlier()
+        session = tuning.begin(earlier, service, named)
         session.errors, session.began = self._errors(), time.monotonic()
         if self._task.check_mode:
             lines = [f"  {self.host}/{self.name}: {name}: {json.dumps(args)}" for name, args in named.items()]
             display.display("\n".join([*lines, "Nothing is tried in check mode."]))
         else:
             self._write(session)
-        left = kept.trials.get(session.deployed) if kept else None
+        trial = earlier.trials.get(session.deployed) if earlier else None
         variants = [{"name": name, "args": args} for name, args in named.items()]
-        return {"variants": variants, "interrupted": bool(session.deployed), "args": left.args if left else {}}
+        return {"variants": variants, "interrupted": bool(session.deployed), "args": trial.args if trial else {}}
 
     def _judge(self) -> dict[str, Any]:
         session, name = self._session(), self.args["variant"]
@@ -114,31 +114,31 @@ class ActionModule(ActionBase):
 
     def _finish(self) -> dict[str, Any]:
         session = self._session()
-        kept = session.deployed
-        session.deployed = "" if kept == tuning.BASE else kept
+        chosen = session.deployed
+        session.deployed = "" if chosen == tuning.BASE else chosen
         self._write(session)
-        display.display(tuning.report(session, self.settings, kept))
-        args, tuned = session.trials[kept].args, plain(self.variables["hostvars"][self.host].get("spark_tuned")) or {}
+        display.display(tuning.report(session, self.settings, chosen))
+        args, tuned = session.trials[chosen].args, plain(self.variables["hostvars"][self.host].get("spark_tuned")) or {}
         value = {**tuned, self.name: {**tuned.get(self.name, {}), **args}}
         text = f"{self.name} stays as the inventory has it."
         if args and self.args["write"]:
-            text = f"{kept} is kept in {self._write_inventory(value)}."
+            text = f"{chosen} is kept in {self._write_inventory(value)}."
         elif args:
             text = (
-                f"{kept} is deployed, and site.yml would undo it. Run again with -e spark_tune_write=true to keep it, or set in the "
+                f"{chosen} is deployed, and site.yml would undo it. Run again with -e spark_tune_write=true to keep it, or set in the "
                 f"variables of {self.host}: {json.dumps({'spark_tuned': value})}"
             )
         display.display(text)
         return {
             "changed": bool(args),
-            "kept": kept,
+            "kept": chosen,
             "tuned": value if args else tuned,
             "_ansible_verbose_override": True,
         }
 
     # Files ----------------------------------------------------------------------------------------------------------
 
-    def _kept(self) -> tuning.Session | None:
+    def _earlier(self) -> tuning.Session | None:
         """Return the session of the last run, None without a usable one."""
         try:
             return tuning.Session.from_dict(state_file.read(self.path) or {})
@@ -146,7 +146,7 @@ class ActionModule(ActionBase):
             return None
 
     def _session(self) -> tuning.Session:
-        session = self._kept()
+        session = self._earlier()
         if session is None or self.args["variant"] not in ("", *session.trials):
             raise AnsibleActionFail(f"{self.path} was changed by another program while {self.name} was tuned.")
         return session
@@ -174,12 +174,14 @@ class ActionModule(ActionBase):
 
     def _errors(self) -> list[str]:
         """Return the errors of the host's plan."""
-        findings = (self.args["planned"].get(self.host) or {}).get("findings") or []
+        if self.host not in self.args["planned"]:
+            return [printable(self.args["failure"])]
+        findings = self.args["planned"][self.host]["findings"]
         return [f"{finding['rule']}: {finding['message']}" for finding in findings if finding["severity"] == "error"]
 
 
 def with_block(text: str, tuned: Mapping[str, Any]) -> str:
-    """Return a file of variables with C(spark_tuned) in a block of its own at the end.
+    """Return a file of variables with C(spark_tuned) in a separate block at the end.
 
     :param text: of the file, may be empty
     :param tuned: the whole value of C(spark_tuned)

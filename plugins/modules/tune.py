@@ -48,7 +48,7 @@ options:
     type: dict
     default: {}
   failure:
-    description: Why O(variant) failed, with V(keep) and V(choose).
+    description: Why O(variant) failed, with V(keep) and V(choose), or has no plan, with V(judge).
     type: str
     default: ''
   write:

@@ -41,7 +41,7 @@ def propose(
     :param make: plans Sparks by C(hosts) and C(groups)
     :param written: the Sparks as the inventory has them, if C(hosts) has completed services
     :returns: C({wishes, inventory, free_gib, complete, errors, notes}): an answer to each wish, groups of Ansible, free memory by Spark,
-        whether no placement of these candidates is better, errors in the plan of the proposed inventory, and what to do before its use
+        whether no placement of these candidates is better, errors in the plan of the proposed inventory, and the steps before its use
     :raises InputError: for malformed wishes
     :raises InventoryError: for an inventory that cannot be planned
     """
@@ -154,12 +154,12 @@ def _no_room(wish: Wish, placed: Placed, fleet: Fleet, catalogue: Catalogue) -> 
 
 def _names(placed: Placed, hosts: Hosts, fleet: Fleet) -> dict[str, str]:
     """Return the name of the proposed service of each wish, which no service of the inventory has."""
-    taken = {service["name"] for host in hosts for service in fleet.base["hosts"][host]["services"]}
+    used_names = {service["name"] for host in hosts for service in fleet.base["hosts"][host]["services"]}
     names: dict[str, str] = {}
     for wish in placed.chosen:
-        numbered = (f"{wish[:36]}-{number}" for number in range(2, len(taken) + 3))
-        names[wish] = wish if wish not in taken else next(name for name in numbered if name not in taken)
-        taken.add(names[wish])
+        numbered = (f"{wish[:36]}-{number}" for number in range(2, len(used_names) + 3))
+        names[wish] = wish if wish not in used_names else next(name for name in numbered if name not in used_names)
+        used_names.add(names[wish])
     return names
 
 
@@ -173,14 +173,14 @@ def _with_pieces(
         planned.append({})
         for name, host in hosts.items():
             cluster = layout.cluster_of.get(name, "")
-            own, spans = (
+            single, spans = (
                 [
                     piece.entry(names[piece.wish], ports[piece.wish], layout.clusters.get(cluster, ()))
                     for piece in layout.pieces.get(place, ())
                 ]
                 for place in (name, cluster)
             )
-            planned[-1][name] = {**host, "vars": with_entries(host["vars"], own, cluster, spans)}
+            planned[-1][name] = {**host, "vars": with_entries(host["vars"], single, cluster, spans)}
     new = {name: list(members) for name, members in layout.clusters.items() if name not in fleet.fixed}
     return {**groups, **new}, *planned
 
@@ -188,11 +188,11 @@ def _with_pieces(
 def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return groups of an inventory: variables that all Sparks share on C(sparks), clusters as groups below it."""
     names = sorted(hosts, key=natural)
-    own = ("spark_services", "spark_cluster")
+    separate = ("spark_services", "spark_cluster")
     shared = {
         key: value
         for key, value in hosts[names[0]]["vars"].items()
-        if key not in own and all(hosts[name]["vars"].get(key) == value for name in names)
+        if key not in separate and all(hosts[name]["vars"].get(key) == value for name in names)
     }
     clusters = {body["name"]: body for name in names if (body := hosts[name]["vars"].get("spark_cluster"))}
     sparks: dict[str, Any] = {"hosts": {name: _host(name, hosts[name], {*shared, "spark_cluster"}) for name in names}}

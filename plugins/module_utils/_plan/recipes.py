@@ -169,7 +169,13 @@ def resolve_service(
 
 
 def named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a recipe by its name, empty if there is no usable one."""
+    """Return a recipe by its name, empty for an unknown or refused one.
+
+    :param problems: receives the reason
+    :param name: of the recipe
+    :param recipes: recipe name to recipe
+    :returns: the recipe
+    """
     recipe = recipes.get(name)
     if recipe is None:
         problems.add(f"unknown recipe '{name}'{nearest(name, recipes)} Known: {', '.join(sorted(recipes))}.")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tuning of a service: its variants, what was measured of them, the best one, and how the inventory keeps it. Pure functions."""
+"""Tuning of a service: its variants, their measurements, the best one, and its options in the inventory. Pure functions."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Trial:
 class Session:
     """The trials of a service, kept from run to run.
 
-    base: checksum of the launch as it is. deployed: the variant on the host, empty for none. errors: of the plan of the service
-    as it is. began, trial_began: seconds of the clock. restarts: of this run.
+    base: checksum of the unchanged launch. deployed: the variant on the host, empty for none. errors: of the plan of the unchanged
+    service. began, trial_began: seconds of the clock. restarts: of this run.
     """
 
     base: str
@@ -72,13 +72,19 @@ class Session:
     restarts: int = 0
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Session:
+    def from_dict(cls, content: Mapping[str, Any]) -> Session:
         """Return the session of C(asdict). Raises TypeError or AttributeError for another mapping."""
-        return cls(**{**kept, "trials": {name: Trial(**trial) for name, trial in kept["trials"].items()}})
+        return cls(**{**content, "trials": {name: Trial(**trial) for name, trial in content["trials"].items()}})
 
 
 def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Return C(spark_tune) with all defaults, and its problems. where: its place in messages."""
+    """Return C(spark_tune) with all defaults, and its problems.
+
+    :param where: its place in messages
+    :param value: as written
+    :param levers: of playbooks/vars/levers.yml
+    :returns: settings, and messages
+    """
     problems = Problems(f"{where}, spark_tune")
     settings = schema.filled(problems, problems.mapping(value, "spark_tune"), KEYS)
     names = [lever["name"] for lever in levers]
@@ -92,7 +98,7 @@ def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[d
 
 
 def launch_checksum(service: Mapping[str, Any]) -> str:
-    """Return a checksum of the launch of a planned service: what is measured of another one is not reused."""
+    """Return a checksum of the launch of a planned service: measurements of another one are not reused."""
     launch = [service[key] for key in ("args", "env", "vllm_version")] + [
         service["image"]["run"],
         service["model"]["argument"],
@@ -103,18 +109,19 @@ def launch_checksum(service: Mapping[str, Any]) -> str:
 def variants(
     service: Mapping[str, Any], levers: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the changed options of each variant by its name, the service as it is first.
+    """Return the changed options of each variant by its name, the unchanged service first.
 
     :param service: planned
     :param levers: of playbooks/vars/levers.yml
     :param settings: C(spark_tune) with all defaults
+    :returns: options by name
     """
-    found: dict[str, dict[str, Any]] = {BASE: {}}
+    changes: dict[str, dict[str, Any]] = {BASE: {}}
     for lever in levers:
         if (not settings["levers"] or lever["name"] in settings["levers"]) and _applies(lever, service):
             for word, value in _values(lever, service):
-                found[f"{lever['name']}-{word}"] = {lever["option"]: value}
-    return found | {str(name): normalise_args(args) for name, args in settings["variants"].items()}
+                changes[f"{lever['name']}-{word}"] = {lever["option"]: value}
+    return changes | {str(name): normalise_args(args) for name, args in settings["variants"].items()}
 
 
 def _applies(lever: Mapping[str, Any], service: Mapping[str, Any]) -> bool:
@@ -138,14 +145,16 @@ def _values(lever: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator[tu
             number + step for step in lever.get("steps") or ()
         ]
     # Kernels that it has without the option.
-    own = [str(name).lower() for name in (service["fast_path"].get(lever.get("needs", "")) or {}).get("any_of", ())]
+    default_kernels = [
+        str(name).lower() for name in (service["fast_path"].get(lever.get("needs", "")) or {}).get("any_of", ())
+    ]
     for value in values:
         if value == "every":
             value = _graph_sizes(service)
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if (
             value in (now, [])
-            or (len(own) == 1 and str(value).lower() in own)
+            or (len(default_kernels) == 1 and str(value).lower() in default_kernels)
             or (is_number and not lever.get("least", 1) <= value <= lever.get("most", value))
         ):
             continue
@@ -161,30 +170,32 @@ def _graph_sizes(service: Mapping[str, Any]) -> list[int]:
     return [width * number for number in range(1, streams + 1)] if streams <= _MOST_SIZES else []
 
 
-def begin(kept: Session | None, service: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> Session:
-    """Return a session with what an earlier run found out of the same launch.
+def begin(earlier: Session | None, service: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> Session:
+    """Return a session with the trials of an earlier run of the same launch.
 
-    :param kept: of the earlier run, None without one
+    :param earlier: of the earlier run, None without one
     :param service: as planned without a variant
     :param named: of C(variants)
+    :returns: the session
     """
     session = Session(launch_checksum(service), {name: Trial(dict(args)) for name, args in named.items()})
-    if kept and kept.base == session.base:
-        session.deployed = kept.deployed
-        for name, trial in kept.trials.items():
+    if earlier and earlier.base == session.base:
+        session.deployed = earlier.deployed
+        for name, trial in earlier.trials.items():
             if name in session.trials and session.trials[name].args == trial.args:
                 session.trials[name] = trial
     return session
 
 
 def why_not(session: Session, name: str, errors: Sequence[str], now: float, settings: Mapping[str, Any]) -> str:
-    """Return why a variant is not tried now, empty if it is; one that its plan refuses is marked so.
+    """Return why a variant is not tried now, empty if it is; it is marked if its plan refuses it.
 
     :param session: of the service
     :param name: of the variant
     :param errors: of its plan
     :param now: seconds of the clock
     :param settings: C(spark_tune) with all defaults
+    :returns: the reason
     """
     trial = session.trials[name]
     further = [error for error in errors if error not in session.errors]
@@ -219,13 +230,19 @@ def figures_of(section: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if value}
 
 
-def gain(session: Session, name: str, goal: str) -> float | None:
-    """Return the gain of a variant over the service as it is, 0.1 for 10 %; None if one of them was not measured."""
-    base, figures = session.trials[BASE].figures, session.trials[name].figures
-    goals = [one for one in (GOALS if goal == "balance" else (goal,)) if one in base and one in figures]
-    if not goals or session.trials[name].state != "proved":
+def gain(session: Session, variant: str, goal: str) -> float | None:
+    """Return the gain of a variant over the unchanged service, None if one of the two was not measured.
+
+    :param session: of the service
+    :param variant: its name
+    :param goal: of C(GOALS), or C(balance) for their mean
+    :returns: 0.1 for 10 %
+    """
+    base, figures = session.trials[BASE].figures, session.trials[variant].figures
+    names = [name for name in (GOALS if goal == "balance" else (goal,)) if name in base and name in figures]
+    if not names or session.trials[variant].state != "proved":
         return None
-    return math.exp(sum(math.log(figures[one] / base[one]) for one in goals) / len(goals)) - 1
+    return math.exp(sum(math.log(figures[name] / base[name]) for name in names) / len(names)) - 1
 
 
 def best(session: Session, settings: Mapping[str, Any]) -> str:
@@ -239,15 +256,21 @@ def best(session: Session, settings: Mapping[str, Any]) -> str:
     return max(sorted(enough), key=lambda name: enough[name], default=BASE)
 
 
-def report(session: Session, settings: Mapping[str, Any], kept: str) -> str:
-    """Return the trials as a table, the variant that stays, and the block that keeps it in the inventory."""
+def report(session: Session, settings: Mapping[str, Any], chosen: str) -> str:
+    """Return the trials as a table for a terminal.
+
+    :param session: of the service
+    :param settings: C(spark_tune) with all defaults
+    :param chosen: the variant that stays, which is marked
+    :returns: lines
+    """
     rows = []
     for name, trial in session.trials.items():
         change = gain(session, name, settings["goal"])
         cells = [f"{trial.figures[goal]:.1f}" if goal in trial.figures else "-" for goal in GOALS]
         rows.append(
             [
-                f"* {name}" if name == kept else name,
+                f"* {name}" if name == chosen else name,
                 *cells,
                 "-" if change is None else f"{change:+.1%}",
                 trial.reason or trial.state,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Sparks with the services of the inventory and proposed ones; the planner judges each combination, once for Sparks that are alike.
 
-Pure functions, except that C(Fleet) remembers what was planned.
+Pure functions, except that C(Fleet) remembers plans.
 """
 
 from __future__ import annotations
@@ -117,7 +117,13 @@ class Piece:
         return *astuple(replace(self.offer, replicas=1)), self.on_demand
 
     def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the entry of C(spark_services), or of the services of a cluster with these hosts."""
+        """Return the entry of C(spark_services), or of the services of a cluster.
+
+        :param name: of the service
+        :param port: that it listens on
+        :param cluster: hosts of its cluster
+        :returns: the entry
+        """
         offer = self.offer
         args: dict[str, Any] = {
             "max-model-len": offer.context,
@@ -133,7 +139,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the planner says of hosts with pieces. why: an error, or empty. figures: of each piece. free: GiB of each host."""
+    """The judgement of the planner on hosts with pieces. why: an error, or empty. figures: of each piece. free: GiB of each host."""
 
     why: str
     figures: Sequence[Figures] = ()
@@ -174,7 +180,9 @@ class Layout:
 
     def without(self, wish: str, fixed: Mapping[str, Any]) -> Layout:
         """Return the layout without a wish, and without clusters that are left empty and not among the C(fixed) ones."""
-        pieces = {place: tuple(piece for piece in found if piece.wish != wish) for place, found in self.pieces.items()}
+        pieces = {
+            place: tuple(piece for piece in listed if piece.wish != wish) for place, listed in self.pieces.items()
+        }
         return Layout(
             pieces, {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
         )
@@ -184,7 +192,7 @@ class Fleet:
     """The Sparks of the inventory. existing: their services with figures, by C(host/service). left_out: hosts with errors already."""
 
     def __init__(self, hosts: Hosts, groups: Mapping[str, Sequence[str]], make: Maker) -> None:
-        """Plan the inventory as it is. Raises C(InventoryError)."""
+        """Plan the unchanged inventory. Raises C(InventoryError)."""
         self.make, self.looks = make, 0
         self.base = make(hosts, groups)
         # In the order of the group, which decides the ranks.
@@ -231,11 +239,11 @@ class Fleet:
 
     def _without_rest(self, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return the variables of a host for a plan without the rest of the fleet; memory of add-ons that need it is a sidecar."""
-        kept = {key: value for key, value in variables.items() if key not in (*_ELSEWHERE, "spark_wishes")}
-        kept["spark_allow_moving"] = True  # an inventory is pinned when it is deployed
+        local = {key: value for key, value in variables.items() if key not in (*_ELSEWHERE, "spark_wishes")}
+        local["spark_allow_moving"] = True  # an inventory is pinned when it is deployed
         if variables.keys() & set(_ELSEWHERE):
             services = {service["name"] for service in self.base["hosts"][name]["services"]}
-            bare = {**kept, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
+            bare = {**local, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
             plain = [
                 sum(
                     part["gib"]
@@ -245,11 +253,11 @@ class Fleet:
                 for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
             ]
             sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
-            kept["spark_sidecars"] = [
-                *(kept.get("spark_sidecars") or []),
+            local["spark_sidecars"] = [
+                *(local.get("spark_sidecars") or []),
                 *([sidecar] if sidecar["memory_gib"] else []),
             ]
-        return kept
+        return local
 
     def alone(self, offer: Offer) -> Figures | str:
         """Return the figures of one engine of an offer on Sparks without other services, or why it cannot be planned."""
@@ -289,7 +297,7 @@ class Fleet:
         return free[layout.hosts_with(host).index(host)] if free else 0.0
 
     def verdict(self, layout: Layout, host: str) -> Verdict:
-        """Return what the planner says of the hosts of C(Layout.hosts_with), in their order; figures as C(Layout.on) lists the pieces."""
+        """Return the judgement on the hosts of C(Layout.hosts_with), in their order; figures as C(Layout.on) lists the pieces."""
         hosts, pieces, cluster = layout.hosts_with(host), layout.on(host), layout.cluster_of.get(host, "")
         keys = [(piece.key, tuple(map(hosts.index, piece.hosts))) for piece in pieces]
         order = sorted(range(len(pieces)), key=lambda number: str(keys[number]))
@@ -302,9 +310,9 @@ class Fleet:
             self.looks += 1
             variables = {name: self.vars[name] for name in hosts}
             self._verdicts[key] = self._judge(variables, [pieces[number] for number in order], cluster)
-        found = self._verdicts[key]
+        judged = self._verdicts[key]
         return replace(
-            found, figures=[figures for _number, figures in sorted(zip(order, found.figures), key=lambda row: row[0])]
+            judged, figures=[figures for _number, figures in sorted(zip(order, judged.figures), key=lambda row: row[0])]
         )
 
     def _judge(self, variables: Mapping[str, Mapping[str, Any]], pieces: Sequence[Piece], cluster: str) -> Verdict:
@@ -314,8 +322,8 @@ class Fleet:
         spans = [entry for piece, entry in zip(pieces, entries) if len(piece.hosts) > 1]
         planned = {}
         for host, values in variables.items():
-            own = [entry for piece, entry in zip(pieces, entries) if piece.hosts == (host,)]
-            planned[host] = {"vars": with_entries(values, own, cluster, spans)}
+            single = [entry for piece, entry in zip(pieces, entries) if piece.hosts == (host,)]
+            planned[host] = {"vars": with_entries(values, single, cluster, spans)}
         try:
             plan = self.make(planned, {cluster: hosts} if len(hosts) > 1 else {})
         except InventoryError as error:
@@ -347,7 +355,14 @@ class Fleet:
 def with_entries(
     variables: Mapping[str, Any], entries: Sequence[Any], cluster: str, spanning: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the variables of a host with more entries of C(spark_services), and of the services of its cluster."""
+    """Return the variables of a host with more services.
+
+    :param variables: of the host
+    :param entries: further entries of C(spark_services)
+    :param cluster: name of its cluster
+    :param spanning: further services of the cluster
+    :returns: variables
+    """
     result = dict(variables)
     if entries:
         result["spark_services"] = [*(variables.get("spark_services") or []), *entries]

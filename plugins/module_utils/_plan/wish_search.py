@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from .picture import natural
 from .spanning import ALIKE
@@ -74,7 +75,7 @@ class Search:
         return replace(self._spread(best), complete=complete)
 
     def _descend(self, number: int, placed: Placed, best: Placed, smallest_first: bool) -> tuple[Placed, bool]:
-        """Place the wishes from C(number) on; return the better of the result and C(best), and whether nothing was left out."""
+        """Place the wishes from C(number) on; return the better of the result and C(best), and whether nothing was memory out."""
         if number == len(self.wishes):
             return (placed if placed.score > best.score else best), True
         wish, ended = self.wishes[number], True
@@ -82,27 +83,27 @@ class Search:
             score = self._gain(placed.score, wish, option)
             if self._bound(number + 1, score, placed.layout) <= best.score:
                 continue
-            for layout in self.placings(placed.layout, wish, option):
+            for layout in self._placings(placed.layout, wish, option):
                 if self._bound(number + 1, score, layout) > best.score:
                     further = Placed(layout, {**placed.chosen, wish.name: option}, score)
-                    best, whole = self._descend(number + 1, further, best, smallest_first)
-                    ended = ended and whole
+                    best, is_whole = self._descend(number + 1, further, best, smallest_first)
+                    ended = ended and is_whole
                 if best.score[0] >= 0 and self.work > self.limit:
                     return best, False
         if self._bound(number + 1, placed.score, placed.layout) > best.score:
-            best, whole = self._descend(number + 1, placed, best, smallest_first)
-            ended = ended and whole
+            best, is_whole = self._descend(number + 1, placed, best, smallest_first)
+            ended = ended and is_whole
         return best, ended
 
     def _bound(self, number: int, score: Score, layout: Layout) -> Score:
-        """Return a score that no placement of the wishes from C(number) on exceeds: by the memory that is left of all Sparks."""
+        """Return a score that no placement of the wishes from C(number) on exceeds: by the memory that is memory of all Sparks."""
         weight = sum(importance for _least, importance in self.later[number])
-        pieces = [piece for found in layout.pieces.values() for piece in found if not piece.on_demand]
-        left = self.memory - BESIDE * sum(self.fleet.gib(piece.offer) * piece.offer.ranks for piece in pieces)
+        pieces = [piece for listed in layout.pieces.values() for piece in listed if not piece.on_demand]
+        memory = self.memory - BESIDE * sum(self.fleet.gib(piece.offer) * piece.offer.ranks for piece in pieces)
         permanent = 0.0
         for least, importance in self.later[number]:
-            permanent += min(1.0, max(0.0, left) / max(least, 1e-9)) * importance
-            left -= least
+            permanent += min(1.0, max(0.0, memory) / max(least, 1e-9)) * importance
+            memory -= least
         return score[0] + weight, score[1] + int(permanent + 1e-9), score[2]
 
     def _options(self, wish: Wish, smallest_first: bool) -> list[Option]:
@@ -116,24 +117,24 @@ class Search:
         rank = list(self.offers[wish.name]).index(option[0])
         return score[0] + wish.importance, score[1] + (0 if option[1] else wish.importance), score[2] - rank
 
-    def placings(self, layout: Layout, wish: Wish, option: Option) -> Iterator[Layout]:
+    def _placings(self, layout: Layout, wish: Wish, option: Option) -> Iterator[Layout]:
         """Yield the layouts with a wish, the fullest Sparks that have room first; replicas are on different ones."""
         offer, on_demand = option
         for replica in range(offer.replicas):
-            taken = {host for piece in layout.of(wish.name) for host in piece.hosts}
-            found = self._with_engine(layout, wish, offer, on_demand, taken)
+            excluded = {host for piece in layout.of(wish.name) for host in piece.hosts}
+            layouts = self._with_engine(layout, wish, offer, on_demand, excluded)
             if replica + 1 == offer.replicas:
-                yield from found if offer.replicas == 1 else (one for one in [next(found, None)] if one)
-            elif (further := next(found, None)) is None:
+                yield from layouts if offer.replicas == 1 else islice(layouts, 1)
+            elif (further := next(layouts, None)) is None:
                 return
             else:
                 layout = further
 
     def _with_engine(
-        self, layout: Layout, wish: Wish, offer: Offer, on_demand: bool, taken: set[str]
+        self, layout: Layout, wish: Wish, offer: Offer, on_demand: bool, excluded: set[str]
     ) -> Iterator[Layout]:
-        """Yield the layouts with one more engine. taken: hosts of other replicas."""
-        for hosts, cluster in self._sites(layout, offer, on_demand, taken):
+        """Yield the layouts with one more engine. excluded: hosts of other replicas."""
+        for hosts, cluster in self._sites(layout, offer, on_demand, excluded):
             further = layout.with_piece(Piece(wish.name, offer, hosts, on_demand), cluster)
             if self._fits(further, hosts[0]):
                 yield further
@@ -149,10 +150,10 @@ class Search:
         )
 
     def _sites(
-        self, layout: Layout, offer: Offer, on_demand: bool, taken: set[str]
+        self, layout: Layout, offer: Offer, on_demand: bool, excluded: set[str]
     ) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield hosts for an engine, with the name of the cluster if it is a new one; alike ones once."""
-        names = [name for name in self.fleet.names if name not in taken]
+        names = [name for name in self.fleet.names if name not in excluded]
         states = {name: self._state(layout, name) for name in names}
         free: dict[object, float] = {}
         for name, state in states.items():
@@ -196,7 +197,7 @@ class Search:
                 yield tuple(sorted(chosen, key=natural)), fresh
 
     def _state(self, layout: Layout, host: str) -> object:
-        """Return what decides whether a host is another case than a second one."""
+        """Return a key that alike hosts with the same pieces share."""
         hosts, cluster = layout.hosts_with(host), layout.cluster_of.get(host, "")
         pieces = tuple((piece.key, tuple(map(hosts.index, piece.hosts))) for piece in layout.on(host))
         return (
@@ -217,7 +218,7 @@ class Search:
             bare = placed.layout.without(wish.name, self.fleet.fixed)
             for option in self._options(wish, False) if self.work <= self.limit else ():
                 gained = self._gain(score, wish, option)
-                layout = next(self.placings(bare, wish, option), None) if gained > placed.score else None
+                layout = next(self._placings(bare, wish, option), None) if gained > placed.score else None
                 if layout:
                     placed = Placed(layout, {**chosen, wish.name: option}, gained, False)
                     break

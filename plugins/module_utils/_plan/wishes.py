@@ -88,8 +88,8 @@ class Wish:
         return ""
 
 
-def read(entries: Any, known: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
-    """Return the wishes of C(spark_wishes), the most important first. known: recipes by name. Raises C(InputError) with all problems."""
+def read(entries: Any, recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
+    """Return the wishes of C(spark_wishes), the most important first. recipes_by_name: recipes by name. Raises C(InputError) with all problems."""
     problems = Problems("spark_wishes")
     rows = schema.entries(problems, entries if isinstance(entries, list) else [entries], KEYS, "spark_wishes", True)
     if not rows and not problems.messages:
@@ -100,7 +100,7 @@ def read(entries: Any, known: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
         )
     for row in rows:
         if row.get("recipe"):
-            recipes.named_recipe(problems, row["recipe"], known)
+            recipes.named_recipe(problems, row["recipe"], recipes_by_name)
     if problems.messages:
         raise InputError(problems.messages)
     return sorted((Wish(**row) for row in rows), key=lambda wish: -wish.importance)
@@ -109,23 +109,23 @@ def read(entries: Any, known: Mapping[str, Mapping[str, Any]]) -> list[Wish]:
 class Catalogue:
     """The ways to serve wishes with the recipes, each planned once on a Spark without other services."""
 
-    def __init__(self, known: Mapping[str, Mapping[str, Any]], fleet: Fleet) -> None:
+    def __init__(self, recipes_by_name: Mapping[str, Mapping[str, Any]], fleet: Fleet) -> None:
         """Keep the recipes that can be planned."""
         self.fleet = fleet
-        self.known = {
+        self.recipes = {
             name: recipe
-            for name, recipe in known.items()
+            for name, recipe in recipes_by_name.items()
             if model_table.plannable(recipe) and not (recipe.get("model") or {}).get("path") and ":" not in name
         }
 
     @cached_property
     def launches(self) -> list[tuple[str, str, int, Mapping[str, Any], set[str]]]:
-        """All recipes and variants, with their Sparks, their C(model) and what they are able to do: jobs and features."""
+        """All recipes and variants, with their Sparks, their C(model) and their abilities: jobs and features."""
         rows = []
-        for name, recipe in sorted(self.known.items()):
+        for name, recipe in sorted(self.recipes.items()):
             for variant in ("", *(recipe.get("variants") or {})):
                 entry = {"name": "model", "port": 8000, "recipe": name, "variant": [variant] if variant else []}
-                service, _problems = recipes.resolve_service(entry, name, self.known)
+                service, _problems = recipes.resolve_service(entry, name, self.recipes)
                 if service is None:
                     continue
                 body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
@@ -136,7 +136,7 @@ class Catalogue:
         return rows
 
     def fitting(self, wish: Wish) -> list[tuple[str, str, int]]:
-        """Return recipe, variant and Sparks of the launches that are able to do what a wish needs."""
+        """Return recipe, variant and Sparks of the launches with the abilities that a wish needs."""
         needed = {*wish.features, *wish.jobs}
         return [
             (name, variant, nodes)
@@ -148,7 +148,7 @@ class Catalogue:
         ]
 
     def offers(self, wish: Wish, least_sparks: int = 1) -> tuple[list[Offer], str]:
-        """Return the ways to serve a wish on the fewest Sparks, but C(least_sparks), the largest model first, or why there are none."""
+        """Return the ways to serve a wish on the fewest Sparks, but C(least_sparks), the largest model first, or the reason for an empty list."""
         launches = self.fitting(wish)
         if not launches:
             return [], self._no_launch(wish)
@@ -163,8 +163,8 @@ class Catalogue:
                 for name, variant, nodes in launches
                 for split in splits(nodes, ranks)
             ]
-            if found := self._served(wish, candidates, near):
-                return found, ""
+            if offers := self._served(wish, candidates, near):
+                return offers, ""
         return [], self._nearest(near)
 
     def _served(self, wish: Wish, candidates: Sequence[Offer], near: list[tuple[float, str]]) -> list[Offer]:
@@ -195,17 +195,17 @@ class Catalogue:
         self, wish: Wish, sized: Sequence[tuple[float, float, Offer]], most: int, near: list[tuple[float, str]]
     ) -> list[Offer]:
         """Return the first candidates that serve a wish, none of which takes the memory of one before it or more."""
-        found: list[tuple[float, float]] = []
+        sizes: list[tuple[float, float]] = []
         offers = []
         for weights, gib, offer in sized:
-            if any(weights >= other[0] and gib >= other[1] for other in found):
+            if any(weights >= other[0] and gib >= other[1] for other in sizes):
                 continue
             figures = self.fleet.alone(offer)
             why = figures if isinstance(figures, str) else wish.missed(figures, offer.users)
             if why:
                 near.append((figures.rate or 0.0 if isinstance(figures, Figures) else -1.0, f"{offer.label}: {why}"))
             else:
-                found.append((weights, gib))
+                sizes.append((weights, gib))
                 offers.append(offer)
             if len(offers) == most:
                 break
@@ -237,13 +237,19 @@ def splits(nodes: int, ranks: int) -> Iterator[str]:
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:
-    """Return the wishes that a service of the inventory serves, by name; each service serves one wish."""
+    """Return the wishes that a service of the inventory serves, by name; each service serves one wish.
+
+    :param wishes: the most important first
+    :param fleet: with the services of the inventory
+    :param catalogue: of the recipes
+    :returns: the service with its figures, by wish
+    """
     chosen: dict[str, tuple[Piece, Figures]] = {}
-    left = dict(fleet.existing)
+    services = dict(fleet.existing)
     for wish in wishes:
         launches = {(name, variant) for name, variant, _nodes in catalogue.fitting(wish)}
-        for key, (piece, figures) in left.items():
+        for key, (piece, figures) in services.items():
             if (piece.offer.recipe, piece.offer.variant) in launches and not wish.missed(figures, wish.users):
-                chosen[wish.name] = left.pop(key)
+                chosen[wish.name] = services.pop(key)
                 break
     return chosen

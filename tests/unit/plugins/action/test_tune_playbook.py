@@ -213,9 +213,11 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_best(host: Host) -> None:
     assert measured == ["measured 16 4096", "measured 2 4096"] and host.unit == (16, 4096)
 
 
-def test_the_budget_ends_a_run(host: Host) -> None:
-    code, text = host.play(tune={"restarts": 1, "goal": "together"})
+def test_the_budget_ends_a_run_and_what_has_no_plan_is_not_tried(host: Host) -> None:
+    impossible = {"variants": {"none": {"max-num-seqs": -1}, "huge": {"max-model-len": 9000000}}}
+    code, text = host.play(tune={"restarts": 1, "goal": "together", **impossible})
     assert code == 0, text
+    assert "none: it does not fit" in text and "huge: it does not fit" in text
     assert len([line for line in host.log() if line.startswith("measured")]) == 2
     assert "the 1 restarts of this run are used up" in text
 

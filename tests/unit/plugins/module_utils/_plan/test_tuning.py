@@ -49,34 +49,34 @@ def proved(**figures: float) -> tuning.Trial:
 
 def test_each_variant_differs_in_one_lever_from_the_service() -> None:
     service = planned(args={"max-num-batched-tokens": 4096})
-    found = tuning.variants(service, LEVERS, SETTINGS)
-    assert next(iter(found)) == tuning.BASE and found[tuning.BASE] == {}
-    assert all(len(args) == 1 for name, args in found.items() if name != tuning.BASE)
-    assert found["chunk-8192"] == {"max-num-batched-tokens": 8192} and found["chunk-2048"] == {
+    changes = tuning.variants(service, LEVERS, SETTINGS)
+    assert next(iter(changes)) == tuning.BASE and changes[tuning.BASE] == {}
+    assert all(len(args) == 1 for name, args in changes.items() if name != tuning.BASE)
+    assert changes["chunk-8192"] == {"max-num-batched-tokens": 8192} and changes["chunk-2048"] == {
         "max-num-batched-tokens": 2048
     }
-    assert found["streams-8"] == {"max-num-seqs": 8} and found["capture-sizes-every"] == {
+    assert changes["streams-8"] == {"max-num-seqs": 8} and changes["capture-sizes-every"] == {
         "cudagraph-capture-sizes": [1, 2, 3, 4]
     }
-    # What the launch has already is no variant, nor is what it lacks.
-    assert not any(name.startswith(("draft-depth", "experts-kernel", "graphs-")) for name in found)
-    plans = [planned(args={"max-num-batched-tokens": 4096}, tuned={"heavy": args}) for args in found.values()]
+    # Present settings are no variants, nor are levers without their option.
+    assert not any(name.startswith(("draft-depth", "experts-kernel", "graphs-")) for name in changes)
+    plans = [planned(args={"max-num-batched-tokens": 4096}, tuned={"heavy": args}) for args in changes.values()]
     checksums = {tuning.launch_checksum(plan) for plan in plans}
-    assert len(checksums) == len(found)
+    assert len(checksums) == len(changes)
 
 
 def test_levers_apply_to_launches_that_have_them() -> None:
     drafting = {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}, "enforce-eager": True}
-    found = tuning.variants(planned("qwen3.6-35b-a3b-nvfp4-modelopt", drafting), LEVERS, SETTINGS)
-    assert found["draft-depth-3"] == {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}}
-    assert found["no-drafts-off"] == {"speculative-config": None} and found["graphs-off"] == {"enforce-eager": None}
-    assert found["capture-sizes-every"] == {"cudagraph-capture-sizes": [3, 6, 9, 12]}
-    # Marlin is what vLLM takes by itself.
-    assert "experts-kernel-flashinfer-cutlass" in found and "experts-kernel-marlin" not in found
+    changes = tuning.variants(planned("qwen3.6-35b-a3b-nvfp4-modelopt", drafting), LEVERS, SETTINGS)
+    assert changes["draft-depth-3"] == {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}}
+    assert changes["no-drafts-off"] == {"speculative-config": None} and changes["graphs-off"] == {"enforce-eager": None}
+    assert changes["capture-sizes-every"] == {"cudagraph-capture-sizes": [3, 6, 9, 12]}
+    # vLLM takes Marlin by itself.
+    assert "experts-kernel-flashinfer-cutlass" in changes and "experts-kernel-marlin" not in changes
     only, problems = tuning.read("host s1", {"levers": ["chunk"], "variants": {"mine": {"max_num_seqs": 3}}}, LEVERS)
-    found = tuning.variants(planned(), LEVERS, only)
-    assert not problems and set(found) - {"present", "mine"} == {name for name in found if name.startswith("chunk")}
-    assert found["mine"] == {"max-num-seqs": 3}
+    changes = tuning.variants(planned(), LEVERS, only)
+    assert not problems and set(changes) - {"present", "mine"} == {name for name in changes if name.startswith("chunk")}
+    assert changes["mine"] == {"max-num-seqs": 3}
 
 
 def test_mistakes_in_settings_are_named() -> None:
@@ -107,12 +107,12 @@ def test_a_session_goes_on_where_it_was_and_begins_anew_for_another_launch() -> 
     first = tuning.begin(None, service, named)
     first.trials["a"] = tuning.Trial({"max-num-seqs": 8}, "proved", "", {"stream": 12.0}, 9.0)
     first.deployed = "a"
-    kept = tuning.Session.from_dict(asdict(first))
-    again = tuning.begin(kept, service, named)
+    content = tuning.Session.from_dict(asdict(first))
+    again = tuning.begin(content, service, named)
     assert again.trials["a"].figures == {"stream": 12.0} and again.trials["b"].state == "open" and again.deployed == "a"
-    other = tuning.begin(kept, service, {**named, "a": {"max-num-seqs": 16}})
+    other = tuning.begin(content, service, {**named, "a": {"max-num-seqs": 16}})
     assert other.trials["a"].state == "open"
-    changed = tuning.begin(kept, planned(args={"max-model-len": 8192}), named)
+    changed = tuning.begin(content, planned(args={"max-model-len": 8192}), named)
     assert changed.trials["a"].state == "open" and changed.deployed == ""
 
 

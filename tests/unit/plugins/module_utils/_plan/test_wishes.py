@@ -37,8 +37,10 @@ def played(hosts: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> dic
             span = tuple(entry.get("hosts") or groups[cluster["name"]])
             entries += [(entry, span.index(name), span)] if name in span else []
         services = [service(entry, rank, span, cluster.get("name")) for entry, rank, span in entries]
-        held = [one["memory"]["residency_gib"]["typical"] for one in services if one["state"] == "started"]
-        waiting = [one["memory"]["residency_gib"]["typical"] for one in services if one["state"] == "on_demand"]
+        held = [engine["memory"]["residency_gib"]["typical"] for engine in services if engine["state"] == "started"]
+        waiting = [
+            engine["memory"]["residency_gib"]["typical"] for engine in services if engine["state"] == "on_demand"
+        ]
         free = GIB - sum(held) - max(waiting, default=0.0)
         over = {"rule": "memory.node", "severity": "error", "message": "too much", "service": ""}
         memory_map = [{"kind": "free", "gib": max(free, 0.0), "service": None}]
@@ -135,7 +137,11 @@ def test_a_job_that_shares_its_bus_moves_to_an_unused_spark() -> None:
     crowded = Search(fleet_of(1), jobs, offers).best()
     assert len(crowded.layout.pieces["s0"]) == 3
     spread = Search(fleet_of(3), jobs, offers).best()
-    assert sorted(host for job in jobs for piece in spread.layout.of(job.name) for host in piece.hosts) == ["s0", "s1", "s2"]
+    assert sorted(host for job in jobs for piece in spread.layout.of(job.name) for host in piece.hosts) == [
+        "s0",
+        "s1",
+        "s2",
+    ]
     assert spread.score == crowded.score
 
 
