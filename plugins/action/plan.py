@@ -262,7 +262,11 @@ class ActionModule(ActionBase):
         if messages:
             raise AnsibleActionFail("nothing is proposed:\n- " + "\n- ".join(messages))
         if dest and not self._task.check_mode:
-            write(Path(dest), f"{PROPOSED}\n---\n" + yaml.safe_dump(proposed["inventory"], sort_keys=False, width=120))
+            write(
+                Path(dest),
+                f"{PROPOSED}\n---\n"
+                + yaml.safe_dump(json.loads(json.dumps(proposed["inventory"])), sort_keys=False, width=120),
+            )
         display.display(proposal.text(proposed, "" if self._task.check_mode else dest))
         return {"changed": False, "proposal": proposed, "asking": False, "_ansible_verbose_override": True}
 
