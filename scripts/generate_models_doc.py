@@ -2,7 +2,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write docs/models.md from the recipes. Run with PYTHONPATH=collections; --check only compares."""
+"""Write docs/models.md from the recipes, and the recommended recipes of README and quick start.
+
+Run with PYTHONPATH=collections; --check only compares.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from typing import Any
 import yaml
 from common import ROOT, write_generated
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
     HEADER,
     SHARE,
@@ -27,6 +31,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table im
 PAGE = ROOT / "docs" / "models.md"
 RECIPES = ROOT / "playbooks" / "recipes"
 TEMPLATE = Path(__file__).with_suffix(".txt")
+RECOMMENDED_ON = {ROOT / "README.md": "docs/models.md", ROOT / "docs" / "quickstart.md": "models.md"}
+"""Pages with the table of recommended recipes, and their link to the page of all models."""
+MARK = "<!-- recommended: scripts/generate_models_doc.py -->"
+BLOCK = re.compile(rf"^{re.escape(MARK)}\n\n?(?:\|.*\n)*\n?", re.MULTILINE)
+SINGLE_SPARKS = 3
+"""Recommended recipes for one Spark: as for so many Sparks that each serve another model."""
 JOBS = {
     "chat": "Chat",
     "code": "Code",
@@ -40,8 +50,24 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return docs/models.md."""
+def recommended(recipes: Mapping[str, Mapping[str, Any]], page: str = "") -> list[str]:
+    """Return the table of the recipes that quickstart.yml chooses, and of the best for two Sparks. page: link to docs/models.md."""
+    picks = recommend.recommend(recommend.ranked(recipes, 1), [str(number) for number in range(SINGLE_SPARKS)]).values()
+    rows = [
+        [
+            f"{pick.nodes}",
+            _link(pick.recipe, page),
+            f"{pick.weights_gib:.1f}",
+            f"{pick.rate:g}",
+            ", ".join(JOBS[job].lower() for job in pick.jobs),
+        ]
+        for pick in [*picks, *recommend.ranked(recipes, 2)[:1]]
+    ]
+    return _table(("Sparks", "recipe", "GiB of weights per Spark", "tokens/s, one stream", "for"), rows)
+
+
+def models_page(rows: Sequence[Mapping[str, Any]], best: Sequence[str]) -> str:
+    """Return docs/models.md. best: the table of recommended recipes."""
     first: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         first.setdefault(row["recipe"], row)
@@ -56,6 +82,7 @@ def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
         recipes += _recipe_lines([row for row in rows if row["recipe"] == name])
     return TEMPLATE.read_text(encoding="utf-8").format(
         share=SHARE,
+        recommended="\n".join(best),
         jobs="\n".join(jobs).rstrip("\n"),
         architectures="\n".join(_by_architecture(rows)),
         recipes="\n".join(recipes).rstrip("\n"),
@@ -136,8 +163,8 @@ def _page_cells(row: Mapping[str, Any], overview: bool) -> list[str]:
     return [row["variant"] or "", (row["summary"] if row["variant"] else "") or "", *figures, images]
 
 
-def _link(recipe: str) -> str:
-    return f"[{recipe}](#{re.sub(r'[^a-z0-9_-]', '', recipe.lower())})"
+def _link(recipe: str, page: str = "") -> str:
+    return f"[{recipe}]({page}#{re.sub(r'[^a-z0-9_-]', '', recipe.lower())})"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -146,9 +173,14 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def main() -> int:
-    """Write the page, or compare it; returns the exit code."""
-    recipes = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
-    return write_generated({PAGE: models_page(model_rows({recipe["name"]: recipe for recipe in recipes}))})
+    """Write the pages, or compare them; returns the exit code."""
+    read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
+    recipes = {recipe["name"]: recipe for recipe in read}
+    texts = {PAGE: models_page(model_rows(recipes), recommended(recipes))}
+    for path, page in RECOMMENDED_ON.items():
+        block = "\n".join([MARK, "", *recommended(recipes, page), "", ""])
+        texts[path] = BLOCK.sub(lambda _match, block=block: block, path.read_text(encoding="utf-8"))  # type: ignore[misc]
+    return write_generated(texts)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The quick start, typed as docs/quickstart.md has it, from two addresses, a clone and an empty home to models that answer.
+"""The quick start, typed as docs/quickstart.md has it, from two addresses and an empty home to models that answer.
 
-The collection is the tarball that the first commands build and install. What differs from the page: addresses in place of names, how ssh
+The first commands install the collection from a git repository of this tree. What differs from the page: addresses in place of names, how ssh
 finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and its output are kept in
 `.cache/newcomer.log`. Tests run once, in this order.
 """
@@ -27,7 +27,7 @@ from nodes import NODES, SUBNET
 
 FOLDER = ROOT / ".cache" / "molecule" / SUBNET / "quickstart"
 LOG = ROOT / ".cache" / "newcomer.log"
-INVENTORY = FOLDER / "home" / "dgxspark" / "my-sparks" / "hosts.yml"
+INVENTORY = FOLDER / "home" / "my-sparks" / "hosts.yml"
 ADDRESSES = [f"{SUBNET}.0.11", f"{SUBNET}.0.12"]
 PORT = 18091
 CHANGED = re.compile(r"changed=[1-9]")
@@ -46,7 +46,7 @@ def terminal():
 def run(terminal, playbook, *more):
     """Type the page's command for a playbook; returns the exit code and what it printed."""
     command = next(
-        typed.plain for typed in tutorial.commands(*newcomer.QUICK_START) if f"dgxspark.vllm.{playbook} " in typed.text
+        typed.plain for typed in tutorial.commands(newcomer.QUICK_START) if f"dgxspark.vllm.{playbook} " in typed.text
     )
     command = re.sub(r"(discover_hosts=)\S+", rf"\g<1>{','.join([*ADDRESSES, *more])}", command)
     command = command.removesuffix(" -K")
@@ -93,8 +93,15 @@ def test_the_same_command_goes_on_to_models_that_are_served_and_proved(terminal)
         code, output = run(terminal, "quickstart")
     assert code == 0, output
     assert re.search(r"spark-1 .*failed=0", output)
-    for name in NODES:
-        assert f"of {name}. From here: ssh -N -L 8000:127.0.0.1:8000" in " ".join(output.split())
+    _before, _endpoints, shown = output.partition("\nEndpoints\n")
+    assert [
+        name for name in NODES if re.search(rf"^\S+ +{name} +http://127\.0\.0\.1:800[01]/v1 +-", shown, re.MULTILINE)
+    ]
+    command = re.search(r"^Try \S+:\n +(.*)$", shown, re.MULTILINE)
+    assert command, shown
+    tutorial.named(FOLDER / "bin", {})
+    code, answer = terminal.type(command[1])
+    assert code == 0 and json.loads(answer)["choices"][0]["message"]["content"].strip(), answer
 
 
 def test_each_answers_as_the_last_lines_say(terminal):
@@ -124,8 +131,9 @@ def test_typed_once_more_it_changes_nothing(terminal):
 def test_the_log_has_every_command_of_the_page_and_no_path_of_this_machine(terminal):
     text = LOG.read_text(encoding="utf-8")
     typed = [line for line in text.splitlines() if line.startswith("$ ")]
-    assert [line[2:] for line in typed[:4]] == [command.text for command in newcomer.installing()]
-    assert [re.search(r"dgxspark\.vllm\.(\w+)", line)[1] for line in typed[4:]] == [
+    first = [command.text for command in newcomer.installing()]
+    assert [line[2:] for line in typed[: len(first)]] == first
+    assert [re.search(r"dgxspark\.vllm\.(\w+)", line)[1] for line in typed[len(first) :]] == [
         "quickstart",
         "discover",
         "quickstart",

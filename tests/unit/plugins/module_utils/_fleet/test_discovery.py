@@ -109,6 +109,8 @@ def test_who_is_not_reached_is_not_known() -> None:
         "unknown",
         {},
     ) and "ssh-copy-id" in outcome.why
+    why = 'Load key "/mnt/c/key": bad permissions me@a: Permission denied (publickey).'
+    assert "chmod 600" in discovery.read_machine(Target("a"), {"reached": False, "why": why}, {}, {}).why
     # A task that ran out of time leaves nothing at all.
     assert discovery.read_machine(Target("a"), {}, {}, {}).why == "it was not asked"
 
