@@ -34,7 +34,7 @@ SECTIONS = (
         "First steps",
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
-    ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
+    ("Reference", ("reference", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "speed", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
