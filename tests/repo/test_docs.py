@@ -100,6 +100,15 @@ def test_what_pages_type_is_there() -> None:
     assert len(commands) > 40 and wrong == []
 
 
+WITHOUT_INVENTORY = re.compile(r"dgxspark\.vllm\.(discover|import)\b|-e explain_log=|--tags models")
+
+
+def test_commands_of_the_first_pages_name_their_inventory() -> None:
+    pages = {"README.md", *(f"docs/{name}.md" for name in ("quickstart", "tutorials", "verbs", "automation"))}
+    lines = [line for page, line in typed() if page in pages and not WITHOUT_INVENTORY.search(line)]
+    assert len(lines) > 40 and [line for line in lines if " -i " not in line] == []
+
+
 def test_every_stage_and_scenario_has_a_line_that_says_what_it_shows() -> None:
     rows = set(re.findall(r"^\| `([\w-]+)` \| \S", tree.read("docs/testing.md"), re.MULTILINE))
     scenarios = {Path(name).parent.name for name in tree.tracked() if re.fullmatch(r"molecule/\w+/molecule.yml", name)}
