@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import reach
 from ansible_collections.dgxspark.vllm.plugins.modules.endpoints import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, resolve
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
@@ -73,16 +73,12 @@ def way_to(host: str, hostvars: Mapping[str, Any]) -> reach.Way:
 
 def own_address(address: str, port: int) -> str:
     """Return the controller's own address on the way to another one; empty if unknown. Nothing is sent."""
-    with contextlib.suppress(OSError):
-        for family, kind, protocol, _name, target in _resolved(address, port):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.connect(target)
-                return str(probe.getsockname()[0])
+    for resolved in resolve(address):
+        family = socket.AF_INET6 if ":" in resolved else socket.AF_INET
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((resolved, port))
+            return str(probe.getsockname()[0])
     return ""
-
-
-def _resolved(address: str, port: int) -> Iterable[tuple[Any, ...]]:
-    return socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)
 
 
 def is_vault(path: str) -> bool:

@@ -63,7 +63,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 """Of plan.json."""
-MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 
 
 class ActionModule(ActionBase):
@@ -532,18 +531,8 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
     ]
 
 
-def refusal(errors: list[dict[str, Any]]) -> str:
-    """Return a short text about the errors; the shown plan has the details and the fixes."""
-    # Unpinned names need one decision for all services, so this message lists them with the fix.
-    moving = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
-    groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
-    lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
-    lines += [f"- {moving}"] if moving else []
-    more, count = len(groups) - MOST_ERRORS, picture.count_causes(errors)
-    return "\n".join(
-        [
-            f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes.",
-            *lines,
-            *([f"- and {more} more"] if more > 0 else []),
-        ]
-    )
+def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line about errors that the shown plan has with their fixes."""
+    count = picture.count_causes(errors)
+    rules = ", ".join(dict.fromkeys(str(error["rule"]) for error in errors))
+    return f"the plan has {count} error{'s'[: count != 1]}, listed above with the fixes ({rules}); no host was changed."
