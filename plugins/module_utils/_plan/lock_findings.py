@@ -19,7 +19,6 @@ PIN = (
     "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: what is locked "
     "there holds for all hosts."
 )
-"""Services that are named with the same moving names; the plan above has all."""
 
 
 def addon_findings(
