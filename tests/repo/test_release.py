@@ -115,7 +115,7 @@ def test_a_clone_is_installed_without_further_packages() -> None:
 def test_galaxy_yml_says_all_that_galaxy_asks_for() -> None:
     about = tree.load("galaxy.yml")
     keys = {"namespace", "name", "version", "readme", "authors", "description", "license", "tags"}
-    keys |= {"dependencies", "repository", "documentation", "homepage", "issues", "manifest"}
+    keys |= {"dependencies", "repository", "documentation", "homepage", "issues", "build_ignore"}
     assert set(about) == keys and all(about[key] for key in keys - {"dependencies"})
     assert release.VERSION.fullmatch(about["version"])
     assert len(about["tags"]) <= 20 and {"infrastructure"} & set(about["tags"]), "Galaxy wants one of its own tags"

@@ -60,6 +60,7 @@ def endpoints(
     :param addons: C(addons) of a plan
     :param ways: by host
     :param names: of the services; empty for all that are not stopped
+    :returns: the endpoints
     """
     used: set[int] = set()
     gateways = [_gateway(host, gateway, way, used) for host, way, gateway in _gateways(addons, ways)]
@@ -157,6 +158,7 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     :param listed: of C(endpoints)
     :param home: the home folder of the user, which is shown as C(~)
     :param vaults: key files that ansible-vault has encrypted
+    :returns: the text, empty without endpoints
     """
     if not listed:
         return ""
@@ -195,7 +197,10 @@ def _by_login(listed: Sequence[Endpoint]) -> dict[tuple[str, ...], list[Endpoint
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:
     """Return a shell command that asks for a chat completion. It reads the key from its file.
 
-    entry: with C(chat). home, vaults: as for C(text).
+    :param entry: with C(chat)
+    :param home: as for C(text)
+    :param vaults: as for C(text)
+    :returns: the command
     """
     body = json.dumps({"model": entry.models[0], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64})
     if entry.tunnel and not entry.key_file:

@@ -203,7 +203,7 @@ def test_cables() -> None:
 def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> tuple[dict[str, Any], str]:
     cables = discovery.find_cables(machines)
     texts = first_inventory.files(machines, picks, cables, user, {2: Pick("big-2", 2, 30.0, 80.0, ())})
-    assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
+    assert set(texts) == {"hosts.yml", "group_vars/sparks.yml", "ansible.cfg"}
     groups = yaml.safe_load(texts["hosts.yml"])
     parsed = {**groups["sparks"]["hosts"], **groups.get("spark_found", {"hosts": {}})["hosts"]}
     # A Spark without services cannot be planned: it is in a separate group.
