@@ -133,13 +133,14 @@ class ActionModule(ActionBase):
 
     def _present(
         self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
-    ) -> None:
-        """Write and show a plan. fails: whether the run stops because of it."""
+    ) -> Path | None:
+        """Write and show a plan; return the path of its page. fails: whether the run stops because of it."""
         page = None
         if args["dest"] and not self._task.check_mode:
             page = write_plan(Path(args["dest"]), plan, findings)
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
+        return page
 
     @staticmethod
     def _kept_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -173,7 +174,12 @@ class ActionModule(ActionBase):
         if messages:
             return {}  # the next plan reports them
         about = parse_json(made["made"], "the plan of this run", exact=True)
-        self._present(args, plan_of_result(made, about["schema"]), about["findings"])
+        brief = args["show"] == "short" and not display.verbosity
+        plan, findings = plan_of_result(made, about["schema"]), about["findings"]
+        page = self._present({**args, "show": "none"} if brief else args, plan, findings)
+        if brief:
+            where = f" More in {page}" if page else " -v shows the plan."
+            display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
         # Without a proof, as in check mode, nothing has to be proved.
         is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
         result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import posixpath
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,5 +217,6 @@ def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:
 
 def _short(path: str, home: str) -> str:
     """Return a path for a shell, below the home folder with C(~)."""
+    path = posixpath.normpath(path) if path else ""
     below = path.removeprefix(f"{home.rstrip('/')}/")
     return f"~/{shlex.quote(below)}" if home and below != path else shlex.quote(path) if path else ""
