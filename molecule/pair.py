@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nodes import MANAGEMENT_NETWORK, NODES, SUBNET
+from nodes import MANAGEMENT_NETWORK, NODES, SUBNET, container, engine, node
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 BASE = ROOT / "molecule" / "inventory.yml"
@@ -40,11 +40,6 @@ def fabric(host):
 def outside(*argv, check=True):
     """Run a command on this machine, which has the nodes' networks."""
     return subprocess.run(argv, capture_output=True, text=True, check=check).stdout
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node."""
-    return outside("docker", "exec", NODES[host], *argv, check=check)
 
 
 def unit(host, *properties):
@@ -152,8 +147,8 @@ def serves(before=None, parts=None):
     """
     wait(lambda: all(state(host) == "active" for host in NODES), ACTIVE_SECONDS, "all units are active")
     assert answers(), report()
-    for host, engine in (before or {}).items():
-        assert not set(engine.values()) & set(containers(host).values()), (
+    for host, earlier in (before or {}).items():
+        assert not set(earlier.values()) & set(containers(host).values()), (
             f"{host} still has a rank of before\n{report()}"
         )
     for host, names in (parts or {}).items():
@@ -175,7 +170,7 @@ def cable(host, plugged):
 
 
 def reboot(host):
-    outside("docker", "restart", "--time", "60", NODES[host])
+    container(host).restart(timeout=60)
 
 
 def snapshot():
@@ -287,10 +282,11 @@ def reached_by_stranger(targets, routes, datagrams=()):
 
     datagrams: addresses that get one by UDP, too.
     """
-    image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
-    options = ["--rm", "--network", MANAGEMENT_NETWORK, "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
     request = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
-    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, request))}
+    reached = engine().containers.run(
+        container(HEAD).image, ["-c", REACH, request], entrypoint="python3", network=MANAGEMENT_NETWORK, cap_add=["NET_ADMIN"], remove=True
+    )  # fmt: skip
+    return {tuple(target) for target in json.loads(reached)}
 
 
 def only_ssh_answers_a_peer(host):

@@ -34,19 +34,19 @@ SECTIONS = (
         "First steps",
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
-    ("Reference", ("reference", "models", "rules", "catalogue")),
-    ("Memory and speed", ("memory", "memory_measured", "image_plan", "speed", "fast_path", "benchmarks", "claims")),
+    ("Reference", ("reference", "models", "rules")),
+    ("Memory and speed", ("memory", "memory_tables", "speed", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
         "Add-on services",
-        ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "agent"),
+        ("gateway", "clients", "speech", "monitoring", "agent"),
     ),
     (
         "Day-2 operations",
-        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback", "automation"),
+        ("verbs", "on_demand", "health", "automation"),
     ),
-    ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
-    ("Internals", ("security", "architecture", "testing", "releasing")),
+    ("A fleet", ("fleet", "distribution", "rollout")),
+    ("Internals", ("security", "architecture", "testing", "maintenance")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write plugins/module_utils/_vllm/catalogue_data.py and docs/catalogue.md from the vLLM packages themselves.
+"""Write plugins/module_utils/_vllm/catalogue_data.py and the table of docs/maintenance.md from the vLLM packages themselves.
 
     make catalogue VERSION=0.34.0     read one version more, or one again
     make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import itertools
 import json
 import re
 import shutil
@@ -40,7 +41,8 @@ sys.path.insert(0, str(ROOT / "collections"))
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, catalogue_data
 
 DATA = ROOT / "plugins" / "module_utils" / "_vllm" / "catalogue_data.py"
-PAGE = ROOT / "docs" / "catalogue.md"
+PAGE = ROOT / "docs" / "maintenance.md"
+TABLE = re.compile(r"(?<=^<!-- catalogue: scripts/generate_catalogue\.py -->\n\n)(?:\|.*\n)*", re.MULTILINE)
 PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
 OLDEST = "0.10.1.1"
@@ -519,41 +521,24 @@ def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str,
 
 
 def page(snapshots: Mapping[str, Snapshot]) -> str:
-    """Return docs/catalogue.md."""
-    texts = sorted(snapshots, key=order)
-    rows = [
-        f"| version | options | {' | '.join(name.capitalize() if name == 'python' else name for name in REQUIREMENTS)} |"
-    ]
-    rows.append("| --- | ---: |" + " --- |" * len(REQUIREMENTS))
-    for text in texts:
-        needs = snapshots[text]["requirements"]
-        cells = [next((value for _sign, value in needs.get(name, ())), "-") for name in REQUIREMENTS]
-        rows.append(f"| {text} | {len(snapshots[text]['options'])} | {' | '.join(cells)} |")
-    return PAGE_TEXT.format(count=len(texts), first=texts[0], last=texts[-1], table="\n".join(rows))
+    """Return docs/maintenance.md with the table of versions; consecutive versions with the same cells share a row."""
+    head = ["options", *(name.capitalize() if name == "python" else name for name in REQUIREMENTS)]
+    lines = [f"| version | {' | '.join(head)} |", "| --- | ---: |" + " --- |" * len(REQUIREMENTS)]
+
+    def cells(version: str) -> tuple[str, ...]:
+        needs = snapshots[version]["requirements"]
+        required = (next((value for _sign, value in needs.get(name, ())), "-") for name in REQUIREMENTS)
+        return str(len(snapshots[version]["options"])), *required
+
+    for row, versions in itertools.groupby(sorted(snapshots, key=order), cells):
+        lines.append(f"| {', '.join(versions)} | {' | '.join(row)} |")
+    text, count = TABLE.subn("\n".join([*lines, ""]), PAGE.read_text(encoding="utf-8"))
+    if count != 1:
+        raise Failed(f"{PAGE.name} has {count} marks for the table of versions, expected one")
+    return text
 
 
 REQUIREMENTS = ("python", *PINS)
-PAGE_TEXT = """\
-# The catalogue of vLLM versions
-
-<!-- Written by scripts/generate_catalogue.py. -->
-
-The engine knows what each of {count} vLLM versions accepts, {first} to {last}: every published one
-that was not withdrawn. None of it is typed by hand: `make catalogue` fetches the packages, imports each
-version's own parser and tables with stand-ins for everything else, and writes
-`plugins/module_utils/_vllm/catalogue_data.py` and this page. `tests/catalogue/README.md` describes the comparison
-with vLLM and its real packages.
-
-Options count once, whatever their number of spellings; `--help` is not among them. The other columns are the
-requirements of the package.
-
-{table}
-
-## When a new version is published
-
-`make catalogue VERSION=x.y.z` reads it and prints the added, removed and changed names. A version whose
-sources have an unknown layout stops the command; adapt `scripts/catalogue_probe.py` to it.
-"""
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -599,10 +584,10 @@ def main() -> int:
             if not DATA.is_file() or DATA.read_text(encoding="utf-8") != text:
                 DATA.write_text(text, encoding="utf-8")
                 print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
+        PAGE.write_text(page(snapshots), encoding="utf-8")
     except Failed as error:
         print(f"generate_catalogue: {error}", file=sys.stderr)
         return 1
-    PAGE.write_text(page(snapshots), encoding="utf-8")
     return 0
 
 

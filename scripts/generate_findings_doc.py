@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 HEADING = re.compile(r"^##+ +(.+?) *$", re.MULTILINE)
 MARKER = r"<!-- findings: scripts/generate_findings_doc\.py(?:, also (?P<also>[^>]+?))? -->"
 BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
-HEAD = ["| rule | severity | what it means | what to do |", "|---|---|---|---|"]
+HEAD = ["| rule | severity | meaning | fix |", "|---|---|---|---|"]
 
 
 def main() -> int:

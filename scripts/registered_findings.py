@@ -20,7 +20,7 @@ class Entry:
     """One finding in general terms.
 
     rule: its id. severities: those that it may have, the worst first. meaning, fix: a line of Markdown each.
-    page: the page of docs/ that lists it, with the anchor of the heading, for example C(lock.md#what-the-plan-says).
+    page: the page of docs/ that lists it, with the anchor of the heading, for example C(distribution.md#findings-of-the-lock-file).
     """
 
     rule: str

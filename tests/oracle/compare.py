@@ -7,7 +7,7 @@ python tests/oracle/compare.py --configs FOLDER --image NAME            the vLLM
 python tests/oracle/compare.py --configs FOLDER --python P --source S   an unpacked package S, by an interpreter with torch
 python tests/oracle/compare.py --configs FOLDER --python P --version V  the same with a published version, which pip fetches
 
-FOLDER has a config.json per model, named MODEL.json, and MODEL.hf_quant_config.json of some. See docs/image_plan.md.
+FOLDER has a config.json per model, named MODEL.json, and MODEL.hf_quant_config.json of some. See docs/memory.md.
 """
 
 from __future__ import annotations

@@ -113,3 +113,13 @@ def test_every_stage_and_scenario_has_a_line_that_says_what_it_shows() -> None:
     rows = set(re.findall(r"^\| `([\w-]+)` \| \S", tree.read("docs/testing.md"), re.MULTILINE))
     scenarios = {Path(name).parent.name for name in tree.tracked() if re.fullmatch(r"molecule/\w+/molecule.yml", name)}
     assert rows == set(suite.STAGES) | scenarios - {"default"}
+
+
+def test_the_architecture_lists_the_files_of_the_engine() -> None:
+    rows = re.findall(r"^\| (?:`(_\w+)` )?\|[^|]*\|([^|]*)\|$", tree.read("docs/architecture.md"), re.MULTILINE)
+    package, listed = "", []
+    for name, cells in rows:
+        package = name or package
+        listed += [f"plugins/module_utils/{package}/{file}" for file in re.findall(r"`(\w+\.py)`", cells)]
+    files = [name for name in tree.below("plugins/module_utils/_", suffix=".py") if not name.endswith("__init__.py")]
+    assert sorted(listed) == sorted(files)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/memory_measured.md has the present plans of the launches."""
+"""docs/memory_tables.md has the present plans of the launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import tree
 
 
-def test_tables_are_what_their_generator_writes() -> None:
+def test_table_is_what_its_generator_writes() -> None:
     run = subprocess.run(
         [sys.executable, str(tree.ROOT / "scripts/generate_measured_doc.py"), "--check"],
         capture_output=True,

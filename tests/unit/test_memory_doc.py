@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/memory.md: every figure that the engine can compute is computed here again and compared with the text.
+"""docs/memory.md and docs/memory_tables.md: every figure that the engine can compute is computed here again and compared with the text.
 
-A block of the page is introduced by C(<!-- computed: NAME -->), and must be what the function NAME of C(BLOCKS) writes; one
+A block of the pages is introduced by C(<!-- computed: NAME -->), and must be what the function NAME of C(BLOCKS) writes; one
 that is introduced by C(<!-- stated: ... -->) has figures that others measured or fixed.
 """
 
@@ -30,7 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("memory", "memory_tables"))
 FIXTURES = Path(__file__).parent / "plugins" / "fixtures"
 GIB = 1 << 30
 TOTAL = 119.67
@@ -226,23 +226,6 @@ def families() -> str:
     )
 
 
-def utilizations() -> str:
-    rows = []
-    for share in (0.85, 0.5, 0.4):
-        made = guide(gpu_memory_utilization=share)
-        rows.append(
-            [
-                share,
-                gib(made["requested_bytes"]),
-                gib(made["available_kv_bytes"]["typical"]),
-                f"{made['gpu_kv_cache_size_tokens']:,}",
-                f"{made['max_concurrency']:.1f}x",
-                f"{(0.85 - share) * TOTAL:.1f}" if share < 0.85 else "-",
-            ]
-        )
-    return table("utilization | asked, GiB | KV cache, GiB | tokens | requests of 65,536 | freed, GiB", *rows)
-
-
 def walk() -> str:
     rows = []
     for length, share in ((65536, 0.85), (262144, 0.85), (262144, 0.4)):
@@ -257,18 +240,6 @@ def walk() -> str:
             ]
         )
     return table("max-model-len | utilization | KV cache, GiB | one request, GiB | requests at once", *rows)
-
-
-def fast_cache() -> str:
-    rows = []
-    for length in (16384, 32768):
-        args = {"max-model-len": length, "max-num-seqs": 8, "gpu-memory-utilization": 0.1}
-        request = service("fast", "qwen3-4b-instruct-2507", "0.19.0", args, available_kv_bytes=int(3.5 * GIB))
-        made = plan(request)
-        needed = made["services"]["fast"]["needed_bytes_one_request"]
-        verdict = "starts" if made["verdict"] != "fails" else "refused"
-        rows.append([f"{length:,}", gib(needed), f"{needed / 1e9:.2f}", verdict])
-    return table("context of the 4B | one request, GiB | GB | with 3.5 GiB of cache", *rows)
 
 
 def residency() -> str:
@@ -286,7 +257,7 @@ def residency() -> str:
                 made["verdict"],
             ]
         )
-    return table("given | utilization | 80B holds, GiB | 4B holds, GiB | free | verdict", *rows)
+    return table("given | utilization | 80B uses, GiB | 4B uses, GiB | free | verdict", *rows)
 
 
 def refusal() -> str:
@@ -334,9 +305,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         versions,
         compared,
         families,
-        utilizations,
         walk,
-        fast_cache,
         residency,
         refusal,
         stacked,
@@ -359,15 +328,12 @@ def phrases() -> list[str]:
         f"gives {76.49 * GIB / log['gpu_kv_cache_size_tokens']:,.0f} bytes",
         f"it is {gib(long['needed_bytes_one_request'])} GiB",
         f"there are {long['max_concurrency']:.0f}.",
-        f"takes {0.35 * TOTAL:.1f} GiB, which *is* {0.35 * TOTAL * GIB / 1e9:.1f} GB",
         f"needs {gib(crashed['needed_bytes_one_request'])} GiB, and about {crashed['available_kv_bytes']['typical'] / GIB:.0f}",
         f"{remaining / GIB:.1f} - 16 is below zero",
         f"it asked for {gib(requested)}, so it was {requested / GIB - 93.5:.1f}",
         f"The {0.85 * TOTAL - 93.5:.1f} are the distance to the {0.85 * TOTAL:.2f} of 0.85",
         f"`utilization_bound`, which is {both['utilization_bound']} for two engines",
         f"the bound of two engines is {both['utilization_bound']}",
-        f"0.55 x {TOTAL} is {0.55 * TOTAL:.2f} GiB",
-        f"with the cap of 62 GB that the document gives as its reason it would have been {0.55 * 62:.0f}",
         f"takes the {peak / GIB:.1f} GiB above",
     ]
 
@@ -407,5 +373,7 @@ def test_families_whose_weights_are_refused_are_named() -> None:
 def test_every_table_says_where_its_figures_come_from() -> None:
     starts = re.findall(r"^(.*)\n\n(?=\|)", PAGE, re.MULTILINE)
     assert starts
-    assert [line for line in starts if not re.fullmatch(r"<!-- (?:computed: \w+|stated: .+) -->", line)] == []
+    assert [
+        line for line in starts if not re.fullmatch(r"<!-- (?:computed: \w+|measured: launches|stated: .+) -->", line)
+    ] == []
     assert {name for name, _text in MARKED.findall(PAGE)} == set(BLOCKS)

@@ -19,7 +19,7 @@ import yaml
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES, SUBNET
+from nodes import SUBNET, node
 
 KEYS = ROOT / ".cache" / "molecule" / "document_000"
 HEAVY, FAST = (
@@ -38,16 +38,7 @@ def chat(model, **more):
 
 def units():
     """What runs on the Spark, and since which start."""
-    argv = [
-        "docker",
-        "exec",
-        NODES["spark-1"],
-        "systemctl",
-        "show",
-        "--property=Id,ActiveState,InvocationID",
-        "spark-*.service",
-    ]
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return node("spark-1", "systemctl", "show", "--property=Id,ActiveState,InvocationID", "spark-*.service")
 
 
 def site(inventory, *options):
@@ -77,9 +68,7 @@ def test_both_are_resident_and_none_has_restarted():
     shown = units()
     for name in ("heavy", "fast", "gateway"):
         assert f"Id=spark-{name}.service\nActiveState=active" in "\n".join(sorted_blocks(shown))
-    listening = subprocess.run(
-        ["docker", "exec", NODES["spark-1"], "ss", "-H", "-tln"], capture_output=True, text=True, check=True
-    ).stdout
+    listening = node("spark-1", "ss", "-H", "-tln")
     assert "127.0.0.1:8001" in listening and "127.0.0.1:8002" in listening  # the gateway is the one way in
 
 
@@ -180,12 +169,11 @@ def test_the_tag_prove_alone_asks_every_service_and_applies_nothing(tmp_path):
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
     assert "Install the unit files" not in ran.stdout and "Prove the services" in ran.stdout
     assert units() == before
-    systemctl = ["docker", "exec", NODES["spark-1"], "systemctl"]
-    subprocess.run([*systemctl, "stop", "spark-fast.service"], check=True)
+    node("spark-1", "systemctl", "stop", "spark-fast.service")
     try:
         ran = site(inventory, "--tags", "prove")
         output = " ".join((ran.stdout + ran.stderr).split())
         assert ran.returncode != 0 and "spark-fast" in output, output[-3000:]
     finally:
-        subprocess.run([*systemctl, "start", "spark-fast.service"], check=True)
+        node("spark-1", "systemctl", "start", "spark-fast.service")
     assert len([line for line in units().splitlines() if line == "ActiveState=active"]) >= 2

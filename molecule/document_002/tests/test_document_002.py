@@ -24,17 +24,11 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import AT_NIGHT, NODES, SUBNET, THIRD
+from nodes import AT_NIGHT, NODES, SUBNET, node, run
 
 KEYS = ROOT / ".cache" / "molecule" / "document_002"
-ALL = {**NODES, "forge": THIRD}
 GATEWAY, PROMETHEUS = f"http://{SUBNET}.0.13:4000", f"http://{SUBNET}.0.13:9090"
 ALIASES = ["spark-gemma4", "spark-qwen36", "spark8b", "tools"]
-
-
-def node(name, *argv, check=True):
-    """Run a command as root on a node."""
-    return subprocess.run(["docker", "exec", ALL[name], *argv], capture_output=True, text=True, check=check).stdout
 
 
 def ask(path, body=None, key="hermes", base=GATEWAY):
@@ -122,7 +116,7 @@ def real_sockets(name):
     return sockets
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*NODES, "forge"])
 def test_a_node_listens_on_what_the_plan_says_and_nothing_else(name):
     planned, real = planned_sockets(name), real_sockets(name)
     assert sorted(set(planned) - set(real)) == []
@@ -168,7 +162,7 @@ def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_f
     assert reached(f"{SUBNET}.0.13", 4000) == "open" and reached(f"{SUBNET}.0.13", 3000) == "open"
     # Nobody is shut out who is named for another port: Sparks are strangers to each other here.
     engine = ["curl", "--silent", "--output", "/dev/null", "--max-time", "2", f"http://{SUBNET}.0.11:8001/health"]
-    assert subprocess.run(["docker", "exec", NODES["spark-2"], *engine], check=False).returncode == 28
+    assert run("spark-2", *engine)[0] == 28
 
 
 # --- who asks: the agent, and people by a page
@@ -252,7 +246,7 @@ def test_the_page_lists_its_aliases_and_the_agent_and_a_chat_of_each_is_answered
 
 def test_no_key_is_to_be_seen():
     keys = [path.read_text().strip() for path in KEYS.iterdir()]
-    for name in ALL:
+    for name in (*NODES, "forge"):
         containers = node(name, "docker", "ps", "--quiet").split()
         shown = node(name, "docker", "inspect", *containers) + node(name, "ps", "-eo", "args")
         shown += node(

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, container, node, write
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 NUMBER = {"spark-1": 10, "spark-2": 11}
@@ -52,23 +52,13 @@ def play():
     return run
 
 
-def node(name, *argv, check=True, stdin=None):
-    """Run a command as root on a node, past Ansible and its network."""
-    argv = ["docker", "exec", "-i", NODES[name], *argv]
-    return subprocess.run(argv, capture_output=True, text=True, check=check, input=stdin).stdout
-
-
-def write(name, path, text, mode="0600"):
-    node(name, "sh", "-c", f"cat > {path} && chmod {mode} {path}", stdin=text)
-
-
 def foreign(name, addresses, mtu=(9000, 9000)):
     """Give a node a network that somebody else wrote."""
     rows = "".join(
         f"    {interface}: {{addresses: [{address}], dhcp4: no, link-local: [], mtu: {size}}}\n"
         for interface, address, size in zip(INTERFACES, addresses, mtu)
     )
-    write(name, NETPLAN, f"network:\n  version: 2\n  ethernets:\n{rows}")
+    write(name, NETPLAN, f"network:\n  version: 2\n  ethernets:\n{rows}", 0o600)
     node(name, "netplan", "apply")
     for _ in range(50):
         if all(f" {address} " in node(name, "ip", "-o", "-4", "addr") for address in addresses):
@@ -214,7 +204,7 @@ def test_they_are_moved_when_asked(play):
 
 @pytest.mark.nightly
 def test_what_netplan_refuses_is_taken_back(play):
-    write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
+    write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n", 0o600)
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])
     assert code != 0 and "Validate the netplan file failed" in text and "99-broken.yaml" in text
     node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
@@ -239,7 +229,7 @@ fi
 
 def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(play):
     """On one node netplan takes the management network down with the change, and gives it back without it."""
-    write("spark-1", "/usr/local/sbin/netplan", CUTS, "0755")
+    write("spark-1", "/usr/local/sbin/netplan", CUTS, 0o755)
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"], fabric_revert_seconds=12)
     node("spark-1", "rm", "/usr/local/sbin/netplan")
     assert code != 0 and "The host did not answer for 12 s after the change and went back by itself" in text, text
@@ -267,7 +257,7 @@ def test_both_twins_pass_an_active_firewall(play, firewall):
 
 
 def test_the_network_outlives_a_reboot_and_nothing_is_changed_twice(play, firewall):
-    subprocess.run(["docker", "restart", "-t", "20", NODES["spark-2"]], check=True, capture_output=True)
+    container("spark-2").restart(timeout=20)
 
     def back():
         # The engine of the machine gives a container that boots its own addresses, besides.

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES
+from nodes import NODES, node
 
 SCENARIO = ROOT / "molecule" / "faults"
 HOSTS = list(NODES)
@@ -37,13 +38,6 @@ OTHER = {"old": "new", "new": "old"}
 GENERATIONS = "/var/lib/dgxspark/generations"
 UNIT = "spark-chat.service"
 FULL = "No space left on device"
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node, past Ansible and its network."""
-    ran = subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 or not check, f"{host}: {argv}: {ran.stdout}{ran.stderr}"
-    return ran.stdout
 
 
 def wait(condition, seconds, description):
@@ -520,9 +514,10 @@ def test_docker_is_restarted_under_a_run_of_site(folder, tasks, before, chance):
     host = chance.choice(entry["hosts"])
     pid = docker_pid(host)
     run = Run("site", folder, at=write_entry(entry, host=host), faults=OTHER[before])
-    with subprocess.Popen(["docker", "exec", NODES[host], "systemctl", "restart", "docker.service"]) as restart:
+    with ThreadPoolExecutor(1) as pool:
+        restart = pool.submit(node, host, "systemctl", "restart", "docker.service")
         code, _text = run.end()
-        assert restart.wait(timeout=120) == 0
+        restart.result(timeout=120)
     assert docker_pid(host) != pid
     assert_no_mixture()
     # It may have come through; then that has to be true, once systemd has brought back what Docker took down.

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES
+import nodes
 
 HOST = "spark-1"
 PART = "killed"
@@ -52,11 +52,9 @@ def document(state: str) -> dict:
     }
 
 
-def node(*argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a command as root on the node, past Ansible."""
-    ran = subprocess.run(["docker", "exec", NODES[HOST], *argv], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 or not check, f"{argv}: {ran.stdout}{ran.stderr}"
-    return ran
+def node(*argv: str, check: bool = True) -> str:
+    """Run a command as root on the node and return its output."""
+    return nodes.node(HOST, *argv, check=check)
 
 
 def deploy(folder: Path, arguments: dict, **environment: str) -> None:
@@ -90,7 +88,7 @@ def programs(tmp_path_factory):
         archives = node(
             "find", "/root", "/home", "/tmp", "/var/tmp", "-name", "AnsiballZ_deploy.py", "-printf", "%T@ %p\n"
         )
-        newest = max(archives.stdout.splitlines(), key=lambda line: float(line.split()[0])).split(" ", 1)[1]
+        newest = max(archives.splitlines(), key=lambda line: float(line.split()[0])).split(" ", 1)[1]
         paths[state] = f"/root/deploy-{state}.py"
         node("cp", newest, paths[state])
     yield paths
@@ -100,7 +98,7 @@ def programs(tmp_path_factory):
 
 def run(program: str) -> dict:
     """Run the module to its end; returns its result."""
-    result = json.loads(node("python3", program).stdout)
+    result = json.loads(node("python3", program))
     assert not result.get("failed"), result
     return result
 
@@ -109,15 +107,13 @@ def assert_deployed(state: str) -> None:
     """The node has the document, and nothing that only the other one has."""
     expected = document(state)
     paths = sorted(file["path"] for file in expected["files"] if file["path"].startswith(FOLDER))
-    assert sorted(node("find", FOLDER, "-type", "f").stdout.split()) == paths
+    assert sorted(node("find", FOLDER, "-type", "f").split()) == paths
     for file in expected["files"]:
-        assert node("cat", file["path"]).stdout == file["content"], file["path"]
+        assert node("cat", file["path"]) == file["content"], file["path"]
     folders = sorted(row["path"] for row in expected["folders"])
-    assert sorted(node("find", FOLDER, "-type", "d").stdout.split()) == folders
+    assert sorted(node("find", FOLDER, "-type", "d").split()) == folders
     units = [unit["name"] for unit in expected["units"]]
-    shown = node(
-        "systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload,Description", *units
-    ).stdout
+    shown = node("systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload,Description", *units)
     for unit, block in zip(units, shown.split("\n\n")):
         facts = dict(line.split("=", 1) for line in block.splitlines())
         assert (facts["ActiveState"], facts["UnitFileState"], facts["NeedDaemonReload"]) == (
@@ -126,18 +122,18 @@ def assert_deployed(state: str) -> None:
             "no",
         ), facts
         assert facts["Description"] == f"{unit} {state}"
-    listed = node("sh", "-c", "ls /etc/systemd/system | grep -c '^spark-killed-'", check=False).stdout.strip()
+    listed = node("sh", "-c", "ls /etc/systemd/system | grep -c '^spark-killed-'", check=False).strip()
     assert listed == str(len(units))
-    running = node("systemctl", "list-units", "--plain", "--no-legend", "--state=active", "spark-killed-*").stdout
+    running = node("systemctl", "list-units", "--plain", "--no-legend", "--state=active", "spark-killed-*")
     assert sorted(line.split()[0] for line in running.splitlines()) == sorted(units)
     other = next(name for name in LETTERS if name != state)
-    assert node("id", f"spark-killed-{state}").returncode == 0
-    assert node("id", f"spark-killed-{other}", check=False).returncode != 0
-    record = json.loads(node("cat", RECORD).stdout)["state"]
+    accounts = [nodes.run(HOST, "id", f"spark-killed-{name}")[0] == 0 for name in (state, other)]
+    assert accounts == [True, False]
+    record = json.loads(node("cat", RECORD))["state"]
     assert sorted(row["path"] for row in record["files"] if row["part"] == PART) == sorted(
         file["path"] for file in expected["files"]
     )
-    leftovers = node("find", "/etc/dgxspark", "/etc/systemd/system", "/var/lib/dgxspark", "-name", ".dgxspark-*").stdout
+    leftovers = node("find", "/etc/dgxspark", "/etc/systemd/system", "/var/lib/dgxspark", "-name", ".dgxspark-*")
     assert leftovers == ""
 
 
@@ -154,12 +150,12 @@ def test_a_killed_deploy_is_completed_by_the_next(programs):
     for point in range(POINTS):
         state = "second" if state == "first" else "first"
         moment = chance.uniform(0.15, 1.0) * longest
-        ran = node("timeout", "--signal=KILL", f"{moment:.3f}", "python3", programs[state], check=False)
-        killed += ran.returncode == 137
+        status = nodes.run(HOST, "timeout", "--signal=KILL", f"{moment:.3f}", "python3", programs[state])[0]
+        killed += status == 137
         # systemd finishes a job that the module has asked for.
         result = run(programs[state])
         started += result["changed"]
-        print(f"point {point}: {state}, killed after {moment:.3f} of {longest:.3f} s: {ran.returncode}")
+        print(f"point {point}: {state}, killed after {moment:.3f} of {longest:.3f} s: {status}")
         assert_deployed(state)
         second = run(programs[state])
         assert second["changed"] is False, second

@@ -18,7 +18,8 @@ import pytest
 
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
-from nodes import NODES, SUBNET
+import nodes
+from nodes import NODES, SUBNET, container
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 MANAGEMENT, RAIL = f"{SUBNET}.0.11", f"{SUBNET}.1.11"  # both of spark-1
@@ -88,21 +89,20 @@ def play():
 
 def node(name, *argv, check=True):
     """Run a command as root on a node, past Ansible and its network."""
-    argv = ["docker", "exec", "-i", NODES[name], *argv]
-    return subprocess.run(argv, capture_output=True, text=True, check=check).stdout.strip()
+    return nodes.node(name, *argv, check=check).strip()
 
 
 @contextlib.contextmanager
 def listener(port=0, kind="tcp", name="spark-1"):
     """Listen on all addresses of a node; 0 is a port that the kernel chooses. Gives the port."""
-    argv = ["docker", "exec", "-i", NODES[name], "python3", "-c", LISTEN, kind, str(port)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        chosen = int(process.stdout.readline())
-        try:
-            yield chosen
-        finally:
-            node(name, "pkill", "-f", f" {kind} {port}$", check=False)
-            process.wait(timeout=20)
+    argv = ["python3", "-c", LISTEN, kind, str(port)]
+    printed = container(name).exec_run(argv, stream=True).output
+    chosen = int(next(printed))
+    try:
+        yield chosen
+    finally:
+        node(name, "pkill", "-f", f" {kind} {port}$", check=False)
+        list(printed)  # until it has ended
 
 
 def ask(address, port, kind="tcp", name="spark-2"):
@@ -300,7 +300,7 @@ def test_ufw_and_the_table_leave_each_other_alone(play):
 
 
 def test_it_is_there_after_a_reboot(play):
-    subprocess.run(["docker", "restart", "-t", "20", NODES["spark-1"]], check=True, capture_output=True)
+    container("spark-1").restart(timeout=20)
     for _ in range(100):
         if node("spark-1", "systemctl", "is-system-running", check=False) == "running":
             break

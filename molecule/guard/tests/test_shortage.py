@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, container, node, write
 
 INVENTORY = ["-i", str(ROOT / "molecule" / "inventory.yml"), "-i", str(ROOT / "molecule" / "guard" / "inventory.yml")]
 GUARDED, BARE = "spark-1", "spark-2"
@@ -34,11 +35,6 @@ STATE = "/var/lib/dgxspark/guard/state.json"
 SETTINGS = "/etc/dgxspark/agent/guard.json"
 REACH_SECONDS = 2.0
 NUMBERS = itertools.count(1)
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node, past Ansible."""
-    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
 
 
 def available(host):
@@ -110,22 +106,15 @@ def eaters():
 def clients(host, *names):
     """Ask engines all the time; the mapping has the answers afterwards."""
     end = f"/run/asker-{next(NUMBERS)}"
-    argv = [
-        "docker",
-        "exec",
-        NODES[host],
-        "python3",
-        "/run/asker.py",
-        end,
-        *(f"{name}={PORTS[name]}" for name in names),
-    ]
+    servers = [f"{name}={PORTS[name]}" for name in names]
     answers = {}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+    with ThreadPoolExecutor(1) as pool:
+        printed = pool.submit(node, host, "python3", "/run/asker.py", end, *servers)
         try:
             yield answers
         finally:
             node(host, "touch", end)
-            answers.update(json.loads(program.communicate(timeout=60)[0]))
+            answers.update(json.loads(printed.result(timeout=60)))
 
 
 def relay(near, far):
@@ -203,9 +192,8 @@ def knocking(capsys):
 @pytest.fixture(autouse=True, scope="module")
 def first_come_nodes():
     """Give the nodes their turn on a shared machine: the wait of a login for a core is not measured."""
-    for name in NODES.values():
-        subprocess.run(["docker", "update", "--cpu-shares=20480", name], check=True, capture_output=True)
     for host in NODES:
+        container(host).update(cpu_shares=20480)
         node(
             host,
             "renice",
@@ -219,10 +207,7 @@ def first_come_nodes():
 def set_guard(**changes):
     """Change settings of the guard on its node, as the role would."""
     settings = {**json.loads(node(GUARDED, "cat", SETTINGS)), **changes}
-    subprocess.run(
-        ["docker", "exec", "-i", NODES[GUARDED], "tee", SETTINGS],
-        input=json.dumps(settings), text=True, stdout=subprocess.DEVNULL, check=True,
-    )  # fmt: skip
+    write(GUARDED, SETTINGS, json.dumps(settings))
     node(GUARDED, "systemctl", "restart", "spark-agent")
 
 

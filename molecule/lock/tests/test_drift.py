@@ -19,7 +19,7 @@ import yaml
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, node
 
 LOCK = yaml.safe_load((ROOT / ".cache" / "molecule" / SUBNET / "spark.lock.yml").read_text(encoding="utf-8"))
 REF, IMAGE = next(iter(LOCK["images"].items()))
@@ -35,11 +35,6 @@ docker container ls --all --no-trunc --format '{{.ID}} {{.Names}} {{.Image}}' | 
 docker image ls --all --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}} {{.Digest}}' | sort
 systemctl show --property=Id,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic 'spark-*' | awk 'BEGIN { RS = "" } { gsub("\\n", " "); print }'
 """
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node, past Ansible."""
-    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
 
 
 def looks():

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, node
 
 LANE = ROOT / ".cache" / "molecule" / SUBNET
 BUNDLE = LANE / "bundle"
@@ -52,16 +52,7 @@ def play(playbook, *options):
 
 def on(name, command):
     """Run a command of a shell as root on a node."""
-    ran = subprocess.run(
-        ["docker", "exec", "-i", NODES[name], "bash", "-es"],
-        input=command,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == 0, (name, command, ran.stderr)
-    return ran.stdout.strip()
+    return node(name, "bash", "-ec", command).strip()
 
 
 def container(name):

@@ -18,6 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
+import nodes
 from nodes import AT_NIGHT, NODES, SUBNET
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
@@ -32,11 +33,7 @@ SLOW = 120.0
 
 
 def node(host, *argv, check=True):
-    done = subprocess.run(
-        ["docker", "exec", NODES[host], *argv], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0 or not check, done.stdout + done.stderr
-    return done.stdout.strip()
+    return nodes.node(host, *argv, check=check).strip()
 
 
 def host_of(name):
@@ -475,7 +472,7 @@ def test_its_owner_keeps_a_model_over_both_nodes_down_and_up(tmp_path):
 
 @pytest.mark.nightly
 def test_after_a_reboot_all_is_cold_and_answers():
-    subprocess.run(["docker", "restart", "--time", "60", NODES["spark-1"]], check=True, capture_output=True)
+    nodes.container("spark-1").restart(timeout=60)
     until(lambda: node("spark-1", "systemctl", "is-active", "spark-on-demand.service", check=False) == "active")
     assert cold(*BIG)
     assert ask("two", timeout=300)[0] == 200

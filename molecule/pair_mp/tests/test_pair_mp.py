@@ -187,8 +187,8 @@ def test_a_reboot_of_the_head_ends_with_both_serving():
 def test_a_power_loss_of_the_worker_ends_with_both_serving():
     """Unlike a reboot it leaves a container behind in Docker's books, and no word for the head."""
     before = pair.engines()
-    pair.outside("docker", "kill", NODES[WORKER])
-    pair.outside("docker", "start", NODES[WORKER])
+    pair.container(WORKER).kill()
+    pair.container(WORKER).start()
     pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
     pair.serves(before, PARTS)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ sys.path[:0] = [str(ROOT / "molecule"), str(ROOT / "scripts"), str(ROOT / "molec
 import first_model
 import newcomer
 import tutorial
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, node
 
 FOLDER = ROOT / ".cache" / "molecule" / SUBNET / "quickstart"
 LOG = ROOT / ".cache" / "newcomer.log"
@@ -54,15 +53,6 @@ def run(terminal, playbook, *more):
     return terminal.type(f"{command} -e @simulated.yml")
 
 
-def on(name, *command):
-    """Run a command as root on a node; returns what it printed."""
-    done = subprocess.run(
-        ["docker", "exec", NODES[name], *command], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, (name, command, done.stdout, done.stderr)
-    return done.stdout
-
-
 def test_a_machine_that_does_not_answer_leaves_nothing_behind(terminal):
     code, output = run(terminal, "quickstart", f"{SUBNET}.0.99")
     assert code != 0
@@ -74,7 +64,7 @@ def test_to_look_before_anything_is_deployed_writes_an_inventory_and_plans_it(te
     code, output = run(terminal, "discover")
     assert code == 0, output
     assert sorted(yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["sparks"]["hosts"]) == ["spark-1", "spark-2"]
-    assert [on(name, "find", "/etc/systemd/system", "-name", "spark-q*.service") for name in NODES] == ["", ""]
+    assert [node(name, "find", "/etc/systemd/system", "-name", "spark-q*.service") for name in NODES] == ["", ""]
 
 
 def test_without_its_hub_it_says_what_is_missing_and_the_inventory_stays(terminal):
@@ -110,13 +100,13 @@ def test_each_answers_as_the_last_lines_say(terminal):
         "gemma-4-26b-a4b",
     ]
     for name in NODES:
-        models = json.loads(on(name, "curl", "--silent", "--fail", "http://127.0.0.1:8000/v1/models"))
+        models = json.loads(node(name, "curl", "--silent", "--fail", "http://127.0.0.1:8000/v1/models"))
         body = {"model": models["data"][0]["id"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
         request = [
             *("curl", "--silent", "--fail", "--header", "Content-Type: application/json"),
             *("--data", json.dumps(body), "http://127.0.0.1:8000/v1/chat/completions"),
         ]
-        answer = on(name, *request)
+        answer = node(name, *request)
         assert json.loads(answer)["choices"][0]["message"]["content"].strip()
         terminal.note(f"{name}$ {' '.join(request)}\n{answer}")
 

@@ -173,11 +173,7 @@ def digests(host):
 def test_a_model_of_one_host_goes_from_neighbour_to_neighbour_by_both_rails_of_each_cable():
     """Each byte enters each host once: its neighbours have it from the first host, the one beyond from one of them."""
     made = ROOT / "molecule" / "spread" / "payload.py"
-    with made.open("rb") as program:
-        subprocess.run(
-            ["docker", "exec", "-i", nodes.NODES["spark-1"], "python3", "-", "/srv/huggingface", "/root/layer.tar"],
-            stdin=program, check=True,
-        )  # fmt: skip
+    node("spark-1", "python3", "-c", made.read_text(), "/srv/huggingface", "/root/layer.tar")
     interfaces = (*RAILS, pair.MANAGEMENT)
     try:
         before = {(host, name): pair.counters(host, name) for host in HOSTS for name in interfaces}
@@ -265,10 +261,10 @@ def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
 
 def test_a_head_that_loses_power_ends_with_the_others_waiting_and_all_serving_once_it_is_back():
     before = pair.engines()
-    pair.outside("docker", "kill", nodes.NODES["spark-1"])
+    nodes.container("spark-1").kill()
     for host in HOSTS[1:]:
         pair.waits(host, "spark-1 (rank 0)")
-    pair.outside("docker", "start", nodes.NODES["spark-1"])
+    nodes.container("spark-1").start()
     cabled(*RING)  # its ports are virtual: they went with its power
     pair.serves(before, PARTS)
 

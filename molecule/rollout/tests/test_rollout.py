@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import AT_NIGHT, FLEET, NODES, SUBNET
+from nodes import AT_NIGHT, FLEET, NODES, SUBNET, node
 
 GATEWAY = f"http://{SUBNET}.0.11:4000"
 KEY = ROOT / ".cache" / "molecule" / "rollout" / "gateway"
@@ -35,11 +35,6 @@ INVENTORIES = (
     "inventory",
     *(("rollout/inventory", "rollout/nightly/inventory") if AT_NIGHT else ("rollout/inventory",)),
 )
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node, past Ansible."""
-    return subprocess.run(["docker", "exec", FLEET[host], *argv], capture_output=True, text=True, check=check).stdout
 
 
 def command(playbook, *options, **variables):

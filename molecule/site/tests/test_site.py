@@ -19,7 +19,7 @@ import yaml
 
 sys.path[:0] = [str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / name) for name in ("molecule", "collections")]
 
-from nodes import NODES, SUBNET
+from nodes import NODES, SUBNET, container, copy, node, write
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import sockets
 
@@ -67,11 +67,6 @@ def services():
 def recap(text, host):
     match = re.search(rf"^{host}\s*: (.*)$", text.split("PLAY RECAP")[1], re.MULTILINE)
     return dict(part.split("=") for part in match.group(1).split())
-
-
-def node(host, *argv, check=True):
-    """Run a command as root on a node, past Ansible."""
-    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
 
 
 def unit(name, *properties, host="spark-1"):
@@ -234,7 +229,7 @@ def test_a_silent_node_is_a_row_and_has_no_bundle(play, tmp_path):
     """Paused as a whole, as a host is that has frozen: it takes connections and answers nothing."""
     # The connection that an earlier run has kept open would be waited for without an end.
     new = ["--timeout", "5", "-e", "ansible_control_path=none"]
-    subprocess.run(["docker", "pause", NODES["spark-2"]], check=True, capture_output=True)
+    container("spark-2").pause()
     try:
         code, text = play("status", "-e", "spark_status_show=groups", *new)
         assert code == 2 and "UNREACHABLE  spark-2: " in text, text
@@ -243,20 +238,14 @@ def test_a_silent_node_is_a_row_and_has_no_bundle(play, tmp_path):
         assert code == 2 and "1 of 2 hosts have no bundle: spark-2 (" in text, text
         assert (tmp_path / "spark-1.tar.gz").exists() and not (tmp_path / "spark-2.tar.gz").exists()
     finally:
-        subprocess.run(["docker", "unpause", NODES["spark-2"]], check=True, capture_output=True)
+        container("spark-2").unpause()
 
 
 def test_a_support_bundle_has_no_secrets(play, tmp_path):
     planted = "/var/lib/dgxspark/receipts/planted.json"
     token = "hf_" + "PlantedToken" * 3
     text = json.dumps({"key": KEY, "line": f"Authorization: Bearer {KEY}", "other": token})
-    subprocess.run(
-        ["docker", "exec", "-i", NODES["spark-1"], "tee", planted],
-        input=text,
-        text=True,
-        check=True,
-        capture_output=True,
-    )
+    write("spark-1", planted, text)
     try:
         code, text = play("support_bundle", "-e", f"spark_support_dir={tmp_path}")
     finally:
@@ -360,7 +349,7 @@ def test_an_engine_that_dies_is_brought_back_once(play):
 
 
 def test_a_reboot_brings_services_back_in_order_without_ansible():
-    subprocess.run(["docker", "restart", "--time", "60", NODES["spark-1"]], check=True, capture_output=True)
+    container("spark-1").restart(timeout=60)
     wait(lambda: active("heavy"), 120, "heavy is active after the reboot")
     wait(lambda: active("fast"), 120, "fast is active after the reboot")
     heavy = int(unit("heavy", "ActiveEnterTimestampMonotonic")["ActiveEnterTimestampMonotonic"])
@@ -455,14 +444,11 @@ def test_it_runs_on_the_spark_itself(tmp_path):
         ],
         check=True,
     )
-    target = f"{NODES['spark-2']}:/opt/here"
     node("spark-2", "mkdir", "-p", "/opt/here/ansible_collections/dgxspark/vllm")
-    subprocess.run(["docker", "cp", str(tools), f"{target}/tools"], check=True)
-    subprocess.run(["docker", "cp", str(ROOT / ".cache" / "sim" / "models"), f"{target}/models"], check=True)
+    copy(tools, "spark-2", "/opt/here/tools")
+    copy(ROOT / ".cache" / "sim" / "models", "spark-2", "/opt/here/models")
     for room in ("plugins", "roles", "playbooks", "meta", "galaxy.yml"):
-        subprocess.run(
-            ["docker", "cp", str(ROOT / room), f"{target}/ansible_collections/dgxspark/vllm/{room}"], check=True
-        )
+        copy(ROOT / room, "spark-2", f"/opt/here/ansible_collections/dgxspark/vllm/{room}")
     base = yaml.safe_load(BASE.read_text(encoding="utf-8"))["sparks"]["vars"]
     spark = {key: value for key, value in base.items() if key.startswith("spark_")}
     spark.update(
@@ -480,7 +466,7 @@ def test_it_runs_on_the_spark_itself(tmp_path):
     key = tmp_path / "key"
     key.write_text(KEY + "\n", encoding="utf-8")
     for path, name in ((inventory, "hosts.yml"), (key, "key")):
-        subprocess.run(["docker", "cp", str(path), f"{target}/{name}"], check=True)
+        copy(path, "spark-2", f"/opt/here/{name}")
     ran = subprocess.run(
         [
             "docker",

@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
-from nodes import FLEET, SUBNET
+from nodes import FLEET, SUBNET, copy, node
 
 LAN, RAILS = "enP7s7", ("enp1s0f0np0", "enP2p1s0f0np0")
 MODEL, IMAGE = 256 * 1024 * 1024, 48 * 1024 * 1024
@@ -39,13 +39,6 @@ TOUCHED = (
     "! systemctl is-active --quiet dgxspark-spread dgxspark-spread-worker && "
     "! grep -rqF dgxspark/spread /root/.ssh /etc/ssh /home/spark/.ssh 2>/dev/null"
 )
-
-
-def node(name, *argv, check=True):
-    """Run a command as root on a node."""
-    ran = subprocess.run(["docker", "exec", FLEET[name], *argv], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 or not check, f"{name}: {argv}: {ran.stdout}{ran.stderr}"
-    return ran.stdout
 
 
 def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
@@ -525,8 +518,8 @@ def test_of_a_changed_image_the_layers_that_are_there_are_not_sent():
 @pytest.mark.nightly
 def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
     """The registry answers on the first node's loopback alone. Engines know a digest as a name of what they pulled."""
-    program = str(ROOT / "tests" / "sim" / "registry" / "registry")
-    subprocess.run(["docker", "cp", program, f"{FLEET['spark-1']}:/usr/local/bin/sim-registry"], check=True)
+    program = ROOT / "tests" / "sim" / "registry" / "registry"
+    copy(program, "spark-1", "/usr/local/bin/sim-registry")
     node("spark-1", "systemd-run", "--unit=sim-registry", "--collect", "/usr/local/bin/sim-registry", "5000")
     digest = node("spark-1", "python3", "-c", ASK).strip()
     ref, tag = f"127.0.0.1:5000/sim/tiny@{digest}", f"127.0.0.1:5000/sim/tiny:{digest[:39].replace(':', '-')}"

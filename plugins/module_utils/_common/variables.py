@@ -76,7 +76,7 @@ VARIABLES: dict[str, Key] = {
         "where the vLLM of an image is asked to plan what the arithmetic does not know: auto (on a Spark that has it), controller (by "
         "its own Docker) or none; usually given by -e",
         choices=("auto", "controller", "none"),
-        page="image_plan.md",
+        page="memory.md#ask-the-image",
     ),
     "spark_learn": Key(
         bool,
@@ -105,14 +105,14 @@ VARIABLES: dict[str, Key] = {
         "auto",
         "how status.yml shows a fleet: `auto`, `table` (a line a service), `groups` or `none`",
         choices=("auto", "table", "groups", "none"),
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_file": Key(str, "", "file on the controller for the JSON of status.yml; `-` prints it as one line"),
     "spark_status_page": Key(
         str,
         "",
         "file on the controller for the status as a page, status.html; none when left out",
-        page="status.md#as-a-page",
+        page="health.md#as-a-page",
     ),
     "spark_status_watch": Key(
         NUMBER,
@@ -120,7 +120,7 @@ VARIABLES: dict[str, Key] = {
         "seconds between two looks of status.yml, which then goes on until it is interrupted; 0 looks once",
         least=0,
         unit="seconds",
-        page="status.md",
+        page="health.md#status",
     ),
     "spark_status_looks": Key(int, 0, "looks after which a watching status.yml ends; 0 for no end", least=0),
     "spark_status_fail_on": Key(
@@ -134,7 +134,7 @@ VARIABLES: dict[str, Key] = {
         "groups",
         "how drift.yml shows differences: `groups`, `lines` (one for each host) or `none`",
         choices=("groups", "lines", "none"),
-        page="drift.md",
+        page="health.md#drift",
     ),
     "spark_drift_file": Key(str, "", "file on the controller for the JSON of drift.yml; `-` prints it as one line"),
     "spark_drift_fail_on": Key(
@@ -144,7 +144,7 @@ VARIABLES: dict[str, Key] = {
         choices=("error", "warning", "info", "never"),
     ),
     "spark_doctor_file": Key(
-        str, "", "file on the controller for the JSON of doctor.yml; `-` prints it as one line", page="doctor.md"
+        str, "", "file on the controller for the JSON of doctor.yml; `-` prints it as one line", page="health.md#doctor"
     ),
     "spark_doctor_fail_on": Key(
         str,
@@ -157,20 +157,23 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller for support bundles; `.spark/support` when left out",
-        page="support_bundle.md",
+        page="health.md#support-bundle",
     ),
     "spark_support_mib": Key(
         int, 16, "MiB of text that a support bundle takes from one host at most", least=0, unit="MiB"
     ),
     "spark_support_lines": Key(int, 2000, "lines of each log in a support bundle", least=0),
     "spark_lock_file": Key(
-        str, "", "lock file on the controller; `.spark/spark.lock.yml` when left out", page="lock.md"
+        str,
+        "",
+        "lock file on the controller; `.spark/spark.lock.yml` when left out",
+        page="distribution.md#the-lock-file",
     ),
     "spark_lock_ask": Key(
         bool,
         True,
         "whether site.yml checks at registries and the hub what locked tags and branches point to now",
-        page="lock.md",
+        page="distribution.md#the-lock-file",
     ),
     "spark_site_mirrors": Key(
         list,
@@ -202,7 +205,7 @@ VARIABLES: dict[str, Key] = {
         str,
         "",
         "folder on the controller that `bundle.yml` packs into, and that `site.yml` takes images and weights from",
-        page="bundle.md",
+        page="distribution.md#bundles-for-offline-machines",
     ),
     "spark_cluster": Key(dict, {}, "one engine across several hosts, set on their group", page="inventory.md#clusters"),
     "spark_fabric_addresses": Key(
@@ -235,7 +238,7 @@ VARIABLES: dict[str, Key] = {
     "spark_clients": Key(dict, {}, "Open WebUI and the Hermes agent on the host", page="clients.md"),
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
     "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on the host", page="monitoring.md"),
-    "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="fleet_monitor.md"),
+    "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="monitoring.md#fleet-monitor"),
     "spark_watchdog": Key(
         (bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"
     ),
@@ -340,7 +343,10 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_rollout_all": Key(bool, False, "rollout.yml also goes through hosts that are up to date"),
     "spark_rollback_batch": Key(
-        (int, str), "100%", "hosts that rollback.yml takes back at once, a number or a share", page="rollback.md"
+        (int, str),
+        "100%",
+        "hosts that rollback.yml takes back at once, a number or a share",
+        page="rollout.md#rollback",
     ),
     "spark_rollback_drain_seconds": Key(
         int,

@@ -202,7 +202,7 @@ SERVICE: dict[str, Key] = {
         dict,
         {},
         "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
-        page="image_plan.md#in-a-deployment",
+        page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
     "weights_gib": Key(
@@ -308,7 +308,7 @@ DEFAULTS = (
     "ignore",
 )
 """Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
-_KERNEL = ", for [the fast path](fast_path.md)"
+_KERNEL = ", for [the fast path](speed.md#fast-path)"
 EXPECT: dict[str, Key] = {
     "what": Key(str, None, "what was measured", required=True),
     "source": Key(str, None, "where the figure was published", required=True),

@@ -9,6 +9,7 @@ launch; or C({unknown}), why vLLM did not answer: it has no class for the model,
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from functools import cache
@@ -218,7 +219,7 @@ def refused_rows(version: str) -> int:
 
 
 def compared() -> str:
-    """Return the table of compared launches in docs/memory.md; the differences are counted anew."""
+    """Return the table of compared launches in docs/memory_tables.md; the differences are counted anew, equal releases share a row."""
     data = oracle_fixture.load()
     differing = {
         version: sum(
@@ -235,19 +236,23 @@ def compared() -> str:
         "models",
         "differ",
         "refusals",
-        "in other words",
+        "other text",
         "vLLM cannot",
         "not known",
         "`exact`",
     )
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for version, (rows, models) in requested_cases().items():
+
+    def cells(version: str) -> tuple[object, ...]:
+        rows, models = cases[version]
         ended = counted(version)
-        cells = (
-            *(version, rows, differing.get(version, 0), len(models), len(set(models)), ended["different"]),
-            *(refused_rows(version) + ended["refused alike"] + ended["refused"], ended["refused"]),
-            *(ended["vLLM does not know"], ended["arithmetic does not know"]),
-            str(parse_release(version).exact).lower(),
-        )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        refusals = refused_rows(version) + ended["refused alike"] + ended["refused"]
+        unknown = ended["vLLM does not know"], ended["arithmetic does not know"]
+        exact = str(parse_release(version).exact).lower()
+        different = differing.get(version, 0), len(models), len(set(models)), ended["different"]
+        return rows, *different, refusals, ended["refused"], *unknown, exact
+
+    cases = requested_cases()
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row, versions in itertools.groupby(cases, cells):
+        lines.append(f"| {', '.join(versions)} | {' | '.join(map(str, row))} |")
     return "\n".join(lines)
