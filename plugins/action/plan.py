@@ -541,4 +541,4 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
     """Return a line about errors that the shown plan has with their fixes."""
     count = picture.count_causes(errors)
     rules = ", ".join(dict.fromkeys(str(error["rule"]) for error in errors))
-    return f"the plan has {count} error{'s'[: count != 1]}, listed above with the fixes ({rules}); no host was changed."
+    return f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes ({rules})."
