@@ -33,7 +33,7 @@ from typing import Any
 
 from ansible.plugins.callback.default import CallbackModule as Default
 
-NOISE = {"changed", "exception", "failed", "invocation", "msg", "warnings", "deprecations"}
+NOISE = {"changed", "exception", "failed", "invocation", "msg", "unreachable", "warnings", "deprecations"}
 """Keys of a failed task that say no more than its message."""
 PLACE_VERBOSITY = 3
 
@@ -97,5 +97,5 @@ class CallbackModule(Default):  # type: ignore[misc]  # Ansible has no types
     def _dump_results(self, result: Any, *args: Any, **options: Any) -> str:
         keys = {key for key in result if not key.startswith("_ansible_")}
         if "msg" in keys and keys <= NOISE and isinstance(result["msg"], str) and not self._display.verbosity:
-            return str(result["msg"])
+            return str(result["msg"]).removeprefix("Task failed: ")
         return str(super()._dump_results(result, *args, **options))

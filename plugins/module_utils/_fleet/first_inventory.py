@@ -30,6 +30,7 @@ SETTINGS_TEXT = """\
 [defaults]
 inventory = .
 forks = 20
+interpreter_python = auto_silent
 inject_facts_as_vars = false
 # Changes, errors and reports, each once; -v shows all tasks.
 stdout_callback = dgxspark.vllm.brief
@@ -82,7 +83,7 @@ def files(
     """
     lines = [
         "---",
-        "# Written by dgxspark.vllm.discover, from what the Sparks said. It is yours to edit: it is never overwritten.",
+        "# Written by dgxspark.vllm.discover; edit it as you like, it is never overwritten.",
         "# ansible-playbook -i FOLDER dgxspark.vllm.plan shows what would run, dgxspark.vllm.site deploys it.",
         *_span_lines(cables, spans),
     ]
@@ -93,7 +94,7 @@ def files(
     if idle:
         lines += [
             "",
-            "# Found, and no service is recommended: one of sparks has services. Move a host there when it has some.",
+            "# Sparks without services. Add spark_services to a host and move it to the group sparks.",
         ]
         lines += [f"{OTHERS}:", *_group_lines(idle, picks, cables)]
         lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []

@@ -275,7 +275,7 @@ def test_a_folder_in_which_every_account_writes_is_named_and_its_settings_stay(l
     flat = " ".join(text.split())
     assert code == 0 and "Ansible ignores its ansible.cfg" in flat and "chmod o-w" in flat, text
     assert (folder / "ansible.cfg").read_text() == "[defaults]\n"
-    assert "ansible.cfg is there and was left as it is" in flat
+    assert f"written: {folder}/hosts.yml" in text and f"written: {folder}/ansible.cfg" not in text
 
 
 def test_names_of_the_ssh_configuration_are_found_and_kept(lan: Lan) -> None:
