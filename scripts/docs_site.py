@@ -36,7 +36,7 @@ SECTIONS = (
     ),
     ("Reference", ("reference", "models", "rules")),
     ("Memory and speed", ("memory", "memory_tables", "speed", "benchmarks", "claims")),
-    ("Several Sparks, one model", ("pair", "cluster", "fabric")),
+    ("Several Sparks, one model", ("cluster", "fabric")),
     (
         "Add-on services",
         ("gateway", "clients", "speech", "monitoring", "agent"),

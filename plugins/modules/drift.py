@@ -87,7 +87,7 @@ msg:
   returned: failure
   type: str
   sample: '1 difference on 1 of 2 hosts (spark-1): drift.file_changed'
-well:
+healthy:
   description: Whether there is no difference from O(fail_on) on; with V(never), no error and no warning.
   returned: success
   type: bool

@@ -93,13 +93,13 @@ counts:
   description: Number of hosts, hosts without an answer, services, and services by state.
   returned: always
   type: dict
-  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, well: 2}
+  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, healthy: 2}
 msg:
   description: The reason of the failure in one line.
   returned: failure
   type: str
   sample: '1 of 3 services are not ready: spark-1/heavy'
-well:
+healthy:
   description: Whether the fleet is healthy according to O(fail_on).
   returned: success
   type: bool
@@ -112,19 +112,19 @@ hosts:
   returned: success
   type: dict
   sample:
-    spark-1: {state: well, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
+    spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
 services:
   description:
     - A row for each service or rank, the worst first.
     - C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down), V(starting), V(look) (it serves, with C(notes)),
-      V(well) (healthy), V(cold) (on demand) or V(stopped).
+      V(healthy), V(cold) (on demand) or V(stopped).
   returned: success
   type: list
   elements: dict
   sample:
     - host: spark-1
       service: heavy
-      state: well
+      state: healthy
       notes: []
       cluster: null
       rank: 0

@@ -24,11 +24,11 @@ FABRIC_KEYS: dict[str, Key] = {
     "network": Key(
         str,
         _FABRIC.network,
-        "IPv4 network that the subnets of new addresses are cut from, one for each rail; the first interfaces of a cable and the second",
+        "IPv4 network for the subnets of new addresses, one subnet per rail",
     ),
-    "subnets": Key(list, [], "subnets given instead, in the order of rails"),
+    "subnets": Key(list, [], "subnets to use instead, in the order of the rails"),
     "first_host": Key(
-        int, _FABRIC.first_host, "number of the first host of the group in each subnet", least=1, most=65000
+        int, _FABRIC.first_host, "host number of the group's first host in each subnet", least=1, most=65000
     ),
     "mtu": Key(
         int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric_layout.LEAST_MTU, most=fabric_layout.MOST_MTU
@@ -36,34 +36,33 @@ FABRIC_KEYS: dict[str, Key] = {
     "migrate": Key(
         bool,
         _FABRIC.migrate,
-        "repair a network that is wrong and that this role did not set up. One that is right is adopted either way",
+        "repair a wrong network that this role did not set up; a working one is always adopted",
     ),
     "relay": Key(
         bool,
         _FABRIC.relay,
-        "in a ring of four or more, let hosts pass on what is for hosts that no cable joins them with: routes, IP forwarding, Docker's "
-        "chain DOCKER-USER. Engines need it only where no other network joins the hosts",
+        "in a ring of four or more, let hosts forward packets between hosts without a common cable; engines need it only without another common network",
     ),
     "topology": Key(
         str,
         _FABRIC.topology,
-        "what the hosts are cabled to, where it cannot be seen",
+        "cabling, if it cannot be probed",
         choices=fabric_layout.TOPOLOGIES,
     ),
-    "probe_seconds": Key(int, 6, "how long hosts listen for each other", least=1, most=600, unit="seconds"),
+    "probe_seconds": Key(int, 6, "seconds that hosts listen for each other", least=1, most=600, unit="seconds"),
     "revert_seconds": Key(
-        int, 90, "a change is undone after this time unless the host still answers", least=10, most=3600, unit="seconds"
+        int, 90, "seconds after which a change is undone unless the host answers", least=10, most=3600, unit="seconds"
     ),
-    "firewall": Key(bool, True, "let the fabric through ufw, where that is active"),
+    "firewall": Key(bool, True, "open an active ufw for the fabric"),
     "bandwidth": Key(
         bool,
         True,
-        "measure the bandwidth with what all hosts have of `ib_write_bw` and `iperf3`, and have the ranks add up numbers before an engine starts",
+        "measure rails with `ib_write_bw` or `iperf3`, and run an all-reduce before an engine starts",
     ),
     "min_gbps": Key(
         dict,
         {"ib_write_bw": 80, "iperf3": 20, "all_reduce": 80},
-        "Gb/s that each program must reach on a rail, and an all-reduce over all hosts; less is a warning",
+        "Gb/s below which a measurement is a warning",
     ),
 }
 """Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""
@@ -74,29 +73,29 @@ RAY_VERSION = component_versions.RAY.version
 PEER_TIMEOUT = 45
 """Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
-    "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
-    "head": Key(str, None, "host that answers requests; the first of the group when left out"),
+    "name": Key(str, None, "inventory group with the cluster's hosts"),
+    "head": Key(str, None, "host that answers requests; default: the first of the group"),
     "executor": Key(
         str,
         "auto",
-        "how vLLM spans the hosts: `mp` (its own), `ray`, or `auto`, which takes `mp` where that vLLM has it",
+        "`mp` (vLLM's own), `ray`, or `auto`: `mp` if that vLLM has it",
         choices=("auto", "mp", "ray"),
     ),
-    "services": Key(list, [], "services of the cluster, in the order in which they start; keys as in `spark_services`"),
+    "services": Key(list, [], "services of the cluster in start order; keys as in `spark_services`"),
     "fabric": Key(
         dict,
         {},
-        "keys of the network, see below; those of the role [fabric](../roles/fabric/README.md) without their prefix",
+        "the network, see below; keys of the role [fabric](../roles/fabric/README.md) without their prefix",
     ),
     "peer_timeout": Key(
         NUMBER,
         PEER_TIMEOUT,
-        "seconds without a sign of another rank after which the engine is stopped",
+        "seconds without a sign of another rank until the engine is stopped",
         least=5,
         most=86400,
         unit="seconds",
     ),
-    "ray_version": Key(str, RAY_VERSION, "Ray that an image without it is given, for the executor `ray`"),
+    "ray_version": Key(str, RAY_VERSION, "Ray version to add to images without Ray, for the executor `ray`"),
 }
 """Keys of C(spark_cluster)."""
 PORTS = 29450
@@ -203,8 +202,7 @@ def read_clusters(
             hint = validation.nearest(str(name), groups) if name else "."
             is_what = "missing" if name is None else repr(name)
             messages.append(
-                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
-                f"cluster's hosts{hint}"
+                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory with the cluster's hosts{hint}"
             )
         elif name not in clusters:
             clusters[name], wrong = _read_cluster(name, body, list(groups[name]), host_variables)
@@ -227,13 +225,13 @@ def _read_cluster(
             problems.add(f"host {host} of the group is not in the group of the Sparks.")
         elif host_variables[host] != body:
             problems.add(
-                f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
+                f"spark_cluster of host {host} differs from the other hosts. Set it once, in the variables of the group."
             )
     if len(hosts) < 2:
         problems.add(f"the group has {len(hosts)} host; a cluster has two or more. Use spark_services on one Spark.")
     head = settings["head"]
     if head is not None and head not in hosts:
-        problems.add(f"'head' is {head!r}, which is none of its hosts ({', '.join(hosts)}).")
+        problems.add(f"'head' is {head!r}, which is not one of its hosts ({', '.join(hosts)}).")
     elif head is not None:
         hosts = [head, *(host for host in hosts if host != head)]
     version = settings["ray_version"]
@@ -418,10 +416,10 @@ def check_service(
     messages = []
     for option, owner in OWNED_ARGS.items():
         if option in args:
-            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Take it out.")
+            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Remove it.")
     if "VLLM_HOST_IP" in env:
         messages.append(
-            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
+            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Remove it."
         )
     further = sorted(
         option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
@@ -429,9 +427,9 @@ def check_service(
     if further:
         named = "', '".join(further)
         messages.append(
-            f"{where}: args names '{named}'. Replicas of a cluster are those of data-parallel-size, by vLLM's own executor, and the head gives "
-            "each its requests; another backend or balancer is not planned. Take it out, or serve the model on each Spark (spark_services) "
-            "behind one spark_gateway."
+            f"{where}: args names '{named}'. Replicas of a cluster come from data-parallel-size with vLLM's own executor, and the head node "
+            "distributes the requests; other backends and balancers are not supported. Remove it, or serve the model on each Spark "
+            "(spark_services) behind one spark_gateway."
         )
     if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
@@ -463,8 +461,8 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
         return []
     if executor == "ray":
         return [
-            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray places replicas where it finds GPUs, so which host "
-            "has which rank is not known before they run. Take executor: mp and an image with vLLM 0.11.1 or newer."
+            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray chooses the host of each replica, so ranks are not known "
+            "in advance. Use executor: mp and an image with vLLM 0.11.1 or newer."
         ]
     split = _whole_split(cluster.size, args)
     ranks = split["tensor-parallel-size"] * split["pipeline-parallel-size"]
@@ -629,7 +627,7 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
                     service=name,
                     message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
                     f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
-                    fix=f"Take {variable} out of env: each host is given what its own cable is on.",
+                    fix=f"Remove {variable} from env: each host gets the interface of its cable.",
                     basis="measured",
                 )
             )
@@ -676,7 +674,7 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
                     service=name,
                     message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
                     "different images disagree on what they send each other, and hang.",
-                    fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
+                    fix=f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
                     source="eugr/spark-vllm-docker and sparkrun refuse it, too",
                     basis="probed",
                 )
@@ -704,7 +702,7 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
                         service=name,
                         message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
                         "hang on a switch.",
-                        fix=f"Give each cluster a network of its own: fabric: {{network: ...}} in spark_cluster of {name}.",
+                        fix=f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}.",
                         basis="measured",
                     )
                 )
@@ -813,7 +811,7 @@ def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Fi
             severity="info",
             service=name,
             message=f"nobody has reported {' and '.join(unknown)} on Sparks in a ring of more than three; by what each rank sends it can run.",
-            fix="Nothing; what is reported is tensor-parallel-size alone, over rings of three and four.",
+            fix="Nothing; reports exist only for tensor-parallel-size over rings of three and four.",
             source="spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring",
             basis="measured",
         )

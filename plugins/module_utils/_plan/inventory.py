@@ -148,10 +148,9 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
         if service is None:
             continue
         if service.nodes > 1:
-            page = "docs/pair.md" if service.nodes == 2 else "docs/cluster.md"
             messages.append(
                 f"{where}: recipe {service.recipe} needs {service.nodes} Sparks. Put it "
-                f"into the services of spark_cluster, on a group of so many hosts; {page} shows how."
+                f"into the services of spark_cluster, on a group of so many hosts; docs/cluster.md shows how."
             )
         if service.hosts:
             messages.append(
@@ -211,5 +210,5 @@ def _check_sidecars(host: str, sidecars: list[Any], names: set[Any]) -> list[str
     problems = validation.Problems(f"host {host}")
     for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
         if entry["name"] in names:
-            problems.add(f"the name '{entry['name']}' of spark_sidecars is that of a service of this host.")
+            problems.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
     return problems.messages

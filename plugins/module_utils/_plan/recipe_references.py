@@ -22,13 +22,11 @@ from .import_draft import OWN_IMAGE, Unreadable
 from .import_sources import detect
 
 KEYS: dict[str, Key] = {
-    "name": Key(
-        str, None, "what services call it: the part of `recipe` before the colon; lower-case letters, digits and dashes"
-    ),
+    "name": Key(str, None, "the part of `recipe` before the colon; lower-case letters, digits and dashes"),
     "path": Key(str, "", "git clone or archive (`.tar.gz`, `.tar`, `.zip`, ...) on the controller"),
     "url": Key(str, "", "address of a git repository or of an archive, fetched once"),
-    "commit": Key(str, "", "commit that is read, all 40 digits of it; needed with `url` and for a clone"),
-    "checksum": Key(str, "", "SHA-256 of an archive, `sha256:...`; needed where the archive does not name its commit"),
+    "commit": Key(str, "", "full commit, 40 digits; required for git"),
+    "checksum": Key(str, "", "SHA-256 of an archive, `sha256:...`; required unless the archive names its commit"),
 }
 """Keys of one entry of C(spark_recipe_sources)."""
 FORMS = ("eugr", "sparkrun", "vllm_recipe", "nvidia")
@@ -118,7 +116,7 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
         return None
     if _LOGIN.match(url):
         problems.add(
-            "'url' holds a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
+            "'url' contains a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
         )
         return None
     for key, (form, expected) in _VALUES.items():
@@ -137,7 +135,9 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
 def _check_pin(problems: Problems, source: Source, has_checksum: bool) -> None:
     """Complain about a source without a commit whose content may change."""
     if source.url:
-        problems.add("'url' without 'commit': what is behind an address changes. Name the commit that you have read.")
+        problems.add(
+            "'url' without 'commit': the content of an address can change. Name the commit that you have read."
+        )
     elif not source.archive:
         problems.add("a clone without 'commit': its files change. Name the commit that you have read.")
     elif not has_checksum:

@@ -124,7 +124,7 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
         ({**ASR, "port": "8765"}, "'port' is a text; it must be a whole number"),
         ({**ASR, "port": True}, "'port' is a boolean; it must be a whole number"),
         ({**ASR, "port": 70000}, "'port' is 70000; it must be a whole number from 1 to 65535"),
-        ({**ASR, "image": "x/y:1"}, "'memory_gib' is missing: what x/y:1 holds is not known"),
+        ({**ASR, "image": "x/y:1"}, "'memory_gib' is missing: what x/y:1 uses is not known"),
         ({**ASR, "memory_gib": 0}, "'memory_gib' is 0; it must be a size in GiB, from 0.01 to 1000000"),
         ({**ASR, "device": "cuda"}, "'device' is 'cuda'; it must be cpu or gpu"),
         ({**ASR, "device": "gpu"}, "has no CUDA build for arm64. Name an image that has one"),
@@ -145,7 +145,7 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
         ({**ASR, "env": {"A": "x\ny"}}, "'env' sets A to a text with a line break"),
         ({**ASR, "volumes": ["cache:/cache"]}, "'volumes' names 'cache:/cache'; write HOST_PATH:CONTAINER_PATH"),
         ({**ASR, "volumes": ["/a/../etc:/b"]}, "'volumes' names '/a/../etc:/b'"),
-        ({**TTS, "api_key_file": "key"}, "is not known to ask for a key"),
+        ({**TTS, "api_key_file": "key"}, "is not known to support a key"),
         ({**OWN, "api_key_file": "key", "key_env": "SERVER_KEY"}, "'api_key_file' needs 'command'"),
         ({**OWN, "key_env": "SERVER_KEY"}, "'key_env' is set without 'api_key_file'"),
     ],
@@ -174,7 +174,7 @@ def test_two_of_one_name_or_port_and_names_of_services_are_refused() -> None:
         ASR, {**TTS, "name": "parakeet"}
     )
     assert "port 8765 is used twice" in message_of(ASR, {**ASR, "name": "other"})
-    assert "the name 'parakeet' is that of a service" in message_of(ASR, names=("heavy", "parakeet"))
+    assert "the name 'parakeet' is already the name of a service" in message_of(ASR, names=("heavy", "parakeet"))
     assert "spark_speech: must be a list" in speech.read("spark-1", {"name": "x"})[1][0]
 
 

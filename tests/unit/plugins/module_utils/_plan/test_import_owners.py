@@ -127,13 +127,13 @@ def test_a_script_that_is_written_mounted_and_run() -> None:
     service = launch["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3.5-35B-A3B-FP8"} and service["image"] == "vllm/vllm-openai:v0.28.0"
     assert service["args"] == {"reasoning-parser": "qwen3"} and service["env"] == {"OMP_NUM_THREADS": "1"}
-    assert "docker_args" not in service and "is read" in omissions(launch)["script /serve.sh"]
+    assert "docker_args" not in service and "are read" in omissions(launch)["script /serve.sh"]
 
 
 def test_a_mounted_script_that_nobody_shows_is_refused() -> None:
     with pytest.raises(
         importer.Unreadable,
-        match=r"the container runs bash /serve\.sh, not vllm serve; what that starts is not in this text",
+        match=r"the container runs bash /serve\.sh, not vllm serve; this text does not contain the command",
     ):
         read("docker run -v /tmp/serve.sh:/serve.sh:ro --entrypoint bash vllm/vllm-openai:v0.28.0 /serve.sh\n")
 
@@ -211,7 +211,7 @@ def test_a_unit_with_a_rootless_docker() -> None:
     )
     service = launch["service"]
     assert service["args"] == {"convert": "embed", "kv-cache-memory-bytes": 6656 * 2**20} and service["port"] == 18002
-    assert "not seen" in omissions(launch)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
+    assert "does not see" in omissions(launch)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
     assert launch["host_vars"]["spark_hf_home"] == "/home/me/.cache/huggingface"
 
 
@@ -309,10 +309,13 @@ MANIFEST = (
             'if [ "$1" == "prod" ]; then sed -i s/A=.*/A=0.15/ .env; fi\ndocker compose up -d vllm-4b\n',
             "starts services of a compose file; give that file",
         ),
-        (MANIFEST, "writes a compose file or a manifest of Kubernetes by a here-document; give that as a file"),
+        (
+            MANIFEST,
+            "writes a compose file or a Kubernetes manifest in a here-document; pass that text as a separate file",
+        ),
         (
             'pip install "transformers>=5.0" --quiet 2>&1 | tail -5\npython3 << \'PATCH\'\nimport re\nPATCH\nexec vllm serve "$@"\n',
-            r"by whoever calls it \(\$@\)",
+            r"as an argument \(\$@\)",
         ),
         (
             "bash run_cluster.sh $VLLM_IMAGE 192.168.100.10 --worker ~/.cache/huggingface -e MASTER_ADDR=192.168.100.10\n",
