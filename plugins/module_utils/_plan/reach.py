@@ -167,7 +167,7 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
         (", ".join(entry.models), entry.host, entry.controller_url, entry.lan, _short(entry.key_file, home) or "none")
         for entry in listed[:MOST]
     ]
-    lines = ["Endpoints", tables.table(HEADER, rows)]
+    lines = ["", "Endpoints", tables.table(HEADER, rows)]
     if len(listed) > MOST:
         lines.append("... and more; dgxspark.vllm.status lists all services.")
     example = next((entry for entry in listed if entry.chat), None)
