@@ -95,4 +95,4 @@ def test_stopped_services_and_ranks_are_left_out_and_vectors_are_not_chatted_wit
 
 def test_a_fleet_fits_on_a_screen() -> None:
     text = shown(*(service(f"s{number}", "192.168.1.11", 8001 + number) for number in range(40)))
-    assert len(text.splitlines()) < 20 and "... and more" in text
+    assert len(text.splitlines()) < 24 and "... and more" in text
