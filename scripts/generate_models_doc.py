@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write docs/models.md from the recipes. Run with PYTHONPATH=collections; --check only compares."""
+"""Write docs/models.md and docs/models.html from the recipes. Run with PYTHONPATH=collections; --check only compares."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from typing import Any
 import yaml
 from common import ROOT, write_generated
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
     SHARE,
     VERDICTS,
     cells,
     model_rows,
-    one_stream,
+    rate,
 )
 
+HTML = ROOT / "docs" / "models.html"
 PAGE = ROOT / "docs" / "models.md"
 RECIPES = ROOT / "playbooks" / "recipes"
 TEMPLATE = Path(__file__).with_suffix(".txt")
@@ -48,13 +50,17 @@ REMARKS = {"SPK307": "the vLLM version of the image is unknown", "memory.stated"
 """Short forms of frequent remarks, by rule."""
 
 
-def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
+def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str, Mapping[str, Any]]) -> str:
     """Return docs/models.md."""
     recipes: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         recipes.setdefault(row["recipe"], []).append(row)
     return TEMPLATE.read_text(encoding="utf-8").format(
         share=SHARE,
+        recommended="\n".join(_recommended(recipes_by_name)),
+        pick="\n".join(
+            _table(("key", "meaning"), [[f"`{name}`", key.meaning] for name, key in model_choice.KEYS.items()])
+        ),
         fastest=FASTEST,
         jobs="\n".join(_by_job(rows)),
         architectures="\n".join(_by_architecture(rows)),
@@ -78,7 +84,9 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines[-1] += "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual) + "."
     lines += [
         "",
-        *_table(("variant", "Sparks", "weights", "KV cache", "longest", "requests", "fits on"), _cells(rows)),
+        *_table(
+            ("variant", "Sparks", "weights", "KV cache", "longest", "requests", "tokens/s", "fits on"), _cells(rows)
+        ),
         "",
     ]
     notes = [f"- {row['variant']}: {row['summary']}" for row in rows if row["variant"] and row["summary"]]
@@ -94,7 +102,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         notes.append(f"- {'all' if set(names) == variants else ', '.join(dict.fromkeys(names))}: {remark}")
     notes += [
         f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{_variant(row)}: "
-        f"{entry['what'].removeprefix('decode rate of one stream').lstrip(', ') or 'one stream'}; {entry['source']}"
+        f"{entry['what'].removeprefix('decode rate of one stream').lstrip(', ') or 'one stream'}; {entry['source']}{_other(entry)}"
         for row in rows
         for entry in row["published"]
     ]
@@ -108,12 +116,12 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         variant = row["variant"] or DEFAULT
         verdicts = [(count, VERDICTS[fit]) for count, fit in row["fits"].items() if fit != "fails"]
         fits = ", ".join(f"{count}" if verdict == "yes" else f"{count} {verdict}" for count, verdict in verdicts)
-        lines.setdefault(variant, [variant, *cells(row)[2:6], f"{row['requests'] or '-'}", fits or "-"])
+        lines.setdefault(variant, [variant, *cells(row)[2:6], f"{row['requests'] or '-'}", cells(row)[-2], fits or "-"])
     return list(lines.values())
 
 
 def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of the recipes for each job by their number of Sparks, those with the highest published rate first."""
+    """Return a table of the recipes for each job by their number of Sparks, the fastest first."""
     counts = sorted({row["nodes"] for row in rows})
     lines = []
     for job, title in JOBS.items():
@@ -121,11 +129,11 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for row in rows:
             if job in row["jobs"] and row["fits"][row["nodes"]] != "fails":
                 key = (row["nodes"], row["recipe"])
-                fitting[key] = max(fitting.get(key, 0.0), one_stream(row))
+                fitting[key] = max(fitting.get(key, 0.0), _rate(row))
         ordered = sorted(fitting.items(), key=lambda item: (-item[1], item[0][1]))
         named = {
             count: [
-                f"{_link(name)}{f' {rate:g}' if rate else ''}" for (nodes, name), rate in ordered if nodes == count
+                f"{_link(name)}{f' {value:.3g}' if value else ''}" for (nodes, name), value in ordered if nodes == count
             ][:FASTEST]
             for count in counts
         }
@@ -139,13 +147,12 @@ def _short(image: str) -> str:
 
 
 def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of published rates for one stream on one Spark, by kind of model, the fastest kind first."""
+    """Return a table of the rates of one stream on one Spark, by kind of model, the fastest kind first."""
     kinds: dict[str, dict[str, float]] = {}
     for row in rows:
-        rate = one_stream(row)
-        if row["architecture"] and row["nodes"] == 1 and rate and row["fits"][1] != "fails":
+        if row["architecture"] and row["nodes"] == 1 and _rate(row) and row["fits"][1] != "fails":
             rates = kinds.setdefault(row["architecture"], {})
-            rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), rate)
+            rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), _rate(row))
     ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
     return _table(
         ("kind", "recipes", "median tokens/s", "each"),
@@ -154,11 +161,31 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 kind,
                 f"{len(rates)}",
                 f"{statistics.median(rates.values()):.3g}",
-                ", ".join(f"{_link(name)} {rate:g}" for name, rate in sorted(rates.items(), key=lambda item: -item[1])),
+                ", ".join(
+                    f"{_link(name)} {value:.3g}" for name, value in sorted(rates.items(), key=lambda item: -item[1])
+                ),
             ]
             for kind, rates in ordered
         ],
     )
+
+
+def _recommended(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the recipes that C(discover.yml) recommends: for each of four Sparks, and one over several."""
+    picks = recommend.recommend(recommend.ranked(recipes_by_name, 1), ["first", "second", "third", "fourth"])
+    spans = [recommend.ranked(recipes_by_name, nodes)[0] for nodes in (2, 4)]
+    lines = [[f"{host} Spark", _link(pick.recipe), pick.variant or "", str(pick.rate)] for host, pick in picks.items()]
+    lines += [[f"over {pick.nodes} Sparks", _link(pick.recipe), pick.variant or "", str(pick.rate)] for pick in spans]
+    return _table(("where", "recipe", "variant", "one stream"), lines)
+
+
+def _rate(row: Mapping[str, Any]) -> float:
+    known = rate(row)
+    return known.value if known else 0.0
+
+
+def _other(entry: Mapping[str, Any]) -> str:
+    return f"; of another launch: {entry['other_launch']}" if entry.get("other_launch") else ""
 
 
 def _on(entry: Mapping[str, Any]) -> str:
@@ -181,7 +208,9 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
     recipes = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
-    return write_generated({PAGE: models_page(model_rows({recipe["name"]: recipe for recipe in recipes}))})
+    by_name = {recipe["name"]: recipe for recipe in recipes}
+    rows = model_rows(by_name)
+    return write_generated({PAGE: render_page(rows, by_name), HTML: models_page.page(rows)})
 
 
 if __name__ == "__main__":

@@ -39,11 +39,10 @@ def picks() -> list[recommend.Pick]:
 
 def table(chosen: list[recommend.Pick], page: str) -> str:
     """Return the table. page: link to docs/models.md."""
-    lines = ["| Sparks | recipe | GiB per Spark | tokens/s, one stream | for |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| Sparks | recipe | GiB per Spark | speed, one stream | for |", "| --- | --- | --- | --- | --- |"]
     for pick in chosen:
         anchor = re.sub(r"[^a-z0-9_-]", "", pick.recipe.lower())
-        rate = f"{pick.rate}".removesuffix(".0")
-        cells = (f"[{pick.recipe}]({page}#{anchor})", f"{pick.weights_gib:.1f}", rate, ", ".join(pick.jobs))
+        cells = (f"[{pick.recipe}]({page}#{anchor})", f"{pick.weights_gib:.1f}", f"{pick.rate}", ", ".join(pick.jobs))
         lines.append(f"| {pick.nodes} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -18,8 +18,8 @@ description:
   - Refuses to measure while other requests run on the host, unless C(disturb) is set.
   - For an engine over several hosts, the requests go to the first rank.
   - The action plugin makes one measurement per call and prints it, to show the progress.
-  - With O(report_from) it prints tables, charts and findings of all hosts of the play, with published figures of the recipes, and fails
-    if a service could not be measured. A lower figure is a finding and does not fail.
+  - With O(report_from) it prints tables, charts and findings of all hosts of the play, with predictions of the plan and published figures
+    of the recipes, and fails if a service could not be measured. A lower figure is a finding and does not fail.
   - Reading a file with an API key requires root.
 options:
   planned:
@@ -109,7 +109,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 results:
-  description: One entry per measured service, as in its receipt, with C(where), C(published) and C(findings).
+  description: One entry per measured service, as in its receipt, with C(where), C(published), C(predicted) and C(findings).
   returned: when not skipped
   type: list
   elements: dict

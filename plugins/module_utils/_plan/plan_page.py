@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from .._common.tables import gib
-from . import fabric_tables, page_parts, picture
+from . import fabric_tables, page_parts, picture, speed_text
 from .page_parts import HUES
 
 # So many different hosts are shown unfolded, and so many findings of one severity.
@@ -213,10 +213,32 @@ def _services(body: Mapping[str, Any]) -> str:
         lines.append(
             '<p class="soft"><span class="solved">Marked</span> values were calculated, because the inventory does not set them.</p>'
         )
+    lines.append(_speeds(body["services"]))
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
     ]
+    advice = speed_text.advice(body["services"])
+    if advice:
+        items = "".join(f"<li>{escape(line)}</li>" for line in advice)
+        lines.append(
+            f'<details><summary>{escape(speed_text.ADVICE)}</summary><ul class="inside">{items}</ul></details>'
+        )
     return "".join(lines)
+
+
+def _speeds(services: Sequence[Mapping[str, Any]]) -> str:
+    """The table of predicted speeds, empty without any known figure."""
+    rows = [(picture.label(service), speed_text.cells(service)) for service in services]
+    if all(cell == "-" for _label, cells in rows for cell in cells):
+        return ""
+    heads = "".join(f'<th scope="col" class="n">{escape(head)}</th>' for head in speed_text.HEADS)
+    lines = [
+        f'<div class="scroll"><table class="cards"><thead><tr><th scope="col">speed, predicted</th>{heads}</tr></thead><tbody>'
+    ]
+    for label, cells in rows:
+        figures = "".join(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, cells))
+        lines.append(f'<tr><td data-of="service"><span>{escape(label)}</span></td>{figures}</tr>')
+    return "".join([*lines, "</tbody></table></div>"])
 
 
 def _row(service: Mapping[str, Any], hue: str) -> str:

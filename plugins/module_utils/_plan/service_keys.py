@@ -163,13 +163,13 @@ SERVICE: dict[str, Key] = {
     "model": Key(
         dict,
         {},
-        "ORG/NAME or ORG/NAME@REVISION; or a mapping of repo, revision, path and extra, merged into the recipe's",
+        "ORG/NAME, ORG/NAME@REVISION, or a mapping that is merged into the recipe's",
         of=MODEL,
     ),
     "image": Key(
         (str, dict),
         None,
-        "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files, pip and dockerfile",
+        "image reference, or a mapping",
         form=IMAGE_REF.fullmatch,
         like=IMAGE["ref"].like,
         of=IMAGE,
@@ -181,19 +181,19 @@ SERVICE: dict[str, Key] = {
     "checks": Key(
         dict,
         {},
-        "checks of the proof: tools, reasoning; max_tokens and temperature of their answers",
+        "checks of the proof",
         of=CHECKS,
     ),
     "files": Key(
         list,
         [],
-        "files for the engine: a list of source (on the controller, or {model}/NAME) and path in the container",
+        "files for the engine: a list of source and path",
         of=FILE,
     ),
     "pip": Key(
         list,
         [],
-        "Python packages missing in the image, NAME==VERSION --hash=sha256:...; installed at every start",
+        "Python packages missing in the image, NAME==VERSION --hash=sha256:...",
         of=PACKAGE,
     ),
     "config": Key(
@@ -206,30 +206,26 @@ SERVICE: dict[str, Key] = {
     "weights_gib": Key(
         NUMBER,
         None,
-        "weights of the whole model in GiB, without drafter: the sum over its safetensors headers",
+        "weights of the whole model without drafter, GiB: the sum over its safetensors headers",
         least=0,
         unit="GiB",
     ),
     "draft_weights_gib": Key(
         NUMBER,
         None,
-        "weights of the drafter or MTP layers in GiB, without shared embedding and head",
+        "weights of the drafter or MTP layers without shared embedding and head, GiB",
         least=0,
         unit="GiB",
     ),
     "memory": Key(
         dict,
         {},
-        "memory of an unknown model on one Spark: weights_gib, kv_gib and other_gib, GiB",
+        "memory of an unknown model: weights_gib, kv_gib and other_gib, GiB per Spark",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(
-        NUMBER, None, "the sum of memory, if its parts are not known, GiB on one Spark", least=0, unit="GiB"
-    ),
+    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are not known", least=0, unit="GiB"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
-    "overheads": Key(
-        dict, {}, "overheads of this engine that differ from spark_overheads, see the module memory_budget"
-    ),
+    "overheads": Key(dict, {}, "overheads of this engine, see the module memory_budget"),
     "memory_share": Key(
         NUMBER,
         1,
@@ -239,13 +235,13 @@ SERVICE: dict[str, Key] = {
     "lora": Key(
         dict,
         {},
-        "LoRA adapters: adapters (name, repo, revision), max_rank, max_loras, max_cpu_loras",
+        "LoRA adapters",
         page="inventory.md#lora-adapters",
     ),
     "state": Key(
         str,
         "started",
-        "started, or stopped to keep it deployed but not running",
+        "started, or stopped: deployed but not running",
         choices=("started", "stopped"),
     ),
     "hosts": Key(
@@ -258,7 +254,7 @@ SERVICE: dict[str, Key] = {
     "on_demand": Key(
         dict,
         None,
-        "start with the first request, stop when idle: idle_minutes, exclusive, keep and others; {} for the defaults",
+        "start with the first request, stop when idle; {} for the defaults",
         page="on_demand.md",
     ),
     "exclusive": Key(
@@ -308,6 +304,11 @@ EXPECT: dict[str, Key] = {
     "gib": Key(NUMBER, None, "the figure, GiB", least=0),
     "sparks": Key(int, 1, "Sparks of the measurement", least=1),
     "streams": Key(int, 1, "concurrent requests", least=1),
+    "other_launch": Key(
+        str,
+        None,
+        "build, checkpoint or drafter of the figure, if it is another one; ranks and comparisons leave it out",
+    ),
     "attention_backend": Key((str, list), None, "required attention backend"),
     "moe_backend": Key((str, list), None, "required backend of the experts"),
     "linear_kernel": Key((str, list), None, "required kernel of linear layers"),

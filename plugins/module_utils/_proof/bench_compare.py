@@ -9,10 +9,13 @@ conditions. For other figures, the differences are listed and no ratio is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
+from .._speed.bus_limit import explain_impossible
+from .._speed.judge import PREFILL_TOKENS, judge_rate
 
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
@@ -21,6 +24,9 @@ CLOCK_SHARE = 0.05
 PUBLISHED_SHARE = 0.7
 """A measurement below this share of a published figure points to a fault of the host, not to different prompts."""
 NOISY_SHARE = 0.15
+ENDS = ("low", "typical", "high")
+PREFILL_FACTOR = 2.1
+"""A predicted prefill rate counts for prompts up to so many times as long or as short."""
 PARTS = ("single", "contents", "prefix_cache", "concurrency", "request_rates")
 """The parts of a measurement. Only single requests are always measured."""
 
@@ -80,7 +86,11 @@ def _shown(value: Any) -> str:
 
 
 def compare(
-    previous: Mapping[str, Any] | None, new: Mapping[str, Any], service: str, settings: Mapping[str, Any]
+    previous: Mapping[str, Any] | None,
+    new: Mapping[str, Any],
+    service: str,
+    settings: Mapping[str, Any],
+    speed: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Compare a measurement of a service with its baseline.
 
@@ -91,7 +101,8 @@ def compare(
     :param previous: the section C(benchmark) of the receipt on the host, None without one
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
     :param service: its name
-    :param settings: C(spark_bench) with every default, of which C(rebaseline) and C(regression_percent) are used
+    :param settings: C(spark_bench) with every default, of which C(ceiling), C(rebaseline) and C(regression_percent) are used
+    :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
     :returns: the new section, and findings as plain dicts
     """
     percent = settings["regression_percent"]
@@ -99,13 +110,14 @@ def compare(
     measured, host = differences(baseline, new) if baseline else ([], [])
     decode = middle(headline(new), "decode_tokens_per_second")
     disturbed = _is_disturbed(new)
-    usable = decode is not None and not disturbed
+    impossible = _impossible(new, service, (speed or {}) if settings["ceiling"] else {})
+    usable = decode is not None and not disturbed and not impossible
     fresh = usable and any((not baseline, measured, settings["rebaseline"]))
     same_deployment = usable and not fresh
     comparable = same_deployment and not host
     reference = _parts(new) if fresh else dict(baseline)
     old = middle(headline(reference), "decode_tokens_per_second")
-    findings = _quality(new, service)
+    findings = [*impossible, *_quality(new, service)]
     if measured:
         findings.append(_other_measurement(service, baseline, measured, usable))
     if host and same_deployment:
@@ -210,6 +222,21 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
 
 def _measured(rule: str, severity: str, service: str, message: str, fix: str) -> Finding:
     return Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured")
+
+
+def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding for the first measured rate that needs more than the memory bus carries."""
+    if not (new.get("conditions") or {}).get("gpu"):
+        return []
+    rates = [(1, middle(row, "decode_tokens_per_second")) for row in [*new["single"], *(new.get("contents") or [])]]
+    rates += [(row["concurrency"], row["output_tokens_per_second"]) for row in new.get("concurrency") or []]
+    for requests, rate in rates:
+        reason = explain_impossible(speed, rate or 0, requests)
+        if reason:
+            message = f"a measured rate of {service} at {requests} requests at once is impossible: {reason}; no figure is kept"
+            fix = "compare the config of the plan with the one of the running model, and whether an answer came from a cache"
+            return [_measured("bench.impossible", "warning", service, message, fix)]
+    return []
 
 
 def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Finding]:
@@ -346,7 +373,8 @@ def published(
     rows = [
         _published_row(entry, section, differs)
         for entry in expect
-        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks
+        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks and not entry.get("other_launch")
+        if entry.get("streams", 1) > 1 or not explain_impossible(service.get("speed") or {}, entry["tokens_per_second"])
     ]
     single = [row for row in rows if row["streams"] == 1]
     low = [row for row in single if row["share"] is not None and row["share"] < PUBLISHED_SHARE]
@@ -362,6 +390,38 @@ def published(
         "watts at a full clock), then the image"
     )
     return rows, [_measured("bench.published", "warning", service["name"], message, fix).to_dict()]
+
+
+def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the predicted figures of a service with the measured ones.
+
+    :param speed: C(speed) of the service in the plan
+    :param section: the section C(benchmark) of the receipt
+    :returns: C({what, low, typical, high, measured, share, verdict}) each
+    """
+    figures = [("decode, one stream", speed.get("one_stream"), middle(headline(section), "decode_tokens_per_second"))]
+    by_streams = {**(speed.get("by_streams") or {}), str(speed.get("streams")): speed.get("all_streams")}
+    for row in section.get("concurrency") or []:
+        what = f"output, {row['concurrency']} streams"
+        figures.append((what, by_streams.get(str(row["concurrency"])), row["output_tokens_per_second"]))
+    first_token = speed.get("first_token_8k") or {}
+    prefills = {
+        PREFILL_TOKENS: (speed.get("proof") or {}).get("prefill"),
+        8192: first_token and {end: 8192 / first_token[other] for end, other in zip(ENDS, reversed(ENDS))},
+    }
+    for row in section["single"]:
+        length = row["prompt_tokens"]
+        nearest = min(prefills, key=lambda known: abs(math.log(length / known)))
+        near = abs(math.log(length / nearest)) < math.log(PREFILL_FACTOR)
+        what, measured = f"prefill, {length} tokens", middle(row, "prefill_tokens_per_second")
+        figures.append((what, prefills[nearest] if near else None, measured))
+    rows = []
+    for what, span, measured in figures:
+        if span and measured:
+            compared = judge_rate(what, "plan", measured, span["low"], span["typical"])
+            more = {"measured": measured, "share": compared.share, "verdict": compared.verdict}
+            rows.append({"what": what, **{end: round(span[end], 1) for end in ENDS}, **more})
+    return rows
 
 
 def _differences_from_recipe(service: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[str]:

@@ -40,6 +40,7 @@ KEYS: dict[str, Key] = {
     "idle_seconds": Key(int, 60, "longest wait for other requests to end", least=0),
     "disturb": Key(bool, False, "measure during other requests, without a comparison"),
     "regression_percent": Key(NUMBER, 10, "loss against the baseline that is a finding"),
+    "ceiling": Key(bool, True, "refuse rates above the memory bus of a GB10; false for stand-ins of engines"),
     "rebaseline": Key(bool, False, "make this measurement the baseline"),
 }
 """Keys of C(spark_bench)."""
