@@ -269,8 +269,7 @@ class ActionModule(ActionBase):
         if dest and not self._task.check_mode:
             write(
                 Path(dest),
-                f"{PROPOSED}\n---\n"
-                + yaml.safe_dump(json.loads(json.dumps(proposed["inventory"])), sort_keys=False, width=120),
+                f"{PROPOSED}\n---\n" + yaml.safe_dump(plain(proposed["inventory"]), sort_keys=False, width=120),
             )
         display.display(proposal.text(proposed, "" if self._task.check_mode else dest))
         return {"changed": False, "proposal": proposed, "asking": False, "_ansible_verbose_override": True}
