@@ -146,8 +146,15 @@ def test_a_refused_measurement_is_no_reference() -> None:
     assert speed_proof.finding_of(record) is None
 
 
-def test_nothing_measured_leaves_no_record() -> None:
-    assert record_of(0.0) == (None, [])
+def test_nothing_measured_is_said_and_leaves_an_earlier_record() -> None:
+    record, rules = record_of(0.0)
+    assert (record["verdict"], record["reason"], record["first"], rules) == (
+        "unknown",
+        "no figure could be measured",
+        None,
+        [],
+    )
+    assert record_of(0.0, previous=record_of(20.0)[0]) == (None, [])
 
 
 def test_rates_of_a_simulated_host_are_kept_and_not_judged() -> None:
