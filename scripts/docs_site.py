@@ -103,7 +103,7 @@ def write_pages() -> None:
     """Put the pages, their pictures and the menu into the source folder."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     names = pages()
-    site_files = {*names, *tracked_files("docs/images/*")}
+    site_files = {*names, *tracked_files("docs/images/*", "docs/*.html")}
     for name in site_files:
         (SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):

@@ -23,7 +23,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discov
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recommend
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.modules.discover import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
@@ -62,7 +62,15 @@ class ActionModule(ActionBase):
         discovery.give_names(sparks)
         cables = discovery.find_cables(machines)
         recipes, _wrong = load_recipes([RECIPES])
-        picks = choose(recipes, sparks)
+        try:
+            wish = model_choice.read_wish(args["pick"])
+        except ValueError as error:
+            raise AnsibleActionFail(f"nothing was written:\n- {error}") from error
+        picks = choose(recipes, sparks, wish)
+        if wish != model_choice.ANY and not picks:
+            display.display(
+                f"No recipe for one Spark has {wish}; plan.yml --tags models with the same spark_pick counts the reasons."
+            )
         display.display(first_inventory.table(machines, cables, picks))
         if not sparks:
             raise AnsibleActionFail(
@@ -79,7 +87,7 @@ class ActionModule(ActionBase):
         spans = {
             size: pick
             for size in {len(group) for group in cables.groups()}
-            for pick in recommend.ranked(recipes, size)[:1]
+            for pick in (recommend.ranked(recipes, size, wish)[:1] if not wish.sparks or size <= wish.sparks else [])
         }
         texts = first_inventory.files(sparks, picks, cables, args["user"], spans)
         folder = Path(args["dest"]).expanduser()
@@ -108,10 +116,12 @@ def _account(args: Mapping[str, Any], machine: Machine) -> dict[str, str]:
     return {"ansible_user": args["user"]} if args["user"] and not machine.target.user else {}
 
 
-def choose(recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine]) -> dict[str, recommend.Pick]:
-    """Return the recommended recipe of each Spark without known model servers."""
+def choose(
+    recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine], wish: model_choice.Wish
+) -> dict[str, recommend.Pick]:
+    """Return the recommended recipe of each Spark without known model servers. wish: requirements of the model."""
     free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
-    return recommend.recommend(recommend.ranked(recipes, 1), free) if free else {}
+    return recommend.recommend(recommend.ranked(recipes, 1, wish), free) if free else {}
 
 
 def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[dict[str, str], list[dict[str, str]]]:

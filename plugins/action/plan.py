@@ -29,6 +29,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     fabric_figures,
     image_questions,
     lock_findings,
+    model_choice,
     model_table,
     picture,
     placement,
@@ -89,7 +90,7 @@ class ActionModule(ActionBase):
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
         recipe_messages += problems
         if args["models"]:  # without an inventory too
-            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages)}
+            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages, args)}
         messages += recipe_messages
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
@@ -406,12 +407,25 @@ FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
 LOOKED = ("image_candidates", "image_questions")
 
 
-def models(recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> dict[str, Any]:
-    """Show the recipes with their limits on one to eight Sparks. problems: of unreadable recipes; raises AnsibleActionFail for them."""
+def models(
+    recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str], args: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
+
+    :param recipes: by name
+    :param problems: of unreadable recipes
+    :param args: of the action: C(pick) and C(show)
+    :returns: the result
+    :raises AnsibleActionFail: for unreadable recipes and a wish that cannot be read
+    """
     if problems:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
+    try:
+        wish = model_choice.read_wish(args["pick"])
+    except ValueError as error:
+        raise AnsibleActionFail(f"nothing was picked:\n- {error}") from error
     rows, references = model_table.model_rows(recipes), model_table.reference_rows(recipes)
-    display.display(model_table.models_text(rows))
+    display.display(model_table.models_text(rows) if args["show"] == "full" else model_choice.choice_text(rows, wish))
     if references:
         display.display(model_table.references_text(references))
     return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}

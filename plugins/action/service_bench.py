@@ -255,13 +255,13 @@ class ActionModule(HostAction):
         self.until = time.monotonic() + settings["seconds"]
         new = self._measured(where, args.get("max-num-seqs"), deployed)
         previous = (deployed["receipt"] or {}).get("benchmark")
-        section, findings = bench_compare.compare(previous, new, service["name"], settings)
+        section, findings = bench_compare.compare(previous, new, service["name"], settings, service.get("speed"))
         if deployed["receipt"] is None:
             section["left_out"] = [
                 *new["left_out"],
                 "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept",
             ]
-        else:
+        elif not any(finding["rule"] == "bench.impossible" for finding in findings):
             self.keep(service, section)
         base = of_recipe(recipes, service)
         sparks = (service["cluster"] or {}).get("size", 1)

@@ -73,6 +73,10 @@ options:
         known.
     type: bool
     default: false
+  pick:
+    description: For O(action=write), requirements of a recommended model; the keys of C(spark_pick), which C(docs/models.md) lists.
+    type: dict
+    default: {}
 attributes:
   diff_mode:
     support: full

@@ -98,7 +98,7 @@ options:
     description:
       - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
         colour where Ansible prints colours.
-      - V(full) prints the notes too, as V(short) does with C(-v).
+      - V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails.
       - V(json) prints plan and findings as one line of JSON.
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: str
@@ -121,6 +121,12 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
+  pick:
+    description:
+      - With O(models), requirements of a model; the keys of C(spark_pick), which C(docs/models.md) lists.
+      - V(short) of O(show) then lists the recipes that satisfy it, the fastest first, and counts the others by their reasons.
+    type: dict
+    default: {}
   measurements:
     description:
       - Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without
@@ -192,10 +198,12 @@ models:
     - recipe: gpt-oss-120b
       variant: null
       images: [vllm/vllm-openai:v0.24.0-ubuntu2404]
-      one: fits
-      two: fits
+      nodes: 1
+      fits: {1: fits, 2: fits}
       weights_gib: 65.9
       longest: 131072
+      features: [tools, reasoning]
+      speed: {one_stream: {low: 31.8, typical: 35.6, high: 39.9}}
 asking:
   description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
   returned: when O(models) is not set
@@ -214,14 +222,29 @@ made:
   returned: with O(kept_facts=use)
   type: str
 hosts:
-  description: The plan of each host, by host name.
+  description:
+    - The plan of each host, by host name.
+    - C(services.speed) predicts the speed of each service, alone on its Sparks, as ranges of C(low), C(typical) and C(high); null where it
+      is unknown, and C(unknown) has the reason. C(one_stream) and C(all_streams) are tokens per second of one stream and of C(streams)
+      streams together, at a context of about 1000 tokens. C(first_token_8k) and C(first_token_full) are seconds to the first token of a
+      prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
+    - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step;
+      with a drafter the limit is C(drafted + 1) times as high. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
+      largest part. C(shared_by) is the number of services that may answer at the same time on its busiest Spark. C(levers) names
+      changes that made launches of others faster and that it does not have; docs/speed.md lists them.
   returned: success
   type: dict
   sample:
     spark-1:
       verdict: fits
       start_order: [heavy, fast]
-      services: []
+      services:
+        - name: fast
+          speed:
+            {streams: 2, one_stream: {low: 23.6, typical: 26.5, high: 29.7}, all_streams: {low: 43.3, typical: 51.9, high: 62.3}, steps: null,
+             drafted: 0, first_token_8k: null, first_token_full: {low: 0.7, typical: 0.87, high: 1.09}, bytes_per_token: 8200000000,
+             ceiling: 33.9, ceiling_all: 67.9, bound_by: memory, shared_by: 1, levers: [chunks of 8192],
+             unknown: {}}
       firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
 clusters:
   description:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,14 @@ def test_page_is_what_its_generator_writes() -> None:
         env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_readme_names_recommended_models() -> None:
+    """The table of the page is written from C(recommend.py), as quickstart.yml uses it."""
+    table = tree.read("docs/models.md").partition("\n## Recommended\n")[2].partition("\n## ")[0]
+    recommended = set(re.findall(r"^\| [^|]+ \| \[([^]]+)\]", table, re.MULTILINE))
+    named = set(re.findall(r"\brecipe: ([\w.-]+)", tree.read("README.md")))
+    assert len(recommended) >= 5 and named and named <= recommended
 
 
 def test_every_recipe_has_its_section() -> None:

@@ -20,7 +20,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "_speed": ("_common", "_vllm", "_memory"),
     "_compat": ("_common", "_vllm"),
     "_cluster": ("_common", "_runtime", "_vllm", "_host", "_content"),
-    "_proof": ("_common", "_runtime", "_vllm", "_host", "_content", "_memory", "_cluster"),
+    "_proof": ("_common", "_runtime", "_vllm", "_host", "_content", "_memory", "_speed", "_cluster"),
     "_addons": ("_common", "_runtime", "_vllm", "_host", "_content", "_cluster"),
 }
 BELOW["_agent"] = ("_common", "_runtime", "_host", "_proof")

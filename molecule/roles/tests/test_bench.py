@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(os.environ.get("MOLECULE_PROJECT_DIRECTORY", Path(__file__).parents[3]))
-SETTINGS = {"prompt_tokens": [256], "output_tokens": 32, "repeats": 2, "concurrency": [2], "idle_seconds": 30}
+SETTINGS = {
+    "prompt_tokens": [256],
+    "output_tokens": 32,
+    "repeats": 2,
+    "concurrency": [2],
+    "idle_seconds": 30,
+    "ceiling": False,
+}
 
 
 @pytest.fixture(scope="module")

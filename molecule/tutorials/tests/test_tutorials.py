@@ -54,7 +54,13 @@ def variables(recipes):
         spark_fabric_args=[],
         spark_model_dir=str(ROOT / ".cache" / "sim" / "models"),
         spark_recipe_dirs=[str(recipes)],
-        spark_rollout_bench={"prompt_tokens": [128], "output_tokens": 16, "repeats": 1, "idle_seconds": 0},
+        spark_rollout_bench={
+            "prompt_tokens": [128],
+            "output_tokens": 16,
+            "repeats": 1,
+            "idle_seconds": 0,
+            "ceiling": False,
+        },
         spark_rollout_slower_percent=95,
     )
 

@@ -258,6 +258,12 @@ VARIABLES: dict[str, Key] = {
         page="agent.md#the-host-stays-in-reach",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="agent.md#clocks-of-the-gpu"),
+    "spark_pick": Key(
+        dict,
+        {},
+        "requirements of a model, for `plan.yml --tags models`, `quickstart.yml` and `discover.yml`",
+        page="models.md#pick-a-model",
+    ),
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),
     "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures, by name; all when empty"),
     "spark_bench_dest": Key(str, "", "file on the controller that `bench.yml` writes its figures to, as JSON"),

@@ -118,6 +118,7 @@ def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str
                 f"        - name: {_scalar(service['name'])}",
                 f"          recipe: {_scalar(service['recipe'])}",
                 f"          port: {service['port']}",
+                *(f"          {key}: {json.dumps(service[key])}" for key in ("variant", "args") if key in service),
             ]
     elif serves(machine):
         lines += [
@@ -137,7 +138,7 @@ def _span_lines(cables: Cables, spans: Mapping[int, Pick]) -> list[str]:
         pick = spans.get(len(group))
         if pick:
             lines.append(
-                f"# For {len(group)} Sparks the recipes have {pick.recipe}, published with {pick.rate:g} tokens/s."
+                f"# For {len(group)} Sparks the recipes have {pick.recipe}{f' ({pick.variant})' if pick.variant else ''}, {pick.rate}."
             )
     return lines
 
@@ -231,7 +232,7 @@ def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
         str((spark.facts.get("gpu") or {}).get("driver_version") or "not known"),
         f"{free_gib:.1f} GiB free" if _are_numbers(free_gib) else "not known",
         ", ".join(serves(spark)) or ("-" if spark.launches is not None else "not known"),
-        f"{pick.recipe}, {pick.rate:g} tokens/s published" if pick else "-",
+        f"{pick.recipe}, {pick.rate}" if pick else "-",
     )
 
 

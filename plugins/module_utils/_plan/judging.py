@@ -29,7 +29,7 @@ SOLVED = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 def judge(service: ServiceSpec) -> dict[str, Any]:
     """Judge one resolved service as the only one of a Spark, or as one rank of as many Sparks as its C(nodes).
 
-    Returns C({verdict, vllm_version, memory, findings}).
+    Returns C({verdict, vllm_version, launch, memory, findings}).
     """
     settings = {name: key.default for name, key in variables.VARIABLES.items()}
     fabric = settings["spark_fabric_args"] if service.nodes > 1 else []  # a cluster's ranks have them
@@ -42,6 +42,7 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     return {
         "verdict": "fails" if refused else budget["verdict"],
         "vllm_version": launch.vllm_version,
+        "launch": launch,
         "memory": budget["services"].get(placed.name) or {},
         "findings": findings,
     }

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common import tables
+from .._common.reader import to_dict
 from .._common.sizes import GIB
 from .._memory import geometry
 from .._memory.layers import Recurrent, Refusal
+from .._speed.bus_limit import bus_limit
 from .._vllm import catalogue
-from . import judging, recipes
-from .service import ServiceSpec
+from . import judging, recipes, speed_text, speeds
+from .service import JudgedLaunch, ServiceSpec
 
 SHARE = 0.9
 """Share of the memory for which the largest context is solved: the limit of an engine that has a Spark to itself."""
@@ -27,6 +29,8 @@ ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
 """Findings that cause others: a model that does not fit requests too much, leaves too little, and so on."""
 SPLIT_RULES = ("SPK413",)
 """Warnings about more ranks than a model is known to run on."""
+FEATURES = ("tools", "reasoning", "vision")
+"""What a service offers beside chat: checks that its proof makes, and a job."""
 VERDICTS = {"fits": "yes", "tight": "tight", "warned": "warned", "fails": "no"}
 HEADER = (
     "recipe",
@@ -36,7 +40,8 @@ HEADER = (
     "KV cache",
     "longest",
     *(f"on {count}" for count in COUNTS),
-    "tokens/s",
+    "predicted",
+    "published",
 )
 
 
@@ -126,9 +131,11 @@ def model_row(
     if service is None:
         raise ValueError("; ".join(problems))
     verdict = judged(service, service.nodes)
+    launch: JudgedLaunch = verdict["launch"]
     recipe = recipes_by_name[name]
     body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
     memory = verdict["memory"]
+    jobs = body.get("jobs") or recipe.get("jobs") or []
     return {
         "recipe": name,
         "variant": variant,
@@ -144,7 +151,9 @@ def model_row(
         "requests": service.args.get("max-num-seqs"),
         "least_vllm": least_vllm(service),
         "architecture": architecture(recipe.get("config") or {}),
-        "jobs": body.get("jobs") or recipe.get("jobs") or [],
+        "jobs": jobs,
+        "features": [name for name in FEATURES if name in jobs or service.checks.get(name)],
+        "speed": to_dict(speeds.of_service(service, {**launch.args, **judging.solved_args(memory)}, launch, memory)),
         "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
         "remark": decisive(verdict["findings"]),
     }
@@ -243,7 +252,7 @@ def _gib(*sizes: Any) -> float | None:
 
 def cells(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of a row below C(HEADER)."""
-    rates = [f"{entry['tokens_per_second']:g}{_streams(entry)}" for entry in row["published"]]
+    rates = [f"{entry['tokens_per_second']:g}{_streams(entry)}" for entry in _of_launch(row)]
     refused = row["fits"][row["nodes"]] == "fails"
     return [
         row["recipe"],
@@ -253,6 +262,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         "-" if row["kv_gib"] is None or refused else f"{max(row['kv_gib'], 0.0):.1f}",
         "-" if refused or not row["longest"] else f"{row['longest']}",
         *(VERDICTS.get(row["fits"].get(count, ""), "-") for count in COUNTS),
+        speed_text.spread(row["speed"]["one_stream"]),
         ", ".join(rates) or "-",
     ]
 
@@ -270,21 +280,42 @@ def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
         [
             tables.table(HEADER, lines),
             "",
-            "Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory.",
+            "Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory; tokens/s of one stream.",
             "",
             *dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"]),
         ]
     )
 
 
-def one_stream(row: Mapping[str, Any]) -> float:
-    """Return the highest published rate of one stream on the recipe's own number of Sparks, 0 without one."""
-    rates = [
-        float(entry["tokens_per_second"])
-        for entry in row["published"]
-        if not entry.get("streams") and entry.get("sparks", 1) == row["nodes"]
+@dataclass(frozen=True)
+class Rate:
+    """Tokens/s of one stream. basis: C(published) or C(predicted)."""
+
+    value: float
+    basis: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} tokens/s {self.basis}"
+
+
+def rate(row: Mapping[str, Any]) -> Rate | None:
+    """Return the rate that a row is ranked by, None if nothing is known.
+
+    That is the lowest published rate of this launch, since rates depend on the content, at most what the memory bus allows; without one
+    the prediction.
+    """
+    rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]
+    speed = row["speed"]
+    if rates:
+        return Rate(min([*rates, bus_limit(speed) or min(rates)]), "published")
+    return Rate(speed["one_stream"]["typical"], "predicted") if speed["one_stream"] else None
+
+
+def _of_launch(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the published rates of a row's own launch on its own number of Sparks."""
+    return [
+        entry for entry in row["published"] if not entry.get("other_launch") and entry.get("sparks", 1) == row["nodes"]
     ]
-    return max(rates, default=0.0)
 
 
 def _streams(entry: Mapping[str, Any]) -> str:

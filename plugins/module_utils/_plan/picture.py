@@ -18,6 +18,7 @@ from typing import Any
 
 from .._common.findings import SEVERITIES, has_errors
 from .._common.tables import gib, table
+from . import speed_text
 
 VERDICTS = ("fails", "tight", "fits")
 KINDS = {
@@ -227,7 +228,7 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
     groups: dict[str, HostGroup] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
-        shown = [service_cells(service) for service in body["services"]]
+        shown = [[*service_cells(service), *speed_text.cells(service)] for service in body["services"]]
         key = repr(
             (standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, body["memory_map"])
         )
@@ -507,7 +508,7 @@ def label_notes(
     notes += _combinations(names, sets or {})
     if any(service.get("state") == "stopped" for service in names):
         notes.append("[stopped] deployed, and not to run; its memory is kept for it")
-    return notes
+    return [*notes, *speed_text.notes(names)]
 
 
 def _combinations(
@@ -578,6 +579,8 @@ def plan_text(
     groups = host_groups(plan)
     blocks = [legend(color)] if groups else []
     blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
+    advice = speed_text.advice(service for group in groups for service in group.body["services"]) if notes else []
+    blocks += ["\n".join([f"{speed_text.ADVICE}:", *(f"- {line}" for line in advice)])] if advice else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
@@ -603,6 +606,8 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
     )
     rows = [service_cells(service) for service in body["services"]]
     inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
+    speeds = speed_text.speed_table(body["services"], [row[0] for row in rows])
+    inside += ["", speeds] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
 
 

@@ -80,6 +80,7 @@ def make_plan(
         planned[cluster.head].findings.extend(
             finding.to_dict() for finding in alike if finding.rule not in head.ignored
         )
+    _share_bus(planned)
     add_ons = plan_add_ons(sparks, addon_hosts, planned, spanned, sources)
     plan_firewalls(sparks, addon_hosts, planned, spanned, add_ons, resolve)
     bodies = {name: to_dict(body) for name, body in planned.items()}
@@ -136,6 +137,24 @@ def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, Plann
     if messages:
         raise InventoryError(messages)
     return planned
+
+
+def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
+    """Set how many services may answer at the same time on the busiest Spark of each service.
+
+    Of a set as many count as run at most beside each other; stopped services do not count.
+    """
+    busy = {}
+    for name, host in planned.items():
+        running = [service for service in host.services if service.state != "stopped"]
+        sets = {service.exclusive for service in running if service.exclusive}
+        together = {entry: max(map(len, (host.sets or {}).get(entry) or [()]), default=1) or 1 for entry in sets}
+        busy[name] = sum(not service.exclusive for service in running) + sum(together.values())
+    for name, host in planned.items():
+        for position, service in enumerate(host.services):
+            hosts = service.cluster.hosts if service.cluster else [name]
+            shared_by = max([1, *(busy[other] for other in hosts if other in busy)])
+            host.services[position] = replace(service, speed=replace(service.speed, shared_by=shared_by))
 
 
 def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) -> dict[str, str]:

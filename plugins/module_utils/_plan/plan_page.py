@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from .._common.tables import gib
-from . import fabric_tables, page_parts, picture
+from . import fabric_tables, page_parts, picture, speed_text
 from .page_parts import HUES
 
 # So many different hosts are shown unfolded, and so many findings of one severity.
@@ -32,6 +32,7 @@ HEADS = (
     "KV cache",
     "holds",
     "headroom",
+    *speed_text.HEADS,
 )
 """Columns of the table of services."""
 FIGURES = HEADS[3:]
@@ -217,6 +218,12 @@ def _services(body: Mapping[str, Any]) -> str:
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
     ]
+    advice = speed_text.advice(body["services"])
+    if advice:
+        items = "".join(f"<li>{escape(line)}</li>" for line in advice)
+        lines.append(
+            f'<details><summary>{escape(speed_text.ADVICE)}</summary><ul class="inside">{items}</ul></details>'
+        )
     return "".join(lines)
 
 
@@ -244,6 +251,7 @@ def _row(service: Mapping[str, Any], hue: str) -> str:
             note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
         ),
         page_parts.cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+        *(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, speed_text.cells(service))),
     ]
     # A folder of the controller is told by its name: the page may be given to others.
     folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._common.reader import OPTIONAL
+from .._speed.service_speed import ServiceSpeed
 
 
 @dataclass(frozen=True)
@@ -233,9 +234,9 @@ class Backend:
 class PlannedService:
     """A planned service on its host; C(hosts.services) of M(dgxspark.vllm.plan) has the meaning of most fields.
 
-    memory: its part of the memory budget. fast_path: of C(expected_path). lock: of C(lock.describe). parts: its containers, made from the
-    fields before. fingerprint: of the containers. stale: the running container has another fingerprint. gateway: set after all hosts are
-    planned.
+    memory: its part of the memory budget. fast_path: of C(expected_path). speed: alone on its Sparks. lock: of C(lock.describe). parts: its
+    containers, made from the fields before. fingerprint: of the containers. stale: the running container has another fingerprint.
+    gateway: set after all hosts are planned.
     """
 
     name: str
@@ -275,6 +276,7 @@ class PlannedService:
     folders: Sequence[Mapping[str, str]]
     memory: Mapping[str, Any]
     fast_path: Mapping[str, Any]
+    speed: ServiceSpeed
     command: Sequence[str]
     probe: Probe
     settings: UnitSettings

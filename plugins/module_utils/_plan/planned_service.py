@@ -19,7 +19,7 @@ from .._common.sizes import GIB
 from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._vllm import versions
-from . import expected_path, on_demand, service_files
+from . import expected_path, on_demand, service_files, speeds
 from .container_argv import STOP_SECONDS, parts_of, render_command
 from .judging import is_open, solved_args
 from .planned import (
@@ -118,6 +118,7 @@ def plan_service(
         folders=service_files.folders_of(service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
+        speed=speeds.of_service(service, args, launch, memory),
         command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
         probe=probe,
         settings=replace(

@@ -277,6 +277,19 @@ def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) 
     return [dict(entry) for entry in entries if any(key in entry for key in fast_path.EXPECTED)]
 
 
+def published_rates(recipe: Mapping[str, Any], variants: Sequence[str] = ()) -> list[Mapping[str, Any]]:
+    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace those of the recipe.
+
+    :param recipe: the recipe
+    :param variants: names of its chosen variants
+    :returns: entries
+    """
+    entries = recipe.get("expect") or []
+    for name in variants:
+        entries = ((recipe.get("variants") or {}).get(name) or {}).get("expect") or []
+    return [entry for entry in entries if entry.get("tokens_per_second") and not entry.get("other_launch")]
+
+
 def _with_adapters(
     problems: Problems, service: Mapping[str, Any], merged: dict[str, Any], model: dict[str, Any]
 ) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A first set of models for Sparks that serve nothing yet, chosen from the recipes. Pure functions.
 
-The first Spark gets the fastest model for chat, code and agents, each further one the fastest of another base model; what others
-published for one stream decides. A recipe is only chosen if the plan judges that it fits unchanged.
+The first Spark gets the fastest model for chat, code and agents, each further one the fastest of another base model; the published rate
+of one stream decides, or the predicted one. A recipe is only chosen if the plan judges that it fits unchanged and satisfies the wish.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from . import model_table
+from . import model_choice, model_table
+from .model_choice import ANY, Wish
+from .model_table import Rate
 
 ALL_ROUND = ("chat", "code", "agents")
 """C(recipes.JOBS) that the first model does."""
@@ -24,18 +26,22 @@ _SIZE = re.compile(r"a?\d+(?:\.\d+)?b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Pick:
-    """A recipe for a number of Sparks. rate: published tokens/s of one stream; weights_gib: on each Spark."""
+    """A recipe for a number of Sparks. weights_gib: on each Spark. variant: of the recipe. context: to request, 0 for the length in the recipe."""
 
     recipe: str
     nodes: int
-    rate: float
+    rate: Rate
     weights_gib: float
     jobs: tuple[str, ...]
+    variant: str | None = None
+    context: int = 0
 
     @property
     def service(self) -> dict[str, Any]:
         """The entry of C(spark_services) that serves it."""
-        return {"name": service_name(self.recipe), "recipe": self.recipe, "port": PORT}
+        service: dict[str, Any] = {"name": service_name(self.recipe), "recipe": self.recipe, "port": PORT}
+        service.update({"variant": [self.variant]} if self.variant else {})
+        return {**service, **({"args": {"max-model-len": self.context}} if self.context else {})}
 
 
 def base_model(recipe: str) -> str:
@@ -54,34 +60,54 @@ def service_name(recipe: str) -> str:
     return re.sub(r"[^a-z0-9-]", "", "-".join(words).lower())
 
 
-def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> list[Pick]:
-    """Return the recipes for so many Sparks that fit unchanged, the fastest by published rates first.
+def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int, wish: Wish = ANY) -> list[Pick]:
+    """Return the recipes for so many Sparks that fit unchanged and satisfy a wish, the fastest first.
 
-    known: recipe name to recipe. nodes: number of Sparks that one engine spans.
+    :param recipes_by_name: recipe name to recipe
+    :param nodes: number of Sparks that one engine spans
+    :param wish: requirements of the model; its number of Sparks does not count
+    :returns: picks with a known speed
     """
+    rows = [
+        model_table.model_row(recipes_by_name, name, variant, image, other_counts=False)
+        for name, variant, image in _ways(recipes_by_name, nodes)
+    ]
+    chosen, _left_out = model_choice.ranked(rows, replace(wish, sparks=0))
     picks = []
+    for row in chosen:
+        rate, recipe = model_table.rate(row), recipes_by_name[row["recipe"]]
+        if rate and row["fits"].get(nodes) == "fits" and row["weights_gib"] is not None:
+            variant = (recipe.get("variants") or {}).get(row["variant"]) or {}
+            length = {**(recipe.get("args") or {}), **(variant.get("args") or {})}.get("max-model-len") or 0
+            context = wish.context if isinstance(length, int) and length < wish.context else 0
+            jobs = tuple(row["jobs"])
+            picks.append(Pick(row["recipe"], nodes, rate, float(row["weights_gib"]), jobs, row["variant"], context))
+    return picks
+
+
+def _ways(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> Iterator[tuple[str, str | None, str]]:
+    """Yield recipe, variant and image of each way to serve on so many Sparks; of variants those that are for another number of Sparks.
+
+    Recipes of a folder of the controller are tests, and those by reference need a person's decision.
+    """
     for name in sorted(recipes_by_name):
         recipe = recipes_by_name[name]
-        # Recipes of a folder of the controller are tests, and those by reference need a person's decision.
         if (recipe.get("model") or {}).get("path") or ":" in name or not model_table.plannable(recipe):
             continue
-        if (recipe.get("nodes") or 1) != nodes or not model_table.one_stream({**_published(recipe), "nodes": nodes}):
-            continue
-        row = model_table.model_row(recipes_by_name, name, None, recipe["images"][0]["ref"], other_counts=False)
-        if row["fits"].get(nodes) == "fits" and row["weights_gib"] is not None:
-            jobs = tuple(row["jobs"])
-            picks.append(Pick(name, nodes, model_table.one_stream(row), float(row["weights_gib"]), jobs))
-    return sorted(picks, key=lambda pick: (-pick.rate, pick.recipe))
-
-
-def _published(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {"published": [entry for entry in recipe.get("expect") or [] if entry.get("tokens_per_second")]}
+        recipe_nodes = recipe.get("nodes") or 1
+        if recipe_nodes == nodes:
+            yield name, None, recipe["images"][0]["ref"]
+        for variant, body in (recipe.get("variants") or {}).items():
+            if body and body.get("nodes") == nodes != recipe_nodes:
+                yield name, variant, (body.get("images") or recipe["images"])[0]["ref"]
 
 
 def recommend(picks: Sequence[Pick], hosts: Sequence[str]) -> dict[str, Pick]:
-    """Choose a model for each Spark that serves on its own; what a host lacks for it, such as disk space, the plan says.
+    """Choose a model for each Spark that serves on its own; the plan lists what a host lacks for it, such as disk space.
 
-    picks: of C(ranked) for one Spark. hosts: in the order in which they are served. Returns the choice by host, nothing without picks.
+    :param picks: of C(ranked) for one Spark
+    :param hosts: in the order in which they are served
+    :returns: the choice by host, empty without picks
     """
     chosen: dict[str, Pick] = {}
     used: set[str] = set()

@@ -13,7 +13,7 @@ from .._common.findings import Finding
 from .._content import bundle
 from .._host import containers
 from .._vllm.versions import parse_version
-from . import lock_findings
+from . import lock_findings, recipes, speeds
 from .container_argv import given_docker_args
 from .planned import PlannedService
 from .service import Host, PlacedService, Sources
@@ -40,6 +40,7 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
         *_moving_revisions(planned),
         *_unhashed(planned),
         *_container_findings(settings, placed),
+        *_impossible_rates(sources, planned, placed),
     ]
     if settings["spark_bundle_dir"]:
         findings += bundle.findings(planned.name, planned.pip)
@@ -57,6 +58,20 @@ def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> lis
     findings += lock_findings.moved(sources.lock, described, reported, refs, name, sources.upstream)
     if not service.rank:
         findings += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)
+    return findings
+
+
+def _impossible_rates(sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
+    """Return a finding for each published rate of the recipe that needs more than the memory bus carries."""
+    recipe = sources.recipes.get(planned.recipe or "") or {}
+    sparks = planned.cluster.size if planned.cluster else 1
+    findings = []
+    for entry in recipes.published_rates(recipe, planned.variant) if not planned.rank else ():
+        reason = "" if entry.get("sparks", 1) != sparks else speeds.refused_rate(entry, placed, planned)
+        if reason:
+            message = f"recipe {planned.recipe}, expect: {reason} ({entry['what']}, {entry['source']})."
+            fix = "Name the build, checkpoint or drafter of the figure in its other_launch, or remove the figure."
+            findings.append(Finding("speed.impossible", "warning", message, fix, service=planned.name))
     return findings
 
 

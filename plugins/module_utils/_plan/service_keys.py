@@ -316,6 +316,11 @@ EXPECT: dict[str, Key] = {
     "gib": Key(NUMBER, None, "the figure, GiB", least=0),
     "sparks": Key(int, 1, "Sparks that it was measured on", least=1),
     "streams": Key(int, 1, "requests at a time", least=1),
+    "other_launch": Key(
+        str,
+        None,
+        "build, checkpoint or drafter that the figure belongs to; such a figure is shown, and nothing is ranked or compared by it",
+    ),
     "attention_backend": Key((str, list), None, f"backend of attention that has to run{_KERNEL}"),
     "moe_backend": Key((str, list), None, f"backend of the experts that has to run{_KERNEL}"),
     "linear_kernel": Key((str, list), None, f"kernel of linear layers that has to run{_KERNEL}"),

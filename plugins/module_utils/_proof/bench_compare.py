@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
+from .._speed.bus_limit import explain_impossible
 
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
@@ -80,7 +81,11 @@ def _shown(value: Any) -> str:
 
 
 def compare(
-    previous: Mapping[str, Any] | None, new: Mapping[str, Any], service: str, settings: Mapping[str, Any]
+    previous: Mapping[str, Any] | None,
+    new: Mapping[str, Any],
+    service: str,
+    settings: Mapping[str, Any],
+    speed: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Compare a measurement of a service with its baseline.
 
@@ -91,7 +96,8 @@ def compare(
     :param previous: the section C(benchmark) of the receipt on the host, None without one
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
     :param service: its name
-    :param settings: C(spark_bench) with every default, of which C(rebaseline) and C(regression_percent) are used
+    :param settings: C(spark_bench) with every default, of which C(ceiling), C(rebaseline) and C(regression_percent) are used
+    :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
     :returns: the new section, and findings as plain dicts
     """
     percent = settings["regression_percent"]
@@ -99,13 +105,14 @@ def compare(
     measured, host = differences(baseline, new) if baseline else ([], [])
     decode = middle(headline(new), "decode_tokens_per_second")
     disturbed = _is_disturbed(new)
-    usable = decode is not None and not disturbed
+    impossible = _impossible(new, service, (speed or {}) if settings["ceiling"] else {})
+    usable = decode is not None and not disturbed and not impossible
     fresh = usable and any((not baseline, measured, settings["rebaseline"]))
     same_deployment = usable and not fresh
     comparable = same_deployment and not host
     reference = _parts(new) if fresh else dict(baseline)
     old = middle(headline(reference), "decode_tokens_per_second")
-    findings = _quality(new, service)
+    findings = [*impossible, *_quality(new, service)]
     if measured:
         findings.append(_other_measurement(service, baseline, measured, usable))
     if host and same_deployment:
@@ -210,6 +217,21 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
 
 def _measured(rule: str, severity: str, service: str, message: str, fix: str) -> Finding:
     return Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured")
+
+
+def _impossible(new: Mapping[str, Any], service: str, speed: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding for the first measured rate that needs more than the memory bus carries."""
+    if not (new.get("conditions") or {}).get("gpu"):
+        return []
+    rates = [(1, middle(row, "decode_tokens_per_second")) for row in [*new["single"], *(new.get("contents") or [])]]
+    rates += [(row["concurrency"], row["output_tokens_per_second"]) for row in new.get("concurrency") or []]
+    for requests, rate in rates:
+        reason = explain_impossible(speed, rate or 0, requests)
+        if reason:
+            message = f"a measured rate of {service} at {requests} requests at once is impossible: {reason}; no figure is kept"
+            fix = "compare the config of the plan with the one of the running model, and whether an answer came from a cache"
+            return [_measured("bench.impossible", "warning", service, message, fix)]
+    return []
 
 
 def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Finding]:
@@ -346,7 +368,8 @@ def published(
     rows = [
         _published_row(entry, section, differs)
         for entry in expect
-        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks
+        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks and not entry.get("other_launch")
+        if entry.get("streams", 1) > 1 or not explain_impossible(service.get("speed") or {}, entry["tokens_per_second"])
     ]
     single = [row for row in rows if row["streams"] == 1]
     low = [row for row in single if row["share"] is not None and row["share"] < PUBLISHED_SHARE]

@@ -48,6 +48,9 @@ KEYS: dict[str, Key] = {
     "idle_seconds": Key(int, 60, "how long to wait for other requests to end before giving up", least=0),
     "disturb": Key(bool, False, "measure although other requests run; such figures are compared with nothing"),
     "regression_percent": Key(NUMBER, 10, "how much worse than the baseline a figure has to be to be a finding"),
+    "ceiling": Key(
+        bool, True, "refuse rates that need more than the memory bus of a GB10 carries; false for stand-ins of engines"
+    ),
     "rebaseline": Key(bool, False, "make this measurement the baseline"),
 }
 """What may stand below C(spark_bench)."""

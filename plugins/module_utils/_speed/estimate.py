@@ -8,8 +8,7 @@ A figure that is not known is left out, with the reason. No I/O, no Ansible.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,7 @@ from .constants import (
     Spread,
 )
 from .reads import LaunchSettings, Reads, read_launch
+from .service_speed import Range, round_figure
 from .time_model import (
     MARLIN,
     Drafting,
@@ -76,42 +76,10 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Range:
-    """A figure as the least, the most likely and the most."""
-
-    low: float
-    typical: float
-    high: float
-
-    @classmethod
-    def around(cls, rates: Iterable[float], spread: Spread) -> Range:
-        """Return the range of rates, widened by the spread of published rates around each."""
-        ordered = sorted(rates)
-        typical = math.sqrt(ordered[0] * ordered[-1])
-        return cls(ordered[0] * spread.low, typical, ordered[-1] * spread.high)
-
-    def scaled(self, factor: float) -> Range:
-        """Return the range times a factor."""
-        return Range(self.low * factor, self.typical * factor, self.high * factor)
-
-    def inverted(self, factor: float) -> Range:
-        """Return C(factor) divided by the range: seconds of a rate."""
-        return Range(factor / self.high, factor / self.typical, factor / self.low)
-
-    def to_dict(self) -> dict[str, float]:
-        """Return three significant digits of each."""
-        return {key: _round(value) for key, value in vars(self).items()}
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-@dataclass(frozen=True)
-class _Service:
+class SpeedInput:
     """A service and the reads of its ranks. launches: one for each acceptance to consider.
 
-    decode_unknown, prefill_unknown: why a rate is not known, or empty.
+    decode_unknown, prefill_unknown: why a rate is not known, or empty. If only the acceptance is unknown, the launch drafts and accepts nothing.
     """
 
     item: ServiceInput
@@ -128,6 +96,17 @@ class _Service:
     def sparks(self) -> int:
         """Ranks, each of which is a Spark."""
         return self.launch.ranks * len(self.reads.stages)
+
+    @property
+    def drafted(self) -> int:
+        """Draft tokens of a step, so that a step yields at most one more; 0 without a drafter."""
+        spec = self.item.args.get("speculative-config") or {}
+        return int(spec.get("num_speculative_tokens") or 0) if isinstance(spec, Mapping) else 0
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel replicas, each with its own requests."""
+        return split_of(self.item.args).replicas
 
     @property
     def has_varied_steps(self) -> bool:
@@ -209,14 +188,14 @@ def _estimate_item(
 ) -> dict[str, Any]:
     """Return the result of one service; C(unknown) has the reason for each missing figure."""
     try:
-        service = _read_service(item, mapping, acceptance)
+        service = read_service(item, mapping, acceptance)
     except Refusal as refusal:
         fix = f"; {refusal.fix}" if refusal.fix else ""
         return {"unknown": {"all": f"{refusal.key}: {refusal.reason}{fix}"}}
     return describe(service, workload, constants)
 
 
-def describe(service: _Service, workload: Workload, constants: Constants) -> dict[str, Any]:
+def describe(service: SpeedInput, workload: Workload, constants: Constants) -> dict[str, Any]:
     """Return the figures of a service as plain data.
 
     :param service: with the reads of its ranks
@@ -229,7 +208,7 @@ def describe(service: _Service, workload: Workload, constants: Constants) -> dic
     result: dict[str, Any] = {
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
-        "ceiling": _round(BUS / read.total),
+        "ceiling": round_figure(ceiling(service.launch, 1, constants, length)),
         "load_seconds": _load_seconds(service),
         "unknown": {},
     }
@@ -264,7 +243,7 @@ def read_bytes(launch: Launch, streams: int, length: float, constants: Constants
     return total
 
 
-def decode_range(service: _Service, streams: int, length: float, constants: Constants) -> Range:
+def decode_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
     """Return tokens per second of one stream.
 
     :param service: with the reads of its ranks
@@ -274,16 +253,45 @@ def decode_range(service: _Service, streams: int, length: float, constants: Cons
     :returns: the range that published rates of such launches have around the prediction
     """
     rates = [1 / decode_seconds(launch, constants, streams, length) for launch in service.launches]
+    return Range.around(rates, _spread_of(service, streams))
+
+
+def steps_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
+    """Return decode steps per second, which do not depend on how many drafted tokens are accepted.
+
+    :param service: with the reads of its ranks
+    :param streams: at once, this one included
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: the range around the prediction
+    """
+    launch = service.launch
+    accepted = launch.drafting.accepted if launch.drafting else 1.0
+    rate = 1 / (decode_seconds(launch, constants, streams, length) * accepted)
+    return Range.around([rate], _spread_of(service, streams))
+
+
+def ceiling(launch: Launch, streams: int, constants: Constants, length: float = 0) -> float:
+    """Return the rate of all streams together, each of one token a step, that takes the whole bandwidth of the memory.
+
+    :param launch: the model and how it is served
+    :param streams: sequences in the batch, with different prompts
+    :param constants: of the GPU
+    :param length: context of each, tokens; at 0 no launch is faster
+    :returns: tokens per second; a launch with C(k) draft tokens may be C(k + 1) times as fast
+    """
+    return streams * BUS / read_bytes(launch, streams, length, constants).total
+
+
+def _spread_of(service: SpeedInput, streams: int) -> Spread:
     if service.sparks > 1:
-        spread = SEVERAL_SPARKS_EAGER if service.launch.eager else SEVERAL_SPARKS
-    elif streams == 1:
-        spread = ONE_STREAM
-    else:
-        spread = SEVERAL_STREAMS_MOE if service.has_varied_steps else SEVERAL_STREAMS
-    return Range.around(rates, spread)
+        return SEVERAL_SPARKS_EAGER if service.launch.eager else SEVERAL_SPARKS
+    if streams == 1:
+        return ONE_STREAM
+    return SEVERAL_STREAMS_MOE if service.has_varied_steps else SEVERAL_STREAMS
 
 
-def prefill_range(service: _Service, prompt: int, constants: Constants) -> Range:
+def prefill_range(service: SpeedInput, prompt: int, constants: Constants) -> Range:
     """Return prompt tokens per second of one prompt on an idle engine.
 
     :param service: with the reads of its ranks
@@ -310,7 +318,7 @@ def bound_by(launch: Launch, streams: int, length: float, constants: Constants) 
     return max(parts, key=lambda name: parts[name])
 
 
-def _load_seconds(service: _Service) -> dict[str, int]:
+def _load_seconds(service: SpeedInput) -> dict[str, int]:
     held = max(stage.held for stage in service.reads.stages)
     return start_seconds(service.item.overheads, int(held), "graphs")
 
@@ -318,7 +326,15 @@ def _load_seconds(service: _Service) -> dict[str, int]:
 # Input -------------------------------------------------------------------------------------------------------------------
 
 
-def _read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: float | None) -> _Service:
+def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: float | None = None) -> SpeedInput:
+    """Return what the speed of a service follows from.
+
+    :param item: the service
+    :param service: the same as it was given; of it count C(nodes), and C(args) and C(env) for kernels
+    :param acceptance: mean tokens of a step with a drafter, None for the range of published rates
+    :returns: the reads of its ranks
+    :raises Refusal: for a config or a division that is not known
+    """
     args, config = item.args, item.config
     if config is None:
         raise Refusal("config", "the speed follows from the config of the model", "give config, its config.json")
@@ -345,14 +361,16 @@ def _read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: fl
     chunk = args.get("max-num-batched-tokens") or DEFAULT_BATCHED_TOKENS
     kernels = _kernels(service)
     try:
-        draftings, decode_unknown = _read_drafting(item, reads, split.tensor, acceptance), ""
+        draftings, decode_unknown = _read_drafting(item, reads, split.tensor, acceptance)
     except _UnknownError as error:
         draftings, decode_unknown = (None,), str(error)
     launches = tuple(Launch(reads, split.tensor, eager, kernels, chunk, drafting) for drafting in draftings)
+    if args.get("runner") == "pooling":
+        decode_unknown = "a pooling model makes no tokens"
     if eager and reads.is_latent:
         decode_unknown = "no rate of latent attention without CUDA graphs was published"
     sparse = "sparse attention: published prefill rates are two to four times off the model"
-    return _Service(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
+    return SpeedInput(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
 
 
 def _kernels(service: Mapping[str, Any]) -> dict[str, str]:
@@ -377,27 +395,27 @@ class _UnknownError(Exception):
 
 def _read_drafting(
     item: ServiceInput, reads: Reads, tensor: int, acceptance: float | None
-) -> tuple[Drafting | None, ...]:
-    """Return the speculative decoding of a launch, once for each acceptance to consider."""
+) -> tuple[tuple[Drafting | None, ...], str]:
+    """Return the speculative decoding of a launch, once for each acceptance to consider, and why the acceptance is unknown, or empty."""
     spec = item.args.get("speculative-config")
     if not isinstance(spec, Mapping) or not spec:
-        return (None,)
+        return (None,), ""
     method, tokens = str(spec.get("method") or ""), spec.get("num_speculative_tokens")
     if not isinstance(tokens, int):
         raise _UnknownError("the number of draft tokens is not stated")
     weights = _drafter_bytes(item, reads, method, tensor)
-    if acceptance is None:
-        published = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
-        if published is None:
-            raise _UnknownError(
-                f"the acceptance of {tokens} draft tokens of method {method!r} was not published; give acceptance"
-            )
-    else:
-        published = (acceptance, acceptance)
-    if published[-1] > tokens + 1:
-        raise _UnknownError(f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {published[-1]:g}")
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
-    return tuple(Drafting(tokens, accepted, passes, weights) for accepted in sorted(set(published)))
+    accepted = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
+    if acceptance is not None:
+        accepted = (acceptance, acceptance)
+    unknown = ""
+    if accepted is None:
+        unknown = f"the acceptance of {tokens} draft tokens of method {method!r} was not published; give acceptance"
+    elif accepted[-1] > tokens + 1:
+        unknown = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
+    if accepted is None or unknown:
+        return (Drafting(tokens, 1.0, passes, weights),), unknown
+    return tuple(Drafting(tokens, mean, passes, weights) for mean in sorted(set(accepted))), ""
 
 
 def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -> float | None:
@@ -405,9 +423,10 @@ def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -
     if method in _WITHOUT_WEIGHTS:
         return 0.0
     if is_self_drafting(method) or (method == "dspark" and reads.draft is not None):
-        if reads.draft is None:
+        if reads.draft is not None:
+            return None
+        if item.draft_weights_gib is None and item.draft_config is None:
             raise _UnknownError("the config names no layers that draft")
-        return None
     if item.draft_weights_gib is not None:
         return item.draft_weights_gib * GIB / tensor
     if item.draft_config is None:

@@ -10,6 +10,7 @@ differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -27,6 +28,8 @@ _SINK_FAMILY = "gpt_oss"
 _PREFILL_LAYER_FACTOR = 3.0
 # With eager execution half of an all-reduce is hidden behind the work of the CPU.
 _EAGER_OVERLAP = 0.5
+# Chunks of a prompt that are computed one by one; of a longer prompt as many equal groups.
+_MOST_CHUNKS = 1024
 # The rank with the most of the experts that a batch touches has this many standard deviations more than its share.
 _IMBALANCE = 0.8
 
@@ -245,24 +248,32 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
     :returns: seconds
     """
     seconds, position = constants.step, 0
+    # Layers of one kind together: a long prompt has hundreds of chunks.
+    kinds = [
+        (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))
+        for stage in launch.reads.stages
+    ]
+    together = -(-prompt // (launch.chunk * _MOST_CHUNKS))
     while position < prompt:
-        tokens = min(launch.chunk, prompt - position)
-        for stage in launch.reads.stages:
-            compute = tokens * _matrix_seconds(stage, constants, launch.kernels)
-            for context in stage.contexts:
-                length = position + tokens / 2
+        share = min(launch.chunk * together, prompt - position)
+        chunks = -(-share // launch.chunk)
+        tokens = -(-share // chunks)
+        for stage, matrix, contexts in kinds:
+            compute = tokens * matrix
+            for context, layers in contexts.items():
+                length = position + share / 2
                 length = min(length, context.window or length, context.selected or length)
                 rate = (
                     constants.flops_attention_large
                     if context.window
                     else _attention_rate(stage, launch.reads.family, constants)
                 )
-                compute += tokens * context.flops * length / rate
+                compute += layers * tokens * context.flops * length / rate
             read = step_bytes(stage, 1, tokens, 0, 1.0)
             memory = (read.weights + read.quantised + read.head) / constants.bandwidth
             memory += read.experts / constants.bandwidth_experts
             reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
             layer = constants.eager_layer if launch.eager else constants.layer * _PREFILL_LAYER_FACTOR
-            seconds += math.hypot(compute, memory) + reduces + stage.layers * layer
-        position += tokens
+            seconds += chunks * (math.hypot(compute, memory) + reduces + stage.layers * layer)
+        position += share
     return seconds

@@ -47,19 +47,33 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.mark.nightly
+def test_a_wish_picks_models_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    wish = {"speed": 30, "context": 100000, "features": ["tools"], "sparks": 2}
+    code, text = run(tmp_path, "--tags", "models", "-e", json.dumps({"spark_pick": wish}))
+    assert code == 0, text
+    assert "Recipes for 30 tokens/s, 100000 tokens of context, tools, at most 2 Sparks, the fastest first:" in text
+    assert re.search(r"^gpt-oss-120b +two-sparks +2 +[\d.]+ +predicted +131072 ", text, re.MULTILINE)
+    assert re.search(r"^Left out: .*\d+ slower", text, re.MULTILINE) and "qwen3-235b-a22b" not in text
+    code, text = run(tmp_path, "--tags", "models", "-e", json.dumps({"spark_pick": {"sped": 30}}))
+    assert code != 0 and "nothing was picked" in text and "'sped'; did you mean 'speed'?" in text
+
+
+@pytest.mark.nightly
 def test_the_models_need_no_inventory(tmp_path: Path) -> None:
-    code, text = run(tmp_path, "--tags", "models")
+    code, text = run(tmp_path, "--tags", "models", "-e", "spark_plan_show=full")
     assert code == 0, text
     assert re.search(
-        r"^qwen3.5-122b-a10b-nvfp4 +1 +[\d.]+ +[\d.]+ +262144 +yes +yes +yes +yes +16$", text, re.MULTILINE
+        r"^qwen3.5-122b-a10b-nvfp4 +1 +[\d.]+ +[\d.]+ +262144 +yes +yes +yes +yes +14 to 17 +16$", text, re.MULTILINE
     )
-    assert re.search(r"^qwen3-235b-a22b-gptq-int4 +2 +[\d.]+ +[\d.]+ +40960 +no +yes +yes +yes +17", text, re.MULTILINE)
+    assert re.search(
+        r"^qwen3-235b-a22b-gptq-int4 +2 +[\d.]+ +[\d.]+ +40960 +no +yes +yes +yes +16 to 2[45] +17", text, re.MULTILINE
+    )
     assert "Plan from the inventory" not in text
 
 
 @pytest.mark.nightly
 def test_the_models_count_recipes_of_ones_own_and_nothing_is_planned(recipe: Path) -> None:
-    code, text = run(recipe, *inventory(recipe, {}), "--tags", "models")
+    code, text = run(recipe, *inventory(recipe, {}), "--tags", "models", "-e", "spark_plan_show=full")
     assert code == 0, text
     assert re.search(r"^mine +ngram ", text, re.MULTILINE)
     assert not (recipe / "plan.json").exists()

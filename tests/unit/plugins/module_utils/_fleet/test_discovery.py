@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery, first_inventory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import Rate
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recommend import Pick
 
-PICK = Pick("qwen3.6-35b-a3b-nvfp4", 1, 63.8, 21.9, ("chat",))
+PICK = Pick("qwen3.6-35b-a3b-nvfp4", 1, Rate(63.8, "published"), 21.9, ("chat",))
 
 
 def netdev(name: str, mac: str, *neighbours: tuple[str, str]) -> dict[str, Any]:
@@ -200,7 +202,9 @@ def test_cables() -> None:
 
 def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> tuple[dict[str, Any], str]:
     cables = discovery.find_cables(machines)
-    texts = first_inventory.files(machines, picks, cables, user, {2: Pick("big-2", 2, 30.0, 80.0, ())})
+    texts = first_inventory.files(
+        machines, picks, cables, user, {2: Pick("big-2", 2, Rate(30.0, "predicted"), 80.0, (), "two-sparks")}
+    )
     assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
     groups = yaml.safe_load(texts["hosts.yml"])
     parsed = {**groups["sparks"]["hosts"], **groups.get("spark_found", {"hosts": {}})["hosts"]}
@@ -222,8 +226,15 @@ def test_the_inventory_of_a_pair() -> None:
     }
     assert yaml.safe_load(text)["spark_found"]["vars"] == {"ansible_user": "spark"}
     assert hosts["spark-b"] == {"ansible_host": "192.168.1.12"}
-    assert "# Joined by QSFP: spark-a, spark-b." in text and "have big-2, published with 30 tokens/s" in text
+    assert "# Joined by QSFP: spark-a, spark-b." in text and "have big-2 (two-sparks), 30 tokens/s predicted." in text
     assert "# NVIDIA_DGX_Spark, driver 580.95.05, 115.0 of 121.6 GiB free" in text
+
+
+def test_a_recommended_variant_and_context_are_written() -> None:
+    machines = pair()
+    hosts, _text = written(machines, {"spark-a": replace(PICK, variant="fast", context=100000)})
+    service = hosts["spark-a"]["spark_services"][0]
+    assert (service["variant"], service["args"]) == (["fast"], {"max-model-len": 100000})
 
 
 def test_a_spark_that_serves_already_gets_no_recommendation() -> None:

@@ -41,6 +41,41 @@ def test_the_first_measurement_is_the_baseline() -> None:
     assert section["baseline"]["single"] == section["single"]
 
 
+SPEED = {"streams": 4, "ceiling": 50.0, "ceiling_all": 160.0, "drafted": 0, "bytes_per_token": 5_460_000_000}
+
+
+@pytest.mark.parametrize(
+    ("new", "impossible"),
+    [
+        ({}, False),
+        ({"single": [row(512, 51.0)]}, True),
+        ({"concurrency": [load(2, 101.0)]}, True),
+        ({"concurrency": [load(16, 161.0)]}, True),  # 12 of the 16 wait
+        ({"concurrency": [load(16, 159.0)]}, False),
+        ({"single": [row(512, 51.0)], "conditions": {"gpu": False}}, False),
+    ],
+)
+def test_a_rate_above_the_memory_bus_is_refused(new: dict[str, Any], impossible: bool) -> None:
+    made = measured(**{"concurrency": [], **new})
+    section, findings = bench_compare.compare(None, made, "heavy", SETTINGS, SPEED)
+    assert [finding["rule"] for finding in findings] == (["bench.impossible"] if impossible else [])
+    assert bool(section["baseline"]) is not impossible
+    # A drafter yields several tokens a step, and stand-ins of engines have no bus.
+    assert bench_compare.compare(None, made, "heavy", SETTINGS, {**SPEED, "drafted": 2})[1] == []
+    assert bench_compare.compare(None, made, "heavy", {**SETTINGS, "ceiling": False}, SPEED)[1] == []
+
+
+def test_published_rates_of_another_launch_are_not_compared() -> None:
+    section, service = first(), {"name": "heavy", "image": {"ref": "i"}, "args": {}, "speed": SPEED}
+    rates = [
+        {"what": "a", "source": "b", "tokens_per_second": 80},
+        {"what": "a", "source": "b", "tokens_per_second": 49, "other_launch": "a drafter"},
+        {"what": "a", "source": "b", "tokens_per_second": 45},
+    ]
+    rows, _findings = bench_compare.published(rates, section, service, {}, 1)
+    assert [entry["tokens_per_second"] for entry in rows] == [45]
+
+
 def test_the_headline_is_the_shortest_prompt() -> None:
     rows = [row(4096, 41.0), row(512, 43.0)]
     assert bench_compare.headline({"single": rows})["prompt_tokens"] == 512

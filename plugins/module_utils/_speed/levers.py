@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that would make a launch faster by published measurements, only where the launch does not have them. No Ansible.
+
+The rows are in levers.yml, which the controller reads once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .._vllm.launch import parse
+from .._vllm.versions import parse_version
+from .estimate import SpeedInput
+from .reads import Stage
+from .time_model import MARLIN
+
+
+@cache
+def rows() -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of levers.yml by lever."""
+    import yaml  # PyYAML: only the controller needs it here
+
+    entries = yaml.safe_load(Path(__file__).with_name("levers.yml").read_text(encoding="utf-8"))
+    return {entry["lever"]: entry for entry in entries}
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """A launch as conditions see it. streams: C(max-num-seqs). length: C(max-model-len). args: by vLLM's long names."""
+
+    service: SpeedInput
+    args: Mapping[str, Any]
+    env: Mapping[str, Any]
+    version: str
+    streams: int
+    length: int
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The figures that C(least) and C(most) bound."""
+        return {
+            "chunk": self.service.launch.chunk,
+            "streams": self.streams,
+            "length": self.length,
+            "drafted": self.service.drafted,
+            "sparks": self.service.sparks,
+        }
+
+    @property
+    def last(self) -> Stage:
+        """The last pipeline stage, which has the output head."""
+        return self.service.reads.stages[-1]
+
+
+def _compilation(launch: LaunchFacts) -> Mapping[str, Any]:
+    config = launch.args.get("compilation-config")
+    return config if isinstance(config, Mapping) else {}
+
+
+def _graph_mode(launch: LaunchFacts) -> str:
+    return str(_compilation(launch).get("cudagraph_mode") or "").upper()
+
+
+def _is_captured(launch: LaunchFacts) -> bool:
+    """Tell whether there is a graph for a full batch: the launch lists sizes, or vLLM picks it, as 1, 2, 4 and multiples of 8."""
+    batch = launch.streams * (1 + launch.service.drafted)
+    return (
+        bool(_compilation(launch).get("cudagraph_capture_sizes")) or batch in (1, 2, 4) or batch % 8 == 0 or batch > 512
+    )
+
+
+def _runs_marlin(launch: LaunchFacts, name: str) -> bool:
+    has_format = any(stage.flops.get(name) for stage in launch.service.reads.stages)
+    return bool(has_format) and launch.service.launch.kernels.get(name) == MARLIN
+
+
+FACTS: dict[str, Callable[[LaunchFacts], bool]] = {
+    "eager": lambda launch: launch.service.launch.eager,
+    "piecewise": lambda launch: not launch.service.launch.eager and _graph_mode(launch) == "PIECEWISE",
+    "flashinfer": lambda launch: str(launch.args.get("attention-backend") or "").upper() == "FLASHINFER",
+    "uncaptured": lambda launch: not launch.service.launch.eager and not _is_captured(launch),
+    "fp8_marlin": lambda launch: _runs_marlin(launch, "fp8"),
+    "fp4_marlin": lambda launch: _runs_marlin(launch, "fp4"),
+    # Experts of 16 bits take 2 bytes for an element, three matrices for an expert.
+    "experts_4bit": lambda launch: any(
+        0 < layer.size < launch.last.expert_size * 3 for stage in launch.service.reads.stages for layer in stage.experts
+    ),
+    "head_16bit": lambda launch: launch.last.head_flops > 0 and launch.last.head > 0.9 * launch.last.head_flops,
+    "own_drafter": lambda launch: launch.service.reads.draft is not None,
+    "deepseek_v4": lambda launch: launch.service.reads.is_compressed,
+    "tensors": lambda launch: launch.service.launch.ranks > 1,
+    "pipeline": lambda launch: len(launch.service.reads.stages) > 1 and launch.service.launch.ranks == 1,
+}
+"""Conditions of levers.yml by name."""
+
+
+def missing_levers(
+    service: SpeedInput, args: Mapping[str, Any], env: Mapping[str, Any], streams: int, length: int
+) -> list[str]:
+    """Return the names of the levers that a launch does not have.
+
+    :param service: the reads of the launch
+    :param args: its options
+    :param env: of the engine
+    :param streams: most requests at a time
+    :param length: longest context
+    :returns: names
+    """
+    launch = LaunchFacts(service, parse(dict(args)).args, env, service.item.vllm_version, streams, length)
+    return [name for name, row in rows().items() if _applies(row["when"], launch)]
+
+
+def _applies(when: Mapping[str, Any], launch: LaunchFacts) -> bool:
+    numbers = launch.numbers
+    version, bound = parse_version(launch.version), parse_version(when.get("before", ""))
+    return (
+        all(FACTS[name](launch) for name in when.get("facts", ()))
+        and all(launch.args.get(name) == value for name, value in when.get("args", {}).items())
+        and all(str(launch.env.get(name)) == value for name, value in when.get("env", {}).items())
+        and all(numbers[name] >= bound for name, bound in when.get("least", {}).items())
+        and all(numbers[name] <= bound for name, bound in when.get("most", {}).items())
+        and (bound is None or (version is not None and version < bound))
+    )
+
+
+def describe_lever(name: str) -> str:
+    """Return the advice of a lever with its published difference."""
+    row = rows()[name]
+    return f"{name}: {row['advice']}. Published: {row['delta']} ({row['source']})"
