@@ -23,21 +23,20 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/generate_known_failures_doc.py from _vllm/known_failures.py, _proof/log_signs.py and _proof/host_log_signs.py. -->
 
-What `explain.yml`, `site.yml`, `doctor.yml`, `status.yml` and support bundles can say about the log of a vLLM engine that failed, whether this
-collection started it or not:
+Look up why a vLLM engine failed. `explain.yml` finds the cause in a log for you, also in the log of an engine that this collection did not start:
 
 ```sh
 ansible-playbook -i localhost, dgxspark.vllm.explain -e explain_log=vllm.log    # docker logs NAME > vllm.log 2>&1
 ansible-playbook -i my-sparks dgxspark.vllm.explain -e services=heavy
 ```
 
-It prints `Stage:`, `Error:` (the engine's own last words), `Cause:`, `Fix:` and `Source:`. A cause that is in neither of the tables below is called
-unknown. Secrets are taken out; of a long file the first and the last MiB are read.
+It prints `Stage:`, `Error:`, `Cause:`, `Fix:` and `Source:`. Secrets are removed; of a long file it reads the first and the last MiB. `site.yml`,
+`doctor.yml`, `status.yml` and support bundles use the same tables. A cause that is in neither table is reported as unknown.
 
 ## Reported failures
 
-Failures of single versions, models or combinations of options. The plan judges a launch by the rows that say so, `ignore` and
-`spark_ignore_rules` take their ids, and a launch that has the cure already is not warned of.
+Failures of single versions, models or combinations of options. Where the plan checks for one, it reports the given severity and skips launches
+that have the fix. Silence a row by its id with `ignore` or `spark_ignore_rules`.
 """
 
 
@@ -48,15 +47,16 @@ def main() -> int:
 
 def page() -> str:
     """Return the whole page."""
-    lines = [INTRODUCTION, "| id | verdict | vLLM | title |", "| --- | --- | --- | --- |"]
-    lines += [
-        f"| [{row['id']}](#{row['id'].lower()}) | {row['verdict']} | {versions(row)} | {row['title']} |" for row in ROWS
-    ]
-    lines.append("")
+    lines = [INTRODUCTION]
     for row in ROWS:
         lines += section(row)
-    lines += ["## Signs in logs", "", "Kinds of failures, for every version.", ""]
-    lines += ["| sign | cause | fix | in the plan |", "| --- | --- | --- | --- |"]
+    lines += [
+        "## Signs in logs",
+        "",
+        "Kinds of failures, for every version, with the rules or findings that report them before a start.",
+        "",
+    ]
+    lines += ["| sign | cause | fix |", "| --- | --- | --- |"]
     lines += [sign_row(sign) for sign in SIGNS]
     return "\n".join(lines) + "\n"
 
@@ -66,26 +66,22 @@ def versions(row: Mapping[str, Any]) -> str:
     first, before = row.get("first"), row.get("before")
     if first and before:
         return f"{first} to before {before}"
-    return f"from {first}" if first else f"before {before}" if before else "all"
+    return f"from {first}" if first else f"before {before}" if before else "of any version"
 
 
 def section(row: Mapping[str, Any]) -> list[str]:
     """Return the part of the page about a row."""
     severity = row.get("severity", SEVERITY[row["verdict"]])
-    plan = f"Plan: {severity}" if "when" in row else "Plan: not judged"
+    plan = f"; plan: {severity}" if "when" in row else ""
     lines = [
         f"### {row['id']}",
         "",
-        f"**{row['title']}**",
-        "",
-        text(row["message"]),
-        "",
-        f"- Fix: {text(row['fix'])}",
-        f"- {plan}",
+        f"**{row['title']}** ({row['verdict']}; vLLM {versions(row)}{plan}). {text(row['message'])}",
+        f"*Fix:* {text(row['fix'])}",
     ]
     if row.get("symptom"):
-        lines.append(f"- In a log: `{row['symptom']}`")
-    return [*lines, f"- Source: {row['source']} (read {row['date']})", ""]
+        lines.append(f"*Log:* `{row['symptom']}`")
+    return [*lines, f"*Source:* {row['source']}, read {row['date']}", ""]
 
 
 def text(value: str) -> str:
@@ -95,13 +91,13 @@ def text(value: str) -> str:
 
 def sign_row(sign: Sign) -> str:
     """Return the line of a sign in its table."""
-    cause, fix = (re.sub(r"\{\w+\}", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
+    cause, fix = (re.sub(r"(?:\{\w+\})+", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
     rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda rule: f"[{rule[0]}](rules.md#{rule[0].lower()})", sign.rule)
     rules = re.sub(r"\bSPKK\d\d\b", lambda row: f"[{row[0]}](#{row[0].lower()})", rules)
     rules = re.sub(
         r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda name: name[0] if name[0] == "rules.md" else f"`{name[0]}`", rules
     )
-    return f"| `{sign.id}` | {cause} | {fix} | {rules} |"
+    return f"| `{sign.id}` | {cause}{f' ({rules})' if rules else ''} | {fix} |"
 
 
 if __name__ == "__main__":

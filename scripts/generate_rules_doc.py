@@ -12,18 +12,48 @@ import sys
 from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import (
+    DUO,
+    FAMILIES,
+    GUIDE,
+    Rule,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rules_unit import FIELD
 
 PAGE = ROOT / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
 REPORTED = "K"
 """The family of reported failures, which scripts/generate_known_failures_doc.py documents."""
-SEVERITIES = {
-    "error": "the launch fails or gives wrong output",
-    "warning": "it costs speed or is fragile",
-    "info": "worth knowing",
+SOURCES = {
+    GUIDE: "guide",
+    DUO: "pair",
+    FIELD: "field",
+    "reports from ConnectX-7 pairs": "field",
+    "reports from GB10 hosts": "field",
 }
+"""Short names of frequent sources, which docs/claims.md explains."""
+INTRODUCTION = """\
+# Rules
+
+<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->
+
+Look up a rule id that the plan, `import.yml`, `adopt.yml` or the module `dgxspark.vllm.image_compat` printed. There are {count} rules about
+launches of vLLM, and about the unit or docker command around them. Failures of single versions are on [Known failures](known_failures.md).
+
+- An **error** means that the launch fails or gives wrong output. A **warning** means lower speed or a fragile setup. An **info** is advice, also
+  where sources disagree.
+- Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
+- Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
+- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
+- Words in `<angle brackets>` are placeholders. *Log* is the text that vLLM prints.
+- *Source* names reports; [Claims](claims.md) explains the short names, and maps published claims to rules. The other rules come from vLLM's code,
+  its parser and its backend selection for compute capability 12.1 (0.10.1.1 to 0.33.0), from the images, and from the manuals of NVIDIA, Docker
+  and systemd.
+
+| ids | about |
+| --- | --- |
+"""
 
 
 def main() -> int:
@@ -33,46 +63,14 @@ def main() -> int:
 
 def page() -> str:
     """Return the whole page."""
-    lines = [
-        "# Rules",
-        "",
-        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->",
-        "",
-        "What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch, and `import.yml` and `adopt.yml` about the unit or",
-        f"docker command around it: {sum(rule.id[3] != REPORTED for rule in RULES)} rules. Ids never change. A rule that lacks a fact keeps silent. Where the",
-        "sources disagree, the rule says so and is an info. `ignore` (of a service, or of the module) and",
-        "`spark_ignore_rules` (of a host) take ids that are not wanted. Words in `<angle brackets>` are filled in.",
-        "",
-        "Repairs that cannot change what was meant (a name spelled right, an option or variable without effect taken out,",
-        "a name that was replaced) are in `fixed` of the result, each with the rule that asked for it;",
-        "`-e spark_autofix=true` makes the plan use them. Which rule answers which claim about vLLM on DGX Spark:",
-        "[claims.md](claims.md). Failures of single versions that users reported have pages of their own:",
-        "[known_failures.md](known_failures.md).",
-        "",
-        "| family | about | rules |",
-        "| --- | --- | --- |",
-        *(
-            f"| [{letter}xx](#{letter.lower()}xx-{anchor(title)}) | {title} | "
-            f"{sum(rule.id[3] == letter for rule in RULES)} |"
-            for letter, title in FAMILIES.items()
-            if letter != REPORTED
-        ),
-        "",
-        "| severity | meaning |",
-        "| --- | --- |",
-        *(f"| {name} | {meaning} |" for name, meaning in SEVERITIES.items()),
-        "",
-    ]
-    for digit, title in FAMILIES.items():
-        if digit == REPORTED:
-            continue
-        rules = [rule for rule in RULES if rule.id[3] == digit]
-        lines += [f"## {digit}xx: {title}", "", "| id | severity | title |", "| --- | --- | --- |"]
-        lines += [f"| [{rule.id}](#{rule.id.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
-        lines.append("")
-        for rule in rules:
-            lines += section(rule)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    families = {letter: title for letter, title in FAMILIES.items() if letter != REPORTED}
+    rules = [rule for rule in RULES if rule.id[3] != REPORTED]
+    text = INTRODUCTION.format(count=len(rules))
+    for letter, title in families.items():
+        text += f"| [{letter}xx](#{letter.lower()}xx-{anchor(title)}) | {title} |\n"
+    for letter, title in families.items():
+        text += f"\n## {letter}xx: {title}\n" + "".join(map(section, (rule for rule in rules if rule.id[3] == letter)))
+    return text
 
 
 def anchor(title: str) -> str:
@@ -80,32 +78,24 @@ def anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-"))
 
 
-def section(rule: Rule) -> list[str]:
+def section(rule: Rule) -> str:
     """Return one rule's part of the page."""
-    lines = [
-        f"### {rule.id}",
-        "",
-        f"**{rule.title}** ({rule.severity})",
-        "",
-        rule.about or filled(rule.message),
-        "",
-        f"- Fix: {filled(rule.fix)}",
-    ]
+    marks = f"{rule.severity}, version" if rule.needs_version else rule.severity
+    parts = [f"**{rule.title}** ({marks}). {filled(rule.about or rule.message)}"]
+    if rule.fix != "{fix}":
+        parts.append(f"*Fix:* {filled(rule.fix)}")
     if rule.vllm_error and rule.vllm_error != "{error}":
-        lines.append(f"- vLLM says: `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
-    elif rule.vllm_error:
-        lines.append("- vLLM says: its parser's own message, quoted in the finding")
-    lines.append(f"- Source: {rule.source}")
-    if rule.needs_version:
-        lines.append("- Judged only where the version of vLLM is known.")
-    return [*lines, ""]
+        parts.append(f"*Log:* `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
+    sources = [SOURCES.get(name, name) for name in rule.source.split("; ") if name in SOURCES or "/" in name]
+    if sources:
+        parts.append(f"*Source:* {'; '.join(sources)}")
+    return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"
 
 
 def filled(text: str) -> str:
-    """Show a rule's placeholders as such."""
-    if text == "{fix}":
-        return "what the finding says, as it depends on the value"
-    return PLACEHOLDER.sub(f"`{BRACKETS}`", text)
+    """Return a text with its placeholders in angle brackets, and without the version that the finding names."""
+    text = re.sub(r"(^|\. )vLLM \{version\}(?:\{span\})?", r"\1This vLLM", text.replace(" ({span})", ""))
+    return PLACEHOLDER.sub(f"`{BRACKETS}`", re.sub(r"vLLM \{version\}(?:\{span\})?", "this vLLM", text))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class ActionModule(HostSteps):
         message = engine.no_room(sum(missing.values()), free, f"the file system of {self.dir}", "the bundle")
         if message:
             raise AnsibleActionFail(
-                f"{message} Images count with what they take unpacked. Make room, or name another folder."
+                f"{message} Images count with their unpacked size. Free disk space, or name another folder."
             )
         return {"work": work}
 
@@ -283,8 +283,8 @@ class ActionModule(HostSteps):
                 digest = snapshots.sha256_of(draft)
                 if digest != sha256:
                     raise AnsibleActionFail(
-                        f"{title}: {remote} came from {self.host} with the sha256 {digest[:12]}, it is to have {sha256[:12]}. The file "
-                        "is damaged there: take it away and run site.yml, which fetches it again; then pack again."
+                        f"{title}: {remote} came from {self.host} with the sha256 {digest[:12]}, it is to have {sha256[:12]}. The file is damaged "
+                        "there: remove it and run site.yml, which downloads it again; then pack again."
                     )
                 draft.replace(path)
                 progress.add(size)
@@ -513,8 +513,8 @@ class ActionModule(HostSteps):
         damaged = [str(path) for path, sha256 in files if snapshots.sha256_of(path) != sha256]
         if damaged:
             raise AnsibleActionFail(
-                f"{title}: {', '.join(damaged)} in the bundle is damaged: its sha256 is not that of the manifest. Nothing of it was "
-                "used. Copy the bundle again, or take the file away and run dgxspark.vllm.bundle again."
+                f"{title}: {', '.join(damaged)} in the bundle is damaged: its sha256 differs from the manifest. It was not used. Copy the bundle "
+                "again, or remove the file and run dgxspark.vllm.bundle again."
             )
 
     def _target(self, relative: str) -> Path:

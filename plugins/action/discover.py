@@ -148,7 +148,7 @@ def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[
             diffs.append({"before": "", "after": text, "before_header": "", "after_header": str(path)})
             display.display(f"{'would be ' if check else ''}written: {path}")
         elif old != text:
-            display.display(f"{path} is there and was left as it is. It differs from what was found now:")
+            display.display(f"{path} exists and was not changed. It differs from the present result:")
             display.display(first_inventory.differences(str(path), old, text))
     return states, diffs
 
@@ -203,7 +203,7 @@ def find(args: Mapping[str, Any]) -> dict[str, Any]:
         elif target.by == discovery.GIVEN or discovery.may_be_spark(greeting):
             candidates.append({**entry, "local": target.local})
         else:
-            silent.append({**entry, "why": f"not asked: its ssh server is not that of DGX OS ({greeting})"})
+            silent.append({**entry, "why": f"not asked: its ssh server is not DGX OS's ({greeting})"})
     return {"changed": False, "candidates": candidates, "silent": silent}
 
 
@@ -286,7 +286,7 @@ def read_greeting(target: Target, timeout: float) -> tuple[str, str]:
     except OSError as error:
         return "", f"port {way.port}: {error.strerror or error}"
     greeting = discovery.GREETING.search(received.decode("ascii", "replace"))
-    return (greeting[0], "") if greeting else ("", f"port {way.port} is open, and what answers there is no ssh server")
+    return (greeting[0], "") if greeting else ("", f"port {way.port} is open, but no ssh server answers there")
 
 
 def _first_line(way: discovery.SshWay, timeout: float) -> bytes:

@@ -80,7 +80,7 @@ def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: 
     return {
         "schema": 1,
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "well": not why,
+        "healthy": not why,
         "reason": why,
         "counts": {"hosts": hosts, "silent": silent, **counts},
         "findings": findings,

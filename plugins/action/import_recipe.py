@@ -156,7 +156,7 @@ def report(launch: dict[str, Any]) -> list[str]:
         put = f"put {launch['nodes']} hosts into a group {group}, and this into the variables of that group"
         lines.insert(0, f"to do: {put}")
     lines += [f"left out: {item['item']}: {item['reason']}" for item in launch["left_out"]]
-    for kind, prefix in (("findings", ""), ("before", "as it was: ")):
+    for kind, prefix in (("findings", ""), ("before", "the original: ")):
         lines += [
             f"{prefix}{finding['rule']} {finding['severity']}: {finding['message']} {finding.get('fix', '')}".rstrip()
             for finding in launch[kind]

@@ -67,7 +67,9 @@ def _planned_path(planned: dict[str, Any], variables: dict[str, Any]) -> Path:
         hosts[host] = {"vars": {"spark_lock_file": of_fleet(named, variables)}}
     path = lock_path(hosts, variables, messages)
     if messages or path is None:
-        messages = messages or ["the inventory is no file, so nothing can stand beside it; set spark_lock_file."]
+        messages = messages or [
+            "the inventory is not a file, so the lock file has no default path; set spark_lock_file."
+        ]
         raise AnsibleActionFail(" ".join(messages))
     return path
 
@@ -95,7 +97,7 @@ def _collect(
         raise AnsibleActionFail(
             f"the hosts do not agree on what to lock, or lack it; {dest} was not touched:\n- " + "\n- ".join(refusals)
         )
-    return new, [*notes, *(f"{host} did not answer; what the lock file has of it stays." for host in silent)]
+    return new, [*notes, *(f"{host} did not answer; its entries in the lock file stay." for host in silent)]
 
 
 def _images(answer: Any, host: str, previous: dict[str, Any] | None) -> dict[str, Any]:

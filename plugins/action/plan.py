@@ -236,7 +236,7 @@ class ActionModule(ActionBase):
             write(Path(dest), json.dumps(content, indent=1, sort_keys=True) + "\n")
             display.display(f"Written to {dest}. Look at it before you send it: docs/memory.md says where to.")
         elif not rows:
-            display.display("Nothing was written: proofs of site.yml measure what services take, on a GPU.")
+            display.display("Nothing was written: proofs of site.yml measure the memory of services, on a GPU.")
         return {"changed": False, "rows": rows, "left_out": left_out, "_ansible_verbose_override": True}
 
     @staticmethod
@@ -263,7 +263,7 @@ class ActionModule(ActionBase):
         names = task_vars.get("groups", {}).get(args["group"]) or []
         messages: list[str] = []
         if not names:
-            messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
+            messages.append(f"inventory: the group '{args['group']}' is missing or empty; put the DGX Sparks into it.")
         messages += listed_twice(names, task_vars.get("hostvars") or {})
         hosts: dict[str, dict[str, Any]] = {}
         fleet = controller_paths.fleet_folder(task_vars, args["group"])
@@ -445,7 +445,7 @@ def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bo
 def check_dest(dest: str, measurements: str = "") -> list[str]:
     """Return the problems of the paths for the plan or the measurements."""
     if dest.endswith(".html"):
-        return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+        return [f"dest: '{dest}' must be a .json file; the .html page is written next to it."]
     try:
         if dest and not measurements:
             check_replaceable(Path(dest), PLAN_KEYS)

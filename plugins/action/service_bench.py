@@ -259,7 +259,7 @@ class ActionModule(HostAction):
         if deployed["receipt"] is None:
             section["left_out"] = [
                 *new["left_out"],
-                "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept",
+                "the receipt does not exist yet, site.yml --tags prove writes it; the figures were not kept",
             ]
         elif not any(finding["rule"] == "bench.impossible" for finding in findings):
             self.keep(service, section)

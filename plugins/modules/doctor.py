@@ -83,5 +83,5 @@ findings:
       rule: doctor.unit_failed
       severity: error
       message: spark-heavy.service has failed (exit-code, 3 restarts).
-      fix: 'See why: journalctl -u spark-heavy.service -n 100; then systemctl reset-failed and systemctl start, or site.yml.'
+      fix: 'Read the reason: journalctl -u spark-heavy.service -n 100; then systemctl reset-failed and systemctl start, or site.yml.'
 """

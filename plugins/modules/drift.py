@@ -88,7 +88,7 @@ msg:
   returned: failure
   type: str
   sample: '1 difference on 1 of 2 hosts (spark-1): drift.file_changed'
-well:
+healthy:
   description: Whether nothing differs by O(fail_on), errors and warnings where that is V(never).
   returned: success
   type: bool

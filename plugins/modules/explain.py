@@ -102,7 +102,7 @@ explanations:
     fix:
       description: How to fix it, empty if unknown.
       type: str
-      sample: lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
+      sample: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
     source:
       description: The row or sign, its source, and the rule of the plan about the same thing.
       type: str

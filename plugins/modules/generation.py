@@ -190,7 +190,7 @@ key_changes:
   returned: when O(action=look) or O(action=restore)
   type: list
   elements: str
-  sample: ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY changed since generation 2; it stays as it is now"]
+  sample: ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY changed since generation 2; it stays unchanged"]
 steps:
   description: What restoring it changes, or changed.
   returned: when O(action=look) or O(action=restore)

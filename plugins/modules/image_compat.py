@@ -281,9 +281,9 @@ findings:
     - rule: SPK201
       severity: warning
       service: ""
-      message: "VLLM_USE_V1 does nothing in vLLM 0.19.0: it was removed in 0.11.1, since there is only the V1 engine."
-      fix: Take VLLM_USE_V1 out of the environment.
-      source: the vLLM packages, read version by version
+      message: "VLLM_USE_V1 does nothing in vLLM 0.19.0: it was removed in 0.11.1, which has only the V1 engine."
+      fix: Remove VLLM_USE_V1 from the environment.
+      source: vLLM's code
       basis: inventory
 fixed:
   description:

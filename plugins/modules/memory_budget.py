@@ -147,7 +147,7 @@ options:
         description:
           - What M(dgxspark.vllm.image_plan) returned for the image, O(services[].config) and O(services[].args) of this very service -
             C(answer), and C(reason) where there is none.
-          - It is used where the arithmetic does not know the model, or was not compared with this version of vLLM. Elsewhere the two are
+          - It is used if the calculation does not know the model, or was not compared with this version of vLLM. Elsewhere the two are
             compared.
         type: dict
       starts:
@@ -321,11 +321,11 @@ services:
       sample: [gpu-memory-utilization]
     sources:
       description:
-        - What the figures rest on, for C(weights) and C(kv_cache) - C(arithmetic, compared) (it gives what this very version of vLLM gives),
-          C(arithmetic, not compared), C(image) (O(services[].image_plan)) or C(stated). Absent for services that are no engines.
+        - What the figures rest on, for C(weights) and C(kv_cache) - C(calculated (compared with vLLM)) (compared with this version of vLLM),
+          C(calculated (not compared)), C(image) (O(services[].image_plan)) or C(given). Absent for services that are no engines.
         - With O(services[].starts), C(weights) and C(overheads) are C(measured here) or C(narrowed by a measured start).
       type: dict
-      sample: {weights: "arithmetic, compared", kv_cache: "arithmetic, compared"}
+      sample: {weights: "calculated (compared with vLLM)", kv_cache: "calculated (compared with vLLM)"}
     stated_gib:
       description: The sum of O(services[].memory), or O(services[].memory_gib) of an engine, in GiB. Of such an engine C(weights_bytes),
         C(overhead_gib) and C(available_kv_bytes) are there where parts are stated, and nothing else of what follows.
@@ -470,8 +470,7 @@ findings:
     - rule: memory.free_at_restart
       severity: error
       service: heavy
-      message: heavy asks for 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it is restarted
-        while all others are resident (beside fast).
+      message: heavy requests 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it restarts while all others run (with fast).
       fix: Set gpu-memory-utilization of heavy to 0.80.
       changes: [{service: heavy, args: {gpu-memory-utilization: 0.8}}]
       vllm_error: "ValueError: Free memory on device cuda:0 (101.22/119.67 GiB) on startup is less than desired GPU memory

@@ -825,7 +825,7 @@ engines:
           severity: warning
           service: heavy
           message: >-
-            heavy uses 4.50 GiB inside the memory that it asks for, beside weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
+            heavy uses 4.50 GiB of its share in addition to weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
             (+80 %), and the KV cache is that much smaller.
           fix: "Plan again with this in the service heavy: overheads: {inside_gib: 4.5}"
           basis: measured

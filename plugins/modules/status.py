@@ -94,13 +94,13 @@ counts:
   description: Hosts, hosts that are silent, services, and services by their state.
   returned: always
   type: dict
-  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, well: 2}
+  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, healthy: 2}
 msg:
   description: Why it fails, in one line.
   returned: failure
   type: str
   sample: '1 of 3 services are not ready: spark-1/heavy'
-well:
+healthy:
   description: Whether nothing is wrong by O(fail_on).
   returned: success
   type: bool
@@ -113,19 +113,19 @@ hosts:
   returned: success
   type: dict
   sample:
-    spark-1: {state: well, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
+    spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
 services:
   description:
     - One row a service, or a rank of one, the worst first.
     - C(state) is V(unreachable), V(unknown) (the host could not be asked), V(down), V(starting), V(look) (it serves, C(notes) say what
-      is worth a look) or V(well).
+      is worth a look) or V(healthy).
   returned: success
   type: list
   elements: dict
   sample:
     - host: spark-1
       service: heavy
-      state: well
+      state: healthy
       notes: []
       cluster: null
       rank: 0

@@ -45,7 +45,7 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
         elif name.startswith(tuple(prefixes)):
             names = arguments if arguments and not name.startswith("spark_") else VARIABLES
             problems.add(
-                f"unknown variable '{name}'{validation.nearest(name, names)} docs/inventory.md lists those that there are."
+                f"unknown variable '{name}'{validation.nearest(name, names)} docs/inventory.md lists all variables."
             )
     return problems.messages
 

@@ -25,8 +25,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / engine.MANIFEST
     if not path.is_file():
         raise AnsibleActionFail(
-            f"spark_bundle_dir names {folder}, which holds no {engine.MANIFEST}. Make a bundle with dgxspark.vllm.bundle, or "
-            "correct the folder."
+            f"spark_bundle_dir names {folder}, which has no {engine.MANIFEST}. Make a bundle with dgxspark.vllm.bundle, or correct the folder."
         )
     manifest, messages = engine.read_manifest(read_json(path), str(path))
     if messages:

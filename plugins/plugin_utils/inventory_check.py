@@ -101,7 +101,7 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
         return [f"{inventory}{_yaml_problem(error, text)}"]
     if not isinstance(root, yaml.MappingNode):
         is_wrong = lists_hosts and root is not None
-        return [f"{inventory} holds no groups; the shortest one is {SHORTEST}"] if is_wrong else []
+        return [f"{inventory} has no groups; the shortest one is {SHORTEST}"] if is_wrong else []
     if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
     return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]

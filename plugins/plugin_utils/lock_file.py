@@ -32,7 +32,7 @@ def lock_path(hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any], messa
     paths = sorted({path for path in values if isinstance(path, str) and plain_data.is_line(path)})
     if len(paths) > 1:
         messages.append(
-            f"spark_lock_file differs between hosts ({', '.join(paths)}); one lock holds for the fleet. Set it on the group sparks."
+            f"spark_lock_file differs between hosts ({', '.join(paths)}); the fleet has one lock. Set it on the group sparks."
         )
     return Path(paths[0]) if paths else _default_path(controller_paths.fleet_folders(task_vars), messages)
 
@@ -43,8 +43,8 @@ def _default_path(folders: list[str], messages: list[str]) -> Path | None:
     existing = [place for place in places if place.exists()]
     if len(existing) > 1:
         messages.append(
-            f"there is a lock file in several inventory folders ({', '.join(map(str, existing))}); one lock holds for the fleet. "
-            "Name it as spark_lock_file."
+            f"there is a lock file in several inventory folders ({', '.join(map(str, existing))}); the fleet has one lock. Name it as "
+            "spark_lock_file."
         )
     # Ansible reads files in the inventory folder itself; without this message nothing would be locked any more.
     for folder, place in zip(folders, places):

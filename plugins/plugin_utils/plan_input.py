@@ -187,7 +187,7 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                     rule="model.missing",
                     severity="error",
                     service=service["name"],
-                    message=f"the model is to come from '{source}', which holds no config.json here.",
+                    message=f"the model is to come from '{source}', which has no config.json here.",
                     fix="Correct model.path; a relative one is looked up below spark_model_dir.",
                 )
             )
@@ -207,7 +207,7 @@ def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
             rule="clients.unhashed",
             severity="warning",
             service="hermes",
-            message=f"spark_clients.hermes: {listed} has no sums: what the index has by these names then is installed and run.",
+            message=f"spark_clients.hermes: {listed} has no checksums: the package index decides what is installed and run.",
             fix="Make the list with uv pip compile --generate-hashes (docs/clients.md); pip then refuses other bytes.",
         ).to_dict()
     ]
@@ -240,7 +240,7 @@ def secret_finding(service: str, name: str, path: Path, is_own: bool, made: str 
             message=f"{name} is to come from '{path}', which {why}.",
             fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
             if is_own
-            else "Put the secret there, in a file of its own that you may read.",
+            else "Put the secret there, in a separate file that you may read.",
         )
     return None if path.is_absolute() and path.is_file() else missing_secret(service, name, path, made)
 
@@ -258,7 +258,7 @@ def missing_secret(service: str, name: str, path: Path, made: str | None) -> Fin
         message=f"{name}: the key is read from a file on the controller, and {problem}.",
         fix="Run dgxspark.vllm.keys, which creates missing keys."
         if made and not path.exists()
-        else "Put it there, in a file of its own. A relative path is one of the inventory folder; "
+        else "Put it there, in a separate file. A relative path starts at the inventory folder; "
         f'"{controller_paths.KEYS}/NAME" is below it, where Ansible does not read.',
     )
 

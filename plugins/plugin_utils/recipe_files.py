@@ -46,7 +46,7 @@ def load_yaml(text: str, several: bool = False) -> Any:
     data = list(yaml.load_all(text, Loader=LOADER)) if several else yaml.load(text, Loader=LOADER)
     if why := plain_data.endless(data):
         _check_depth(text)
-        raise TooLarge("its aliases hold each other too deeply" if why == plain_data.NESTED else why)
+        raise TooLarge("its aliases are nested too deeply" if why == plain_data.NESTED else why)
     return data
 
 

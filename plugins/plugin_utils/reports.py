@@ -34,7 +34,7 @@ def conclude(
     """Write a report to C(dest) of the task, and end the task by its C(fail_on).
 
     :param result: of the task so far
-    :param report: with C(well), C(reason) and C(counts)
+    :param report: with C(healthy), C(reason) and C(counts)
     :param args: of the task
     :param variables: of the task
     :param keys: of the report that a successful task returns
@@ -48,7 +48,7 @@ def conclude(
             write_report(path, json.dumps(report, indent=2, sort_keys=True) + "\n")
         except OSError as error:
             raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error
-    failed = not report["well"] and args["fail_on"] != "never"
+    failed = not report["healthy"] and args["fail_on"] != "never"
     result.update(changed=False, failed=failed, counts=report["counts"], _ansible_verbose_override=True)
     if failed:
         result["msg"] = report["reason"]  # and nothing else: Ansible prints the whole result of a failed task

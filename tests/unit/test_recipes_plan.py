@@ -300,7 +300,7 @@ def test_every_word_of_a_recipe_is_checked() -> None:
         ({"pip": ["--index-url=x"]}, "'pip[0]' is '--index-url=x'"),
         ({"nodes": 0}, "'nodes' is 0"),
         ({"least_vllm": 0.28}, "'least_vllm' is a number; it must be a version of vLLM in quotes"),
-        ({"jobs": ["chatt"]}, "'jobs' holds 'chatt'; did you mean 'chat'?"),
+        ({"jobs": ["chatt"]}, "'jobs' contains 'chatt'; did you mean 'chat'?"),
         ({"memory": {"kv_gib": 1}}, "'memory' needs 'weights_gib'"),
         ({"expect": [{"what": "x"}]}, "'expect[0].source' is missing"),
         ({"draft_weights_gib": -1}, "'draft_weights_gib' is -1"),

@@ -83,7 +83,7 @@ def write_pages(folder: Path) -> list[Path]:
     watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_tables")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
-        "status-well": status.made({"s1": status.MIXED["s1"]}, status.SAID),
+        "status-healthy": status.made({"s1": status.MIXED["s1"]}, status.SAID),
         "plan": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
         "plan-fleet": plan.plan_page.page(
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)

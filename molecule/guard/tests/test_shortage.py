@@ -265,7 +265,10 @@ def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
     assert after["level"] == "critical" and "eater-" in after["who"], after
     lines = since(GUARDED, "spark-agent", began)
     drop, unload, name = places(
-        lines, "gives the page cache back", "asks ollama to unload", "held by what is no service of this host"
+        lines,
+        "gives the page cache back",
+        "asks ollama to unload",
+        "used by processes that are no service of this host",
     )
     assert drop < unload and name is not None, lines
     assert code == 0 and "memory is critical" in shown and "eater-" in shown, shown
@@ -291,7 +294,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
     assert refuse is not None and refuse < stop, lines
     assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]
     code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
-    assert code == 0 and "the guard of the memory stopped it" in shown, shown
+    assert code == 0 and "the memory guard stopped it" in shown, shown
     eaters[GUARDED].eat_until(0.8)
     wait(lambda: active(GUARDED, "heavy") == "inactive", 120, "heavy gives way, too")
     assert steps()["stop"] == before["stop"] + 2

@@ -167,7 +167,7 @@ def test_a_flipped_byte_in_the_bundle_is_refused_by_name():
     finally:
         file.write_bytes(original)
     assert code != 0
-    assert f"{file} in the bundle is damaged: its sha256 is not that of the manifest. Nothing of it was used." in text
+    assert f"{file} in the bundle is damaged: its sha256 differs from the manifest. It was not used." in text
     assert on("spark-2", f"ls {SNAPSHOT}/{WEIGHTS} 2>/dev/null || echo none") == "none"
     code, text = play("site", "--limit", "spark-2", "--tags", "models")
     assert code == 0, text

@@ -91,7 +91,7 @@ def test_an_interface_that_a_host_lacks_is_refused_by_name():
     env = {"NCCL_SOCKET_IFNAME": "enp9s9f9np9", "GLOO_SOCKET_IFNAME": "enp9s9f9np9"}
     pair.refused(
         SCENARIO, "env NCCL_SOCKET_IFNAME is enp9s9f9np9, but spark-1 has no network interface enp9s9f9np9",
-        "Take NCCL_SOCKET_IFNAME out of env", "no host was changed", spark_cluster=pair.cluster(SCENARIO, env=env),
+        "Remove NCCL_SOCKET_IFNAME from env", "no host was changed", spark_cluster=pair.cluster(SCENARIO, env=env),
     )  # fmt: skip
 
 

@@ -174,7 +174,7 @@ def hidden_as_known(files, monkeypatch):
 
     service = {"name": "x", "config": config, "vllm_version": VERSION, "args": args, "available_kv_bytes": size}
     computed = memory_budget({"services": [service]})["services"]["x"]
-    assert set(computed["sources"].values()) == {"arithmetic, compared"}
+    assert set(computed["sources"].values()) == {"calculated (compared with vLLM)"}
 
     def refuse(_config):
         raise Refusal("config.model_type", "the family is not known")

@@ -344,7 +344,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
         f"spark-4 did not get Org/Payload@main: spark-1 does not answer on port 8722 ({SUBNET}.0.11 from {SUBNET}.0.14)"
         in text
     )
-    assert "Open that port between them, or set spread_port to one that is open" in text
+    assert "Open that port between them, or set spread_port to an open one" in text
     assert "PRIVATE KEY" not in text and "ssh-ed25519 " in text, "public halves travel, private ones stay"
     for name in ("spark-1", "spark-4"):
         node(name, "sh", "-c", TOUCHED)

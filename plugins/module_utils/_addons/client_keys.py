@@ -61,6 +61,6 @@ def _parts_of(path: str, parts_of: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     for part in parts_of[path]:
         other = part.get("host")
         if other is not None and other not in parts_of:
-            raise ValueError(f"{path} holds the key {other}, which no client of this host has")
+            raise ValueError(f"{path} has the key {other}, which no client of this host has")
         parts += [part] if other is None or is_generated(parts_of[other]) else _parts_of(other, parts_of)
     return parts

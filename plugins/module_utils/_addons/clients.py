@@ -117,8 +117,8 @@ def _check_path(problems: validation.Problems, key: str, path: str, keys: Keys) 
         problems.add(f"'{key}' is '{path}', where others of the collection have their folders; name one below it.")
     elif key != "python" and host_paths.problem(path):
         problems.add(
-            f"'{key}' is '{path}', which is no folder of its own: {host_paths.problem(path).partition('; ')[0]}. Name one "
-            f"such as {keys[key].default}."
+            f"'{key}' is '{path}', which is not a separate folder: {host_paths.problem(path).partition('; ')[0]}. Name one such as "
+            f"{keys[key].default}."
         )
 
 
@@ -150,7 +150,7 @@ def _check_hermes(problems: validation.Problems, settings: dict[str, Any]) -> No
         )
     for key in ("model", "providers"):
         if key in settings["config"]:
-            problems.add(f"'config' has '{key}', which gateway, model and key_file are there for. Take it out.")
+            problems.add(f"'config' has '{key}', which gateway, model and key_file are there for. Remove it.")
     for message in plain_data.unfit(settings["config"], "'config'"):
         problems.add(message)
     secrets = [place for place, _secret in plain_secrets.in_settings(settings["config"])]

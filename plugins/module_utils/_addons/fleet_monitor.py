@@ -179,7 +179,7 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     for entry in settings["extra"]:
         if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
             problems.add(
-                f"extra ({entry['name']}): the address holds a password, which messages would show. Use api_key_file."
+                f"extra ({entry['name']}): the address contains a password, which messages would show. Use api_key_file."
             )
     return settings, problems.messages
 
@@ -353,7 +353,9 @@ def _endpoint_check(
     look = f"journalctl -u {endpoint['unit']} on {endpoint['host']}"
     watched = [host for host in endpoint["hosts"] if host in guarded]
     if endpoint["kind"] == "vllm" and watched:
-        look += f"; whether the guard of the memory stopped it: journalctl -u spark-agent -p warning on {' and '.join(watched)}"
+        look += (
+            f"; whether the memory guard stopped it: journalctl -u spark-agent -p warning on {' and '.join(watched)}"
+        )
     return {
         "key": endpoint["key"],
         "url": endpoint["url"],

@@ -80,7 +80,7 @@ def _read_client(
     elif name in names:
         problems_here.add("the name is there twice.")
     if not plain_data.is_line(file):
-        problems_here.add("'key_file' is missing: the file on the controller that holds this client's key.")
+        problems_here.add("'key_file' is missing: the file on the controller with this client's key.")
     is_list = isinstance(aliases, list) and aliases and all(plain_data.is_line(alias) for alias in aliases)
     if aliases is not None and not is_list:
         problems_here.add("'aliases' must be a list of names that the client may use; leave it out for all.")

@@ -60,7 +60,7 @@ def read_exporters(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         problems.add(f"'textfile_dir' is '{folder}'; it must be an absolute path, such as /var/lib/dgxspark/textfile.")
     elif host_paths.problem(folder):
         problems.add(
-            f"'textfile_dir' is '{folder}': {host_paths.problem(folder).partition('; ')[0]}. Name a folder of its own, such as "
+            f"'textfile_dir' is '{folder}': {host_paths.problem(folder).partition('; ')[0]}. Name a separate folder, such as "
             "/var/lib/dgxspark/textfile."
         )
     for arch, checksum in settings["gpu_sha256"].items():
@@ -77,7 +77,7 @@ def _check_ports(problems: validation.Problems, settings: Mapping[str, Any], key
     for key in keys:
         port = settings[key]
         if port in first_keys:
-            problems.add(f"'{key}' and '{first_keys[port]}' are both {port}. Give each a port of its own.")
+            problems.add(f"'{key}' and '{first_keys[port]}' are both {port}. Give each its own port.")
         first_keys.setdefault(port, key)
 
 

@@ -87,8 +87,8 @@ def _keep_alive_of(problems: validation.Problems, values: Mapping[str, Any], def
     engine_keys = set(ENGINE_ON_DEMAND) - set(ON_DEMAND)
     for key in sorted(set(on_demand) & engine_keys):
         problems.add(
-            f"'on_demand.{key}' is for engines. Ollama loads its models itself when it is asked, so nothing holds its requests back while an "
-            "engine has the memory; its memory_gib is kept beside every combination of engines. Take it out, or serve the model as a service."
+            f"'on_demand.{key}' is for engines. Ollama loads its models itself when it is asked, so its requests are not delayed while an engine "
+            "uses the memory; its memory_gib stays reserved next to every combination of engines. Remove it, or serve the model as a service."
         )
     right = {key: value for key, value in on_demand.items() if key not in engine_keys}
     minutes = schema.filled(problems, right, ON_DEMAND, "on_demand.")["idle_minutes"]

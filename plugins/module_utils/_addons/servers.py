@@ -84,7 +84,7 @@ def check_container(problems: validation.Problems, settings: Mapping[str, Any], 
     for volume in settings.get("volumes", ()):
         if not VOLUME.fullmatch(str(volume)) or ".." in re.split(r"[/:]", str(volume)):
             problems.add(
-                f"'volumes' names {volume!r}; write HOST_PATH:CONTAINER_PATH, both absolute, with :ro where it may be."
+                f"'volumes' names {volume!r}; write HOST_PATH:CONTAINER_PATH, both absolute, with :ro if it only reads."
             )
 
 
@@ -98,7 +98,7 @@ def check_words(problems: validation.Problems, key: str, words: Sequence[Any]) -
     if any(isinstance(word, bool) or not isinstance(word, (str, int, float)) for word in words):
         problems.add(f"'{key}' must be a list of texts.")
     elif any(plain_data.CONTROL.search(str(word)) for word in words):
-        problems.add(f"'{key}' holds a control character or a line break.")
+        problems.add(f"'{key}' contains a control character or a line break.")
 
 
 def environment(problems: validation.Problems, env: Mapping[str, Any]) -> dict[str, str]:
@@ -236,7 +236,7 @@ def _exposure(endpoint: Endpoint, host: ServerHost, can_have_key: bool) -> list[
     is_local = fleet.is_loopback(endpoint["listen"])
     is_remote_gateway = host.gateway not in ("", host.name)
     if host.exposed_to and not is_local and not endpoint["api_key_file"]:
-        no_key = "It has no keys of its own: let clients come by the gateway"
+        no_key = "It has no keys: let clients use the gateway"
         values = {
             "why": f", because the gateway runs on {host.gateway}" if is_remote_gateway else "",
             "exposed_to": host.exposed_to,

@@ -64,7 +64,9 @@ def read(host: str, value: Any, names: Collection[str] = ()) -> tuple[list[dict[
         if server.get("name") in validation.RESERVED_NAMES:
             problems.add(f"'name' is '{server['name']}', which is a unit of this collection already. Take another one.")
         elif server.get("name") in names:
-            problems.add(f"the name '{server['name']}' is that of a service or sidecar of this host. Take another one.")
+            problems.add(
+                f"the name '{server['name']}' is already the name of a service or sidecar of this host. Choose another."
+            )
         for key in ("name", "port"):
             item = server.get(key)
             same = [number for number, other in enumerate(servers) if other.get(key) == item]
@@ -112,8 +114,8 @@ def _read_on_demand(problems: validation.Problems, server: Mapping[str, Any]) ->
     on_demand = on_demand_keys.read(problems, server)
     if on_demand["while_loading"] == "comments":
         problems.add(
-            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Take "
-            "wait, which holds requests, or reject."
+            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Use wait, "
+            "which delays requests, or reject."
         )
     return on_demand
 
@@ -127,8 +129,8 @@ def _check_server(problems: validation.Problems, server: Mapping[str, Any]) -> N
         )
     if server["memory_gib"] is None:
         problems.add(
-            f"'memory_gib' is missing: what {server['image']} holds is not known, and the plan keeps that much for it. "
-            "Measure it (docker stats) and write it down, in GiB."
+            f"'memory_gib' is missing: what {server['image']} uses is not known, and the plan reserves that much for it. Measure it (docker stats) "
+            "and set it, in GiB."
         )
     if server["device"] == "gpu" and not server["replaced"]:
         problems.add(
@@ -144,8 +146,8 @@ def _check_key(problems: validation.Problems, server: Mapping[str, Any], names_v
         problems.add(f"'key_env' is {server['key_env']!r}, which is no environment variable.")
     if server["api_key_file"] and not server["key_env"]:
         problems.add(
-            f"'api_key_file' is set, but {server['image']} is not known to ask for a key. Where it does, say in which "
-            "variable it takes it (key_env) and what its program is (command); else leave the key out and let the gateway ask for one."
+            f"'api_key_file' is set, but {server['image']} is not known to support a key. If it does, set the variable for the key (key_env) and "
+            "its program (command); else remove the key and let the gateway require one."
         )
     elif server["api_key_file"] and not server["command"]:
         problems.add(

@@ -99,8 +99,8 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         window, interval = ({**settings, **override}[key] for key in ("window_seconds", "interval_seconds"))
         if window < 2 * interval:
             problems.add(
-                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window has to hold two looks. "
-                "Make it longer, or interval_seconds shorter."
+                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window needs two looks. Make it longer, or "
+                "interval_seconds shorter."
             )
     return settings, problems.messages
 

@@ -126,7 +126,7 @@ def end_if_changed(etc: Path, loops: Sequence[str]) -> None:
     """End this process if a loop was added or removed; systemd starts it again. loops: that it began with."""
     enabled = enabled_loops(etc)
     if enabled != list(loops):
-        say(f"runs {', '.join(loops)}, and is to run {', '.join(enabled) or 'nothing'}: it ends, and is started again")
+        say(f"runs {', '.join(loops)}, but should run {', '.join(enabled) or 'nothing'}: it exits and restarts")
         os.kill(os.getpid(), signal.SIGTERM)
 
 

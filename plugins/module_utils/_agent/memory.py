@@ -285,11 +285,11 @@ class MemoryGuard:
     def take_account(self) -> None:
         """Take an account, in a thread."""
         before = self.accounts.silent
-        with services.logged(self.say, "who holds the memory is unknown"):
+        with services.logged(self.say, "the processes that use the memory are unknown"):
             self.account = self.accounts.take()
             silent = self.accounts.silent
             if silent not in ("", before):
-                self.say(f"warning: no answer from {silent}: who holds the memory is not known yet", 4)
+                self.say(f"warning: no answer from {silent}: the processes that use the memory are not known yet", 4)
 
     def forget_restarted(self) -> None:
         """Forget the stop of a service that somebody has started again."""
@@ -507,7 +507,7 @@ class MemoryGuard:
         """Look, once an interval, until this process ends."""
         self.writer.start()
         interval = self.settings.interval_seconds
-        suffix = "" if self.acts else ", and only says what it would do"
+        suffix = "" if self.acts else ", it only reports its actions"
         self.say(
             f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, looks every {interval:g} s{suffix}"
         )

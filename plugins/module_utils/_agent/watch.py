@@ -278,7 +278,7 @@ class Watchdog:
             return False
         text, _error = ask_metrics(service)
         if text is not None and self.has_moved(service.name, metrics.progress(text)):
-            say(f"{service.unit} is left alone: it makes tokens again. What was seen is in {folder}", 4)
+            say(f"{service.unit} is left alone: it makes tokens again. Evidence is in {folder}", 4)
             return False
         return True
 

@@ -625,7 +625,7 @@ def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> 
         make_finding(
             "cabling_unknown",
             "warning",
-            f"what the hosts are cabled to is not known: nobody has listened, and no address says where {join(open_ends)} "
+            f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
             f"{'leads' if len(open_ends) == 1 else 'lead'}.",
             f"{LISTEN}; the role fabric does, before it changes anything.",
         )
@@ -640,7 +640,7 @@ def _judge_strangers(cabling: Cabling) -> list[Finding]:
             "others",
             "info",
             f"{port(cage)} {'is on a switch with' if cage in used else 'leads to'} {join(sorted(outside))}, not of this group.",
-            "Nothing, where that is meant. Clusters on one switch need a fabric_network each.",
+            "Nothing, if this is intended. Clusters on one switch need a fabric_network each.",
         )
         for cage, outside in sorted(cabling.links.strangers.items())
     ]

@@ -203,8 +203,7 @@ def read_clusters(
             hint = validation.nearest(str(name), groups) if name else "."
             is_what = "missing" if name is None else repr(name)
             messages.append(
-                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
-                f"cluster's hosts{hint}"
+                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory with the cluster's hosts{hint}"
             )
         elif name not in clusters:
             clusters[name], wrong = _read_cluster(name, body, list(groups[name]), host_variables)
@@ -227,13 +226,13 @@ def _read_cluster(
             problems.add(f"host {host} of the group is not in the group of the Sparks.")
         elif host_variables[host] != body:
             problems.add(
-                f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
+                f"spark_cluster of host {host} differs from the other hosts. Set it once, in the variables of the group."
             )
     if len(hosts) < 2:
         problems.add(f"the group has {len(hosts)} host; a cluster has two or more. Use spark_services on one Spark.")
     head = settings["head"]
     if head is not None and head not in hosts:
-        problems.add(f"'head' is {head!r}, which is none of its hosts ({', '.join(hosts)}).")
+        problems.add(f"'head' is {head!r}, which is not one of its hosts ({', '.join(hosts)}).")
     elif head is not None:
         hosts = [head, *(host for host in hosts if host != head)]
     version = settings["ray_version"]
@@ -418,10 +417,10 @@ def check_service(
     messages = []
     for option, owner in OWNED_ARGS.items():
         if option in args:
-            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Take it out.")
+            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Remove it.")
     if "VLLM_HOST_IP" in env:
         messages.append(
-            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
+            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Remove it."
         )
     further = sorted(
         option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
@@ -429,9 +428,9 @@ def check_service(
     if further:
         named = "', '".join(further)
         messages.append(
-            f"{where}: args names '{named}'. Replicas of a cluster are those of data-parallel-size, by vLLM's own executor, and the head gives "
-            "each its requests; another backend or balancer is not planned. Take it out, or serve the model on each Spark (spark_services) "
-            "behind one spark_gateway."
+            f"{where}: args names '{named}'. Replicas of a cluster come from data-parallel-size with vLLM's own executor, and the head node "
+            "distributes the requests; other backends and balancers are not supported. Remove it, or serve the model on each Spark "
+            "(spark_services) behind one spark_gateway."
         )
     if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
@@ -463,8 +462,8 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
         return []
     if executor == "ray":
         return [
-            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray places replicas where it finds GPUs, so which host "
-            "has which rank is not known before they run. Take executor: mp and an image with vLLM 0.11.1 or newer."
+            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray chooses the host of each replica, so ranks are not known "
+            "in advance. Use executor: mp and an image with vLLM 0.11.1 or newer."
         ]
     split = _whole_split(cluster.size, args)
     ranks = split["tensor-parallel-size"] * split["pipeline-parallel-size"]
@@ -629,7 +628,7 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
                     service=name,
                     message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
                     f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
-                    fix=f"Take {variable} out of env: each host is given what its own cable is on.",
+                    fix=f"Remove {variable} from env: each host gets the interface of its cable.",
                     basis="measured",
                 )
             )
@@ -676,7 +675,7 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
                     service=name,
                     message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
                     "different images disagree on what they send each other, and hang.",
-                    fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
+                    fix=f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
                     source="eugr/spark-vllm-docker and sparkrun refuse it, too",
                     basis="probed",
                 )
@@ -704,7 +703,7 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
                         service=name,
                         message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
                         "hang on a switch.",
-                        fix=f"Give each cluster a network of its own: fabric: {{network: ...}} in spark_cluster of {name}.",
+                        fix=f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}.",
                         basis="measured",
                     )
                 )
@@ -813,7 +812,7 @@ def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Fi
             severity="info",
             service=name,
             message=f"nobody has reported {' and '.join(unknown)} on Sparks in a ring of more than three; by what each rank sends it can run.",
-            fix="Nothing; what is reported is tensor-parallel-size alone, over rings of three and four.",
+            fix="Nothing; reports exist only for tensor-parallel-size over rings of three and four.",
             source="spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring",
             basis="measured",
         )

@@ -29,7 +29,8 @@ _PREFIXES = "NCCL_ GLOO_ UCX_ OMPI_ MN_IF_NAME TP_SOCKET_IFNAME VLLM_HOST_IP LD_
 NETWORK_VARIABLES = tuple(_PREFIXES.split())
 """Prefixes of variables that choose the network of ranks, and their NCCL."""
 NCCL_FIX = (
-    "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows by which device each way goes; docs/fabric.md has the settings. "
+    "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows the device of each connection; docs/fabric.md "
+    "has the settings. "
     "bandwidth: false below fabric of spark_cluster starts without this test."
 )
 
@@ -155,7 +156,7 @@ def judge(host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: 
     if "lacks" in result:
         why, fix = f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
     else:
-        why, fix = str(result.get("unknown") or "no figure"), "Read what the engine says when it starts; or run again."
+        why, fix = str(result.get("unknown") or "no figure"), "Read the engine's log at its start, or run again."
     if not isinstance(result.get("gbps"), (int, float)):
         return [
             _finding(
@@ -186,7 +187,7 @@ def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], 
             "cable_slow",
             "warning",
             f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-            f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets what is enough.",
+            f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets the limit.",
             test,
             "a pair has 180 to 192",
         )
@@ -199,8 +200,8 @@ def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], 
                 "collective_slow",
                 "warning",
                 f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP "
-                "and not RDMA.",
+                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
+                "not RDMA.",
                 test,
                 "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
             )

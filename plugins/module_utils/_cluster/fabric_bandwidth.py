@@ -132,7 +132,7 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
                     "fabric.slow",
                     "warning",
                     f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
-                    fix=f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets what is enough.",
+                    fix=f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets the limit.",
                     source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw"
                     + (
                         "; owners of a MikroTik CRS812: 4.9 over a second bridge, 4.5 past a blocked link"

@@ -161,7 +161,7 @@ def check_settings(settings: Settings) -> list[str]:
         except ValueError as error:
             problems.append(f"{name}: {error}")
     if settings.topology not in TOPOLOGIES:
-        problems.append(f"topology: {settings.topology!r} is none of {', '.join(TOPOLOGIES)}")
+        problems.append(f"topology: {settings.topology!r} is not one of {', '.join(TOPOLOGIES)}")
     if not LEAST_MTU <= settings.mtu <= MOST_MTU:
         problems.append(f"mtu: {settings.mtu} is not between {LEAST_MTU} and {MOST_MTU}")
     if settings.first_host < 1:
@@ -324,7 +324,7 @@ class Layout:
                 f"{name}: {join(f'{interface.name} ({interface.shown})' for interface in members)} "
                 f"share the subnet {subnet}: which of them a packet leaves by is then left to the kernel, and RDMA over the "
                 f"other one hangs.{origin}",
-                "Give each interface a subnet of its own. " + self.repair([name]),
+                "Give each interface a separate subnet. " + self.repair([name]),
                 "NVIDIA's playbook for switched Sparks, which warns of it; spark-vllm-docker refuses it",
             )
 

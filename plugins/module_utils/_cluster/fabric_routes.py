@@ -195,7 +195,7 @@ def judge_meeting(
         make_finding(
             "no_meeting",
             "error",
-            f"{join(lost)}: no network beside the ring is known, and no rail of a ring reaches all hosts, so engines do not find each other.",
+            f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other.",
             "Join all hosts by the RJ45 port too"
             + (f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."),
             "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network",

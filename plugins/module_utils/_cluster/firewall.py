@@ -136,7 +136,7 @@ def _unknown_address(
     return Finding(
         "firewall.address",
         "info" if asked_later else "error",
-        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but by which address it comes is not known: "
+        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
         f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
         + ("It is asked before anything is changed." if asked_later else "The firewall would shut it out."),
         fix=f"Give {caller} an ansible_host or a spark_management_address that is an IP address.",
@@ -186,7 +186,7 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
         Finding(
             "firewall.off",
             "warning",
-            f"{where}: spark_firewall is false, so whoever reaches this host reaches {' and '.join(filter(None, [listed, also]))}.",
+            f"{where}: spark_firewall is false, so everybody who reaches this host can reach {' and '.join(filter(None, [listed, also]))}.",
             fix="Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
             "keeps other hosts out.",
         )
@@ -265,7 +265,7 @@ def blocked_listeners(
         Finding(
             "firewall.shuts_out",
             "warning",
-            f"what listens on {names} is closed to other networks than the fabric by the firewall"
+            f"what listens on {names} can only be reached from the fabric, because of the firewall"
             + (": Ray, torch and the kernel take ports from the same ranges." if ranges else "."),
             fix=f"To allow it: spark_firewall_allowed: [{ports}].",
             basis="measured",
@@ -296,7 +296,7 @@ def problems(settings: Mapping[str, Any]) -> list[str]:
         ]
     if bool(settings["fabric"]) != bool(settings["peers"]):
         wrong.append(
-            "firewall_fabric and firewall_peers belong together: interfaces that peers come in by, and where they come from"
+            "firewall_fabric and firewall_peers belong together: the interfaces and the source addresses of peers"
         )
     return wrong
 

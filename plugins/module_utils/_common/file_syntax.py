@@ -37,14 +37,18 @@ def check(text: str) -> str:
     """Return a text that a unit can hold. Raises ValueError for a text that systemd would skip."""
     match = NO_TEXT.search(text)
     if match:
-        raise ValueError(f"{text!r} holds U+{ord(match[0]):04X}, which no file of systemd can hold; leave it out")
+        raise ValueError(
+            f"{text!r} contains U+{ord(match[0]):04X}, which is not allowed in files of systemd; remove it"
+        )
     return text
 
 
 def specifiers(text: Any) -> str:
     """Return a text in which systemd finds no specifier, for one line of a unit. Raises ValueError for a control character."""
     if CONTROL.search(str(text)):
-        raise ValueError(f"{text!r} holds a control character or a line break, which this line of a unit cannot hold")
+        raise ValueError(
+            f"{text!r} contains a control character or a line break, which this line of a unit cannot contain"
+        )
     return check(str(text)).replace("%", "%%")
 
 
@@ -105,9 +109,7 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
     if key in ONE_TEXT or not key.isalpha():
         text = MARK.sub(lambda match: specifiers(text_of(values[int(match[1])])), line)
         if text.endswith("\\"):
-            raise ValueError(
-                f"{text!r} ends with a backslash, by which systemd would take the next line for a part of it"
-            )
+            raise ValueError(f"{text!r} ends with a backslash, so systemd would join the next line to it")
         return text
     is_command = key.startswith("Exec")
 
@@ -122,7 +124,7 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     literals = MARK.split(word)
     numbers, literals = literals[1::2], literals[::2]
     if re.search(r"[\"'\\]", "".join(literals)):
-        raise ValueError(f"{word!r}: write a value of a unit without quotes; it gets them where it needs them")
+        raise ValueError(f"{word!r}: write a value of a unit without quotes; they are added if needed")
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
         return _unit_list(word, literals, value, is_command, is_first)
@@ -166,7 +168,7 @@ def environment_value(value: Any) -> str:
     """
     text = check(text_of(value))
     if CONTROL.search(text.replace("\t", "")):
-        raise ValueError(f"{text!r}: a file of docker run --env-file holds no line breaks")
+        raise ValueError(f"{text!r}: a file of docker run --env-file cannot contain line breaks")
     return text
 
 
@@ -224,7 +226,7 @@ def _nft_value(value: Any) -> str:
     words = [text_of(item) for item in value] if isinstance(value, (list, tuple)) else [text_of(value)]
     for word in words:
         if not NFT_WORD.fullmatch(word):
-            raise ValueError(f"{word!r} is no name, address or port, which a table of nftables could hold")
+            raise ValueError(f"{word!r} is not a name, address or port for a table of nftables")
     return ", ".join(words)
 
 
@@ -236,7 +238,7 @@ def _shell_value(value: Any) -> str:
 def _dockerfile_value(value: Any) -> str:
     text = text_of(value)
     if not DOCKERFILE_WORD.fullmatch(text):
-        raise ValueError(f"{text!r} holds what Docker or the shell would not take for a part of one word")
+        raise ValueError(f"{text!r} contains characters that Docker or the shell would split")
     return text
 
 

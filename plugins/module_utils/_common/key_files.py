@@ -39,9 +39,9 @@ def _wrong_content(content: bytes, strict: bool) -> str:
     if len(content) > LARGEST:
         return f"is larger than {LARGEST} bytes"
     if not content.strip():
-        return "is empty" if not content else "holds only blanks and line breaks"
+        return "is empty" if not content else "contains only blanks and line breaks"
     if b"\0" in content:
-        return "holds a NUL character"
+        return "contains a NUL character"
     return _wrong_key(content.removesuffix(b"\n")) if strict else ""
 
 
@@ -49,9 +49,9 @@ def _wrong_key(key: bytes) -> str:
     if b"\n" in key.strip(b"\r\n"):
         return "has several lines"
     if any(byte < 32 or byte == 127 for byte in key):
-        return "holds a control character (a line end of Windows, a tab or an empty line)"
+        return "contains a control character (a line end of Windows, a tab or an empty line)"
     if any(byte > 126 for byte in key):
-        return "holds a character that is not ASCII, which no HTTP header carries"
+        return "contains a character that is not ASCII, which HTTP headers do not allow"
     if key != key.strip() or b" " in key:
-        return "holds a blank"
-    return f"holds fewer than {LEAST} characters" if len(key) < LEAST else ""
+        return "contains a blank"
+    return f"has fewer than {LEAST} characters" if len(key) < LEAST else ""

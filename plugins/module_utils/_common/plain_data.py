@@ -163,9 +163,11 @@ def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[st
 def _unfit_text(text: str) -> str:
     if text.isascii():
         if "\x00" in text:
-            return "holds U+0000, which ends a text for every program. Take it out."
+            return "contains U+0000, which ends a text for every program. Remove it."
     elif match := NO_TEXT.search(text):
-        return f"holds U+{ord(match[0]):04X}, which is no character, so nothing can be started with it. Take it out."
+        return (
+            f"contains U+{ord(match[0]):04X}, which is not a character, so nothing can be started with it. Remove it."
+        )
     if len(text) > LONGEST_TEXT // 4 and len(text.encode()) > LONGEST_TEXT:
         return f"is longer than {LONGEST_TEXT} bytes, which no line of a unit or of an env file may be; put it into a file."
     return ""

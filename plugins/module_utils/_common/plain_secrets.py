@@ -123,4 +123,4 @@ def sentences(key: str, names: Iterable[str], fix: str) -> list[str]:
     :param fix: a sentence about the right place
     :returns: sentences
     """
-    return [f"'{key}' holds a secret in plain text ({name}): {WHERE_SEEN}. {fix}" for name in names]
+    return [f"'{key}' contains a secret in plain text ({name}): {WHERE_SEEN}. {fix}" for name in names]

@@ -190,7 +190,7 @@ def _wrong_entries(key: Key, value: list[Any]) -> str:
     if not unknown:
         return ""
     suggestion = _suggested(unknown[0], key.choices, "its entries must")
-    return f"holds {plain_data.shown(unknown[0])}; {suggestion} be {one_of(key.choices)}."
+    return f"contains {plain_data.shown(unknown[0])}; {suggestion} be {one_of(key.choices)}."
 
 
 def _how_to_write(key: Key, value: Any) -> str:

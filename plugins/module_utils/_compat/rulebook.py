@@ -50,11 +50,11 @@ HYBRID_MODEL_TYPES = (
 )
 
 # What vLLM's own documents and packages, and the reports that rules rest on, are called.
-PARSER = "vLLM's own parser, compared version by version"
-PACKAGES = "the vLLM packages, read version by version"
-SELECTION = "vLLM's backend selection, run for compute capability 12.1"
-DUO = "report on a pair of Sparks with Qwen3.6 and Gemma 4, 2026"
-GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
+PARSER = "vLLM's command-line parser"
+PACKAGES = "vLLM's code"
+SELECTION = "vLLM's backend selection"
+DUO = "report on a pair of Sparks, 2026"
+GUIDE = "guide to vLLM on DGX Spark, June 2026"
 
 # What the name of a draft model says to a vLLM that was not told the method (vllm/config/speculative.py).
 _DRAFT_NAMES = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
@@ -131,7 +131,7 @@ class Launch:
         names = catalogue.names(table)
         span = names.get(name)
         near = validation.nearest_word(name, (other for other in names if not self.unsupported(table, other)))
-        fix = f"Did you mean {near}?" if near else "Take it out."
+        fix = f"Did you mean {near}?" if near else "Remove it."
         return {
             key: name,
             "version": self.version,

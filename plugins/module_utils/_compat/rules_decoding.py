@@ -89,7 +89,7 @@ def _spec_key(launch: Launch) -> Hits:
                 changes = _spec_changes(launch, drop=key)
             elif intended and intended not in config and not hit["span"]:
                 changes = _spec_changes(launch, drop=str(key), **{intended: config[key]})
-            yield {**hit, "fix": "Take the key out." if hit["span"] else hit["fix"], "changes": changes}
+            yield {**hit, "fix": "Remove the key." if hit["span"] else hit["fix"], "changes": changes}
 
 
 @rule(
@@ -110,7 +110,7 @@ def _dflash_fp8(launch: Launch) -> Hits:
 @rule(
     "SPK606",
     "warning",
-    "Suffix decoding needs a package that images lack",
+    "Suffix decoding without its package",
     "Speculative method suffix needs the package arctic-inference, which vLLM does not depend on.",
     "Install arctic-inference==0.1.1 on top of the image (pip of a service), or use ngram.",
     PACKAGES,
@@ -124,7 +124,7 @@ def _suffix(launch: Launch) -> Hits:
 @rule(
     "SPK607",
     "info",
-    "More than one token from one MTP layer",
+    "Several tokens from one MTP layer",
     "num_speculative_tokens is {tokens}, but the model has one MTP layer, which then runs several times; fewer "
     "of the later tokens are accepted.",
     "Compare with {fewer} on your own prompts.",
@@ -160,8 +160,8 @@ def _draft_model(launch: Launch) -> Hits:
     "SPK609",
     "info",
     "DFlash on a quantised model",
-    "DFlash drafts were reported to be accepted only for the first few tokens where the weights are quantised "
-    "({checkpoint}) and vLLM is a release: slower than without.",
+    "With quantised weights ({checkpoint}) and releases of vLLM, only the first "
+    "few DFlash tokens were reported to be accepted: slower than without DFlash.",
     "Watch vllm:spec_decode_num_accepted_tokens_total; use the model's own MTP layer if it stays low.",
     GUIDE,
 )
@@ -255,7 +255,7 @@ def _lookup(launch: Launch) -> Hits:
     "error",
     "Draft's attention backend that cannot draft",
     "On sm_121 vLLM {version} has FLASH_ATTN and FLEX_ATTENTION for DFlash's non-causal draft; {backend} cannot.",
-    'Take "attention_backend" out of --speculative-config.',
+    'Remove "attention_backend" from --speculative-config.',
     SELECTION,
     "No valid attention backend found",
     needs_version=True,
@@ -273,8 +273,8 @@ def _draft_attention(launch: Launch) -> Hits:
 @rule(
     "SPK615",
     "error",
-    "Paired draft without an MTP that takes one",
-    "{architecture} has no MTP layer of its own in {repo}; method mtp needs the paired draft as its model.",
+    "MTP without the paired draft",
+    "{repo} ({architecture}) has no MTP layer; method mtp needs the paired draft as its model.",
     'Add "model" with the assistant of this model.',
     f"{PACKAGES}; {GUIDE}",
 )
@@ -331,8 +331,8 @@ _BOUNDS = ("disable_by_batch_size", "num_speculative_tokens_per_batch_size")
 # Names that people expect and that vLLM does not have under that option.
 _PARSER_FIXES = {
     ("tool_parsers", "nemotron_v3"): "Use qwen3_coder; nemotron_v3 is a reasoning parser.",
-    ("reasoning_parsers", "nano_v3"): "Give its file with --reasoning-parser-plugin.",
-    ("reasoning_parsers", "super_v3"): "Give its file with --reasoning-parser-plugin.",
+    ("reasoning_parsers", "nano_v3"): "Name its file with --reasoning-parser-plugin.",
+    ("reasoning_parsers", "super_v3"): "Name its file with --reasoning-parser-plugin.",
 }
 
 
@@ -430,8 +430,8 @@ def _foreign_parser(launch: Launch) -> Hits:
     "SPK705",
     "warning",
     "Tools from a model that always reasons",
-    "{repo} always reasons, whatever enable_thinking says, and may end without the tool call that "
-    "tool_choice auto expects.",
+    "{repo} always reasons, even with enable_thinking set to false, and "
+    "may end without the tool call that tool_choice auto expects.",
     "Serve the Instruct variant for tools{or_hermes}.",
     "report on two Qwen3 models on one DGX Spark, June 2026",
 )
@@ -517,7 +517,7 @@ def _no_reasoning_parser(launch: Launch) -> Hits:
         and not launch.args.get("reasoning-parser")
         and not off
     ):
-        or_off = ", or switch thinking off with --default-chat-template-kwargs"
+        or_off = ", or disable thinking with --default-chat-template-kwargs"
         yield {"fitting": "qwen3", "or_off": "" if launch.before("0.14.0") else or_off}
 
 
@@ -525,7 +525,7 @@ def _no_reasoning_parser(launch: Launch) -> Hits:
     "SPK710",
     "warning",
     "Parser plugin that no parser uses",
-    "{plugin} is given, but {option} is not: the file is not used.",
+    "{plugin} is set, but {option} is not: vLLM does not use the file.",
     "Add {option} with the name that the file registers.",
     PACKAGES,
 )

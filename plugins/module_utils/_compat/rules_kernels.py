@@ -123,7 +123,7 @@ def _marlin_draft(launch: Launch) -> Hits:
             "version": launch.version,
             "fix": 'Add "moe_backend": "triton" to speculative-config.'
             if not launch.before("0.19.0")
-            else "Take moe-backend out, or use vLLM 0.19.0 or newer with a moe_backend of the draft's own.",
+            else "Remove moe-backend, or use vLLM 0.19.0 or newer and set a moe_backend for the draft.",
             "changes": ()
             if launch.before("0.19.0")
             else (Change("args", "speculative-config", {**launch.spec, "moe_backend": "triton"}),),
@@ -152,7 +152,7 @@ def _moe_backend_unknown(launch: Launch) -> Hits:
     "SPK506",
     "error",
     "Attention kernels without sinks for gpt-oss",
-    "gpt-oss needs attention sinks; {backend} has none on sm_121 in vLLM {version}.",
+    "gpt-oss needs attention sinks, which {backend} does not support on sm_121 in vLLM {version}.",
     "Leave attention-backend out, or set it to TRITON_ATTN.",
     SELECTION,
     "No valid attention backend found",
@@ -227,10 +227,11 @@ def _attention_unknown(launch: Launch) -> Hits:
     "SPK510",
     "info",
     "NVFP4 experts on CUTLASS: the sources disagree",
-    "These NVFP4 experts run on {backend} in vLLM {version}{auto}. NVIDIA's own recipes for the Spark, and most of those here, set Marlin; two guides "
-    "got garbage from CUTLASS FP4, for which builds up to 0.19.1 have a cause of their own (SPK301); one owner measured it right and "
-    "faster, and vLLM does not exclude it.",
-    "{Marlin}, unless both were measured. The proof reads an answer and names garbage (!!!!!), so that either choice can be tried.",
+    "These NVFP4 experts run on {backend} in vLLM {version}{auto}. NVIDIA's recipes for the Spark, and most recipes "
+    "here, set Marlin. Two "
+    "guides report garbage from CUTLASS FP4 (builds up to 0.19.1 have a "
+    "known cause, SPK301); one owner measured correct and faster output, and vLLM allows it.",
+    "{Marlin}, unless you measured both. You can try either: the proof reads an answer and reports garbage (!!!!!).",
     f"{SELECTION}; NVIDIA/local-ai-inference-recipes; NVIDIA/dgx-spark-playbooks; {GUIDE}; vllm-project/vllm#28129",
     needs_version=True,
 )
@@ -252,9 +253,10 @@ def _fp4_experts(launch: Launch) -> Hits:
     "SPK511",
     "info",
     "One attention backend for a hybrid model: the sources disagree",
-    "--attention-backend {backend} applies to all attention layers of this hybrid model. It was reported to stop one "
-    "nightly build at init_device; vLLM's own recipes for DGX Spark use it.",
-    "Leave attention-backend out if the start stops there.",
+    "--attention-backend {backend} applies to all attention layers of this hybrid model. One nightly build was "
+    "reported to stop at init_device "
+    "with it; vLLM's recipes for DGX Spark use it.",
+    "Remove attention-backend if the start stops there.",
     f"{GUIDE}; vLLM's recipes for DGX Spark",
 )
 def _hybrid_attention(launch: Launch) -> Hits:
@@ -266,8 +268,9 @@ def _hybrid_attention(launch: Launch) -> Hits:
     "SPK512",
     "info",
     "FP8 KV cache without scales in the checkpoint",
-    "The checkpoint has no scales for a KV cache of {dtype}; vLLM uses 1.0. Most models tolerate that; some were reported to "
-    "repeat themselves or to give corrupted answers.",
+    "The checkpoint has no scales for a KV cache of {dtype}; vLLM uses 1.0. Most models tolerate that; some were "
+    "reported to repeat "
+    "themselves or to answer nonsense.",
     "Compare the answers once with kv-cache-dtype auto.",
     f"{PACKAGES}; {GUIDE}",
     "Using KV cache scaling factor 1.0 for fp8_e4m3.",
@@ -294,7 +297,7 @@ def _gemma4_nvfp4_kv(launch: Launch) -> Hits:
     "SPK514",
     "error",
     "NVFP4 KV cache with head size 64",
-    "The kernels of the NVFP4 KV cache compute wrong results for head size 64, which this model has.",
+    "This model has head size 64, for which the kernels of the NVFP4 KV cache give wrong results.",
     "Set kv-cache-dtype to fp8.",
     PACKAGES,
     "fa2 prefill misreads NVFP4 at head_size 64.",
@@ -393,8 +396,8 @@ def _linear_unknown(launch: Launch) -> Hits:
     "SPK520",
     "warning",
     "b12x kernels need a package",
-    "{option} b12x needs the package b12x, which vllm[b12x] installs and few images have.",
-    "Make sure that the image has it, or leave {option} out.",
+    "{option} b12x needs the package b12x, which vllm[b12x] installs and few images contain.",
+    "Make sure that the image contains it, or remove {option}.",
     PACKAGES,
 )
 def _b12x(launch: Launch) -> Hits:
@@ -455,7 +458,7 @@ def _chunked_mamba(launch: Launch) -> Hits:
     "CUDA graphs switched off",
     "--enforce-eager runs without CUDA graphs and compilation: starts are shorter, every token is slower (9 against "
     "23 tokens a second were reported for one model on GB10).",
-    "Take it out once the launch works.",
+    "Remove it once the launch works.",
     f"{GUIDE}; vLLM's report on DGX Spark, 2026",
 )
 def _eager(launch: Launch) -> Hits:

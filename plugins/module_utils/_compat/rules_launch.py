@@ -38,13 +38,13 @@ _NEVER = "--speculative-disable-by-batch-size"
     "SPK101",
     "error",
     "Unknown option",
-    "{option} {detail}; vLLM would stop at once.",
+    "{option} {detail}; vLLM stops at once.",
     "{fix}",
     PARSER,
     "{error}",
     needs_version=True,
-    about="An option that this vLLM does not have, not yet or no more; vLLM stops at once. The finding names the versions "
-    "that have it, or the nearest option.",
+    about="This vLLM version does not have the option and stops at once. "
+    "The finding names the versions that have it, or the nearest option.",
 )
 def _unknown_option(launch: Launch) -> Hits:
     for hit in _problems(launch, "unknown"):
@@ -90,11 +90,11 @@ _TASKS = {
     "SPK102",
     "error",
     "Value after a flag",
-    "{option} {detail}; vLLM's boolean options stand alone.",
+    "{option} {detail}; vLLM's boolean options take no value.",
     "{fix}",
     PARSER,
     "{error}",
-    about="A value behind a boolean option, as in --enforce-eager true; vLLM's boolean options stand alone.",
+    about="A boolean option has a value, as in --enforce-eager true; vLLM's boolean options take no value.",
 )
 def _value_to_switch(launch: Launch) -> Hits:
     for hit in _problems(launch, "value_to_switch"):
@@ -123,20 +123,20 @@ def _off(option: Any) -> bool | None:
     "Pass {instead} after the image name.",
     "entrypoints of the images; vLLM's own parser",
     "{error}",
-    about="vllm serve is typed where the entrypoint of the image is vllm serve already, or is typed twice: its second word "
-    "would be taken for the model.",
+    about="The command repeats vllm serve, or the image's entrypoint already "
+    "runs it: vLLM reads the second serve as the model.",
 )
 def _doubled(launch: Launch) -> Hits:
     for hit in _problems(launch, "doubled"):
         yield {
             **hit,
-            "why": "its second word would be taken for the model",
+            "why": "vLLM reads its second word as the model",
             "instead": "vllm serve once at most",
             "changes": (Change("command", "vllm serve vllm serve", "vllm serve"),),
         }
     if launch.argv[:2] == ["vllm", "serve"] and launch.entrypoint == "serve" and launch.entrypoint_known:
         yield {
-            "detail": "is typed and is the image's entrypoint too",
+            "detail": "is in the command and is the image's entrypoint too",
             "why": "the entrypoint of this image family is vllm serve",
             "instead": "only the model and its options",
             "error": f"unrecognized arguments: serve {' '.join(launch.argv[2:3])}".rstrip(),
@@ -152,7 +152,7 @@ def _doubled(launch: Launch) -> Hits:
     "{fix}",
     PARSER,
     "{error}",
-    about="An option without the value it needs, a text where a number belongs, JSON that is none, or a word too many.",
+    about="An option has no value, text instead of a number, or invalid JSON; or the command has an extra word.",
 )
 def _bad_value(launch: Launch) -> Hits:
     yield from _problems(launch, "no_value", "bad_value", "extra_word")
@@ -166,7 +166,7 @@ def _bad_value(launch: Launch) -> Hits:
     "{fix}",
     PARSER,
     "{error}",
-    about="An abbreviation that several options begin with; vLLM accepts one only if it is unique.",
+    about="Several options begin with this abbreviation; vLLM accepts an abbreviation only if it is unique.",
 )
 def _ambiguous(launch: Launch) -> Hits:
     yield from _problems(launch, "ambiguous")
@@ -175,12 +175,12 @@ def _ambiguous(launch: Launch) -> Hits:
 @rule(
     "SPK106",
     "error",
-    "Key of the service among its args",
+    "Key of the service in args",
     "'{option}' {detail}, so that unit, probes and plan agree on it.",
     "{fix}",
     "design of this collection",
-    about="host, port, served-model-name, model or name stands among the args. They belong to the service, so that unit, "
-    "probes and plan agree on them.",
+    about="args has host, port, served-model-name, model or name. Set them as keys "
+    "of the service: the unit, the probes and the plan use them too.",
 )
 def _service_key(launch: Launch) -> Hits:
     yield from _problems(launch, "service_key")
@@ -208,7 +208,7 @@ def _model_option(launch: Launch) -> Hits:
     PARSER,
     "{error}",
     needs_version=True,
-    about="A value that the parser of this version does not offer. Kernels and types of the KV cache have rules of their own.",
+    about="The parser of this version does not accept the value. Other rules check kernels and KV cache types.",
 )
 def _bad_choice(launch: Launch) -> Hits:
     for hit in _problems(launch, "bad_choice"):
@@ -257,8 +257,8 @@ def _json_key(launch: Launch) -> Hits:
     "SPK109",
     "error",
     "--speculative-disable-by-batch-size",
-    "--speculative-disable-by-batch-size was never an option of vllm serve, in no version; the launch fails.",
-    "Take it out. {instead}",
+    "--speculative-disable-by-batch-size never was an option of vllm serve; the launch fails.",
+    "Remove it. {instead}",
     PACKAGES,
     "{error}",
 )
@@ -288,13 +288,13 @@ def _disable_by_batch_size(launch: Launch) -> Hits:
 @rule(
     "SPK110",
     "warning",
-    "Option of no known vLLM",
+    "Option unknown to all vLLM versions",
     "{option} {detail}. The vLLM version is not known, so it is passed on.",
     "{fix}",
     PARSER,
     "{error}",
-    about="An option that no version read has, in an image whose version is not known. A fork may have it, so it is "
-    "passed on.",
+    about="No known vLLM version has the option, and the version of the image "
+    "is not known. A fork may have it, so it is passed on.",
 )
 def _unknown_everywhere(launch: Launch) -> Hits:
     if launch.version is None:
@@ -306,12 +306,13 @@ def _unknown_everywhere(launch: Launch) -> Hits:
 @rule(
     "SPK113",
     "warning",
-    "Value of no known vLLM",
-    "--{option} {value} is in no vLLM that is known. The vLLM version is not known, so it is passed on.",
+    "Value unknown to all vLLM versions",
+    "--{option} {value} is not a value of any known vLLM version. The version of the image is not known, so it is "
+    "passed on.",
     "{fix}",
     PARSER,
-    about="The name of a kernel, parser, format or mode that no version read has, in an image whose version is not known. A fork may "
-    "have it, so it is passed on.",
+    about="No known vLLM version has this kernel, parser, format or mode, and the version of "
+    "the image is not known. A fork may have it, so it is passed on.",
 )
 def _value_of_no_vllm(launch: Launch) -> Hits:
     if launch.version is not None:
@@ -329,7 +330,7 @@ def _value_of_no_vllm(launch: Launch) -> Hits:
             yield {
                 "option": option,
                 "value": value,
-                "fix": f"Did you mean {near}?" if near else "See that the image has it, or leave the option out.",
+                "fix": f"Did you mean {near}?" if near else "Check that the image has it, or remove the option.",
             }
 
 
@@ -343,8 +344,8 @@ _PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reaso
     "SPK112",
     "info",
     "Options in a file",
-    "--config {file} names a file with further options, which is not read here: its options are not checked.",
-    "Write its options as args.",
+    "--config {file} names a file with more options. That file is not read, so its options are not checked.",
+    "Set its options in args.",
     PARSER,
 )
 def _config_file(launch: Launch) -> Hits:
@@ -382,8 +383,8 @@ def _unknown_variables(launch: Launch) -> list[str]:
     "SPK201",
     "warning",
     "VLLM_USE_V1",
-    "VLLM_USE_V1 does nothing in vLLM {version}: it was removed in 0.11.1, since there is only the V1 engine.",
-    "Take VLLM_USE_V1 out of the environment.",
+    "VLLM_USE_V1 does nothing in vLLM {version}: it was removed in 0.11.1, which has only the V1 engine.",
+    "Remove VLLM_USE_V1 from the environment.",
     PACKAGES,
     needs_version=True,
 )
@@ -397,7 +398,7 @@ def _use_v1(launch: Launch) -> Hits:
     "warning",
     "VLLM_FLASHINFER_MOE_BACKEND",
     "VLLM_FLASHINFER_MOE_BACKEND={value} has no effect here: {why}.",
-    "Take it out; {instead}.",
+    "Remove it; {instead}.",
     f"{PACKAGES}; {SELECTION}",
     needs_version=True,
 )
@@ -446,7 +447,7 @@ def _unknown_variable(launch: Launch) -> Hits:
             yield {
                 **hit,
                 "name": name,
-                "fix": f"Use {instead}." if is_option else "Take it out." if hit["span"] or instead else fix,
+                "fix": f"Use {instead}." if is_option else "Remove it." if hit["span"] or instead else fix,
                 "changes": _variable_changes(launch, name, bool(hit["span"])),
             }
 
@@ -490,9 +491,9 @@ def _deprecated_variable(launch: Launch) -> Hits:
 @rule(
     "SPK205",
     "error",
-    "V2 model runner forced where it cannot run",
+    "V2 model runner forced for an unsupported feature",
     "VLLM_USE_V2_MODEL_RUNNER=1 with {what} fails in vLLM {version}.",
-    "Take VLLM_USE_V2_MODEL_RUNNER out: vLLM uses that runner by itself where it can.",
+    "Remove VLLM_USE_V2_MODEL_RUNNER: vLLM chooses that runner itself when it can run.",
     PACKAGES,
     "{error}",
     needs_version=True,
@@ -514,9 +515,9 @@ def _forced_runner(launch: Launch) -> Hits:
 @rule(
     "SPK206",
     "error",
-    "Strict environment check with a variable vLLM does not know",
-    "--fail-on-environ-validation stops the start: {names} is unknown to this vLLM.",
-    "Take out --fail-on-environ-validation{or_names}.",
+    "Strict environment check with an unknown variable",
+    "--fail-on-environ-validation stops the start: this vLLM does not know {names}.",
+    "Remove --fail-on-environ-validation{or_names}.",
     PACKAGES,
     "Unknown vLLM environment variable detected: {names}",
     needs_version=True,
@@ -534,9 +535,9 @@ def _strict_environment(launch: Launch) -> Hits:
 @rule(
     "SPK207",
     "error",
-    "V1 model runner forced where it cannot run",
+    "V1 model runner forced for an unsupported feature",
     "VLLM_USE_V2_MODEL_RUNNER=0 with {what} fails in vLLM {version}, which runs that on the V2 model runner only.",
-    "Take VLLM_USE_V2_MODEL_RUNNER out.",
+    "Remove VLLM_USE_V2_MODEL_RUNNER.",
     PACKAGES,
     needs_version=True,
 )
@@ -574,7 +575,7 @@ def _flashinfer_off(launch: Launch) -> Hits:
         yield {
             "name": name,
             "version": launch.version,
-            "fix": fix or "Set moe-backend to marlin if Marlin is what is meant.",
+            "fix": fix or "Set moe-backend to marlin to use Marlin.",
         }
 
 
@@ -582,9 +583,10 @@ def _flashinfer_off(launch: Launch) -> Hits:
     "SPK209",
     "info",
     "VLLM_USE_DEEP_GEMM without effect",
-    "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on. Some sources say that DFlash needs it off; "
-    "vLLM's code shows no reason.",
-    "Leave it or take it out.",
+    "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on. Some "
+    "sources turn it off for "
+    "DFlash; vLLM's code shows no reason.",
+    "Keep it or remove it.",
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,
 )
@@ -602,7 +604,7 @@ _DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
     "error",
     "CUTE_DSL_ARCH of another GPU",
     "CUTE_DSL_ARCH={value} compiles kernels that GB10 cannot load; it is sm_121a.",
-    "Set CUTE_DSL_ARCH to sm_121a, or take it out.",
+    "Set CUTE_DSL_ARCH to sm_121a, or remove it.",
     "families of compute capability 12.1 in CUDA's own documents",
 )
 def _dsl_target(launch: Launch) -> Hits:
@@ -614,9 +616,9 @@ def _dsl_target(launch: Launch) -> Hits:
 @rule(
     "SPK211",
     "error",
-    "A GPU that a Spark does not have",
+    "GPU that a Spark does not have",
     "{name}={value}, but a DGX Spark has one GPU, number 0.",
-    "Take {name} out.",
+    "Remove {name}.",
     "GB10 has one GPU",
 )
 def _visible_devices(launch: Launch) -> Hits:
@@ -630,9 +632,9 @@ def _visible_devices(launch: Launch) -> Hits:
     "SPK212",
     "error",
     "Expandable segments with a KV connector",
-    "PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True and --kv-transfer-config a connector; vLLM {version} refuses "
-    "the two together.",
-    "Take expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.",
+    "PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True and --kv-transfer-config has a "
+    "connector; vLLM {version} refuses to run both.",
+    "Remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF.",
     PACKAGES,
     "is incompatible with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     needs_version=True,
@@ -655,7 +657,7 @@ def _expandable_segments(launch: Launch) -> Hits:
     "warning",
     "Compile cache switched off",
     "VLLM_DISABLE_COMPILE_CACHE={value} compiles the model again at every start, which takes minutes.",
-    "Take it out; if a stale entry was the reason, empty the cache once.",
+    "Remove it. To get rid of a stale entry, empty the cache once.",
     f"{PACKAGES}; {GUIDE}",
 )
 def _no_compile_cache(launch: Launch) -> Hits:
@@ -668,7 +670,7 @@ def _no_compile_cache(launch: Launch) -> Hits:
     "warning",
     "Flash attention that GB10 does not have",
     "{what} asks for FlashAttention {number}, which runs on compute capabilities {where}; on sm_121 {then}.",
-    "Take it out.",
+    "Remove it.",
     SELECTION,
     needs_version=True,
 )

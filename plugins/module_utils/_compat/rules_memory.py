@@ -16,9 +16,9 @@ BATCHED_TOKENS = 2048
 @rule(
     "SPK901",
     "error",
-    "Utilisation that is not a fraction",
+    "Memory utilisation that is not a fraction",
     "--gpu-memory-utilization {value} is not above 0 and at most 1.",
-    "Give a fraction of the whole memory, for example 0.8.",
+    "Set a fraction of the total memory, for example 0.8.",
     PACKAGES,
 )
 def _utilisation_range(launch: Launch) -> Hits:
@@ -30,10 +30,10 @@ def _utilisation_range(launch: Launch) -> Hits:
 @rule(
     "SPK902",
     "warning",
-    "Nearly all of the unified memory",
-    "--gpu-memory-utilization {value} leaves the host {rest} % of the memory that it shares with the GPU; at "
-    "such shares hosts have frozen without a message.",
-    "Stay at 0.85 or below, and at 0.80 on a host that does other work.",
+    "Nearly all of the host's memory",
+    "--gpu-memory-utilization {value} leaves the host {rest} % of the memory that it shares "
+    "with the GPU; hosts have frozen without a message at such values.",
+    "Use 0.85 or less, and 0.80 on a host that does other work.",
     "field reports from GB10 hosts: ceilings of 0.76 to 0.87",
 )
 def _utilisation_high(launch: Launch) -> Hits:
@@ -67,8 +67,7 @@ def _hybrid_batch(launch: Launch) -> Hits:
     "SPK904",
     "warning",
     "KV cache in bytes skips the memory check",
-    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits what a large batch takes "
-    "besides the KV cache.",
+    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits the memory of a large batch outside the KV cache.",
     "Set max-num-seqs too, to 16 or less.",
     "reports from GB10 hosts",
 )
@@ -81,9 +80,8 @@ def _kv_bytes(launch: Launch) -> Hits:
     "SPK905",
     "warning",
     "Sleep mode on unified memory",
-    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; with "
-    "another model on the host, hosts were reported to crash.",
-    "Take it out, and stop the service when its memory is needed.",
+    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; hosts with a second model were reported to crash.",
+    "Remove it, and stop the service when its memory is needed.",
     "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
 )
 def _sleep_mode(launch: Launch) -> Hits:
@@ -95,9 +93,8 @@ def _sleep_mode(launch: Launch) -> Hits:
     "SPK906",
     "warning",
     "Offloading to the same memory",
-    "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: nothing is gained and "
-    "every step copies.",
-    "Take it out.",
+    "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: it saves nothing, and every step copies data.",
+    "Remove it.",
     "GB10's memory is shared by CPU and GPU",
 )
 def _cpu_offload(launch: Launch) -> Hits:
@@ -125,8 +122,8 @@ def _hybrid_uncached(launch: Launch) -> Hits:
     "SPK908",
     "error",
     "Batch smaller than a request",
-    "Without chunked prefill a batch of {batch} tokens must hold a whole request of {length}.",
-    "Set max-num-batched-tokens to {length}, or leave chunked prefill on.",
+    "Without chunked prefill, a whole request of {length} tokens must fit into a batch, which has {batch}.",
+    "Set max-num-batched-tokens to {length}, or keep chunked prefill enabled.",
     PACKAGES,
     "max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
 )
@@ -141,7 +138,7 @@ def _batch_below_length(launch: Launch) -> Hits:
     "SPK909",
     "error",
     "Batch smaller than the number of requests",
-    "A batch of {batch} tokens cannot hold one token of each of {requests} requests.",
+    "A batch of {batch} tokens is too small for one token of each of {requests} requests.",
     "Set max-num-batched-tokens to {requests} or more.",
     PACKAGES,
     "max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({requests}).",
@@ -156,12 +153,12 @@ def _batch_below_requests(launch: Launch) -> Hits:
 @rule(
     "SPK910",
     "warning",
-    "Default share of the one memory",
-    "--gpu-memory-utilization is left at vLLM's default of {value}, made for GPUs with memory of their own; on GB10 it "
-    "takes that share of what the host lives on.",
+    "Default share of the unified memory",
+    "--gpu-memory-utilization has vLLM's default of {value}, meant for GPUs with dedicated "
+    "memory; on GB10 it takes that share of the host's memory.",
     "Set gpu-memory-utilization, 0.85 or less.",
     f"{PACKAGES}; NVIDIA's release notes; field reports from GB10 hosts",
-    about="A typed command without --gpu-memory-utilization. Services of a plan are not meant: the plan works it out.",
+    about="A command sets no --gpu-memory-utilization. This does not concern services of a plan: the plan calculates it.",
 )
 def _utilisation_default(launch: Launch) -> Hits:
     if launch.argv and launch.args.get("gpu-memory-utilization") in (None, "auto"):
@@ -171,8 +168,8 @@ def _utilisation_default(launch: Launch) -> Hits:
 @rule(
     "SPK912",
     "error",
-    "Mamba cache mode that is gone",
-    "--mamba-cache-mode all went with 0.32.0; vLLM {version} has align and none.",
+    "Removed Mamba cache mode",
+    "vLLM 0.32.0 removed --mamba-cache-mode all; vLLM {version} has align and none.",
     "Set mamba-cache-mode to align.",
     PACKAGES,
     "argument --mamba-cache-mode: invalid choice: 'all'",
@@ -186,10 +183,10 @@ def _mamba_mode(launch: Launch) -> Hits:
 @rule(
     "SPK913",
     "warning",
-    "KV cache in bytes, and a share that is checked all the same",
-    "--kv-cache-memory-bytes sizes the KV cache, but vLLM still wants {value} of the memory free at the start, its "
-    "default.",
-    "Set gpu-memory-utilization to what weights and KV cache take together.",
+    "KV cache in bytes without a memory utilisation",
+    "--kv-cache-memory-bytes sets the size of the KV cache, but vLLM still requires its "
+    "default of {value} of the memory to be free at the start.",
+    "Set gpu-memory-utilization to the share of weights and KV cache together.",
     PACKAGES,
     "is less than desired GPU memory utilization",
 )
@@ -205,9 +202,9 @@ def _kv_bytes_share(launch: Launch) -> Hits:
 @rule(
     "SPK914",
     "info",
-    "Reserved swap that is never used",
-    "--swap-space {value}: the V1 engine never swaps the KV cache, and the option went with 0.18.0.",
-    "Take it out.",
+    "Swap space that is never used",
+    "--swap-space {value}: the V1 engine never swaps the KV cache, and 0.18.0 removed the option.",
+    "Remove it.",
     PACKAGES,
     needs_version=True,
 )
@@ -220,8 +217,8 @@ def _swap(launch: Launch) -> Hits:
     "SPK915",
     "warning",
     "Chunked prefill switched off",
-    "--no-enable-chunked-prefill: vLLM warns that models which generate may crash or answer wrongly without it.",
-    "Leave chunked prefill on.",
+    "--no-enable-chunked-prefill: vLLM warns that generative models may crash or answer wrongly without it.",
+    "Keep chunked prefill enabled.",
     PACKAGES,
     "This model does not officially support disabling chunked prefill.",
 )

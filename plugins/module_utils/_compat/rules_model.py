@@ -18,7 +18,7 @@ from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule, versio
 @rule(
     "SPK401",
     "error",
-    "Architecture not supported by this vLLM",
+    "Architecture that this vLLM does not support",
     "vLLM {version} does not support the architecture {architecture} ({span}).",
     "Use an image whose vLLM supports it.",
     PACKAGES,
@@ -38,9 +38,9 @@ def _architecture(launch: Launch) -> Hits:
 @rule(
     "SPK417",
     "error",
-    "LoRA adapters for a model that this vLLM serves without",
-    "vLLM {version} takes no LoRA adapters for the architecture {architecture}.",
-    "Merge the adapters into the weights and leave out lora and enable-lora, or use an image whose vLLM takes them.",
+    "LoRA adapters for an unsupported model class",
+    "vLLM {version} supports no LoRA adapters for the architecture {architecture}.",
+    "Merge the adapters into the weights and leave out lora and enable-lora, or use an image whose vLLM supports them.",
     PACKAGES,
     "does not support LoRA yet.",
     needs_version=True,
@@ -122,9 +122,9 @@ def _limit(launch: Launch, minor: int | None) -> ContextLimit | None:
 @rule(
     "SPK418",
     "warning",
-    "Context beyond what the model can do",
+    "Context beyond the model's limit",
     "--max-model-len {asked} exceeds the {limit} tokens that the model and its RoPE parameters reach. VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 "
-    "only switches vLLM's check off: answers to longer prompts are wrong, or the engine stops.",
+    "only disables vLLM's check: answers to longer prompts are wrong, or the engine stops.",
     "Set max-model-len to {limit} or less, or extend the context with YaRN in --hf-overrides.",
     PACKAGES,
 )
@@ -148,7 +148,7 @@ _NO_ROTARY = ("nemotron_h",)
 @rule(
     "SPK404",
     "error",
-    "Quantisation not supported by this vLLM",
+    "Quantisation that this vLLM does not support",
     "{what} {name} is not in vLLM {version}{span}.",
     "{fix}",
     PACKAGES,
@@ -173,7 +173,7 @@ def _quantisation_unknown(launch: Launch) -> Hits:
 @rule(
     "SPK405",
     "warning",
-    "NVFP4 scales of Gemma 4 MoE that the weight loader cannot map",
+    "NVFP4 scales of a Gemma 4 MoE without a mapping",
     "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 and fails with a KeyError unless its weight "
     "loader is patched.",
     "Use vLLM 0.20.0 or newer, which needs no patch.",
@@ -189,7 +189,7 @@ def _gemma4_scales(launch: Launch) -> Hits:
 @rule(
     "SPK406",
     "error",
-    "Load format not supported by this vLLM",
+    "Load format that this vLLM does not support",
     "--load-format {name} is not in vLLM {version}{span}.",
     "{fix}",
     PACKAGES,
@@ -287,7 +287,7 @@ def _deprecated_quantisation(launch: Launch) -> Hits:
     "SPK411",
     "warning",
     "Audio input without the audio packages",
-    "{image} lacks the packages with which vLLM decodes audio; requests with audio fail.",
+    "{image} has no packages for decoding audio; requests with audio fail.",
     "Install vllm[audio] in addition (pip of the service), or remove audio from limit-mm-per-prompt.",
     f"{PACKAGES}; {GUIDE}",
 )
@@ -337,7 +337,7 @@ def _gemma4_parallel(launch: Launch) -> Hits:
     "info",
     "Static YaRN for every request",
     "--hf-overrides extends the context by a factor of {factor} with static YaRN, which lowers quality on short prompts too.",
-    "Remove it where the model's own {own} tokens are enough.",
+    "Remove it if the model's own {own} tokens are enough.",
     "model cards of Qwen3.6",
 )
 def _yarn(launch: Launch) -> Hits:

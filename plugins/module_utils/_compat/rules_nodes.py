@@ -17,7 +17,7 @@ from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
     "SPK801",
     "error",
     "More GPUs than Sparks",
-    "tensor-parallel-size x pipeline-parallel-size is {world}, but {nodes} Spark(s) with one GPU each serve this.",
+    "tensor-parallel-size x pipeline-parallel-size is {world}, but {nodes} Spark(s) with one GPU each serve it.",
     "Set tensor-parallel-size to {nodes}, or serve it from {world} Sparks.",
     "GB10 has one GPU; vLLM's own check",
     "World size ({world}) is larger than the number of available GPUs ({nodes}) in this node.",
@@ -33,7 +33,7 @@ def _too_many_gpus(launch: Launch) -> Hits:
     "SPK802",
     "error",
     "Ray executor in an image without Ray",
-    "{image} does not ship Ray; the Ray executor cannot start.",
+    "{image} does not contain Ray; the Ray executor cannot start.",
     "Install ray[default] on top of the image (pip of a service){or_mp}.",
     "reports on the images; vLLM's requirements, which dropped Ray in 0.18.0",
     "Failed to import Ray",
@@ -48,8 +48,8 @@ def _no_ray(launch: Launch) -> Hits:
     "SPK803",
     "error",
     "--nnodes with the Ray executor",
-    "--nnodes {nnodes} goes with the mp executor only; with Ray vLLM refuses it.",
-    "Take out nnodes, node-rank and master-addr, or set the executor to mp.",
+    "--nnodes {nnodes} works only with the mp executor; vLLM refuses it with Ray.",
+    "Remove nnodes, node-rank and master-addr, or set the executor to mp.",
     PACKAGES,
     "nnodes > 1 can only be set when distributed executor backend is mp",
 )
@@ -63,8 +63,8 @@ def _nnodes_ray(launch: Launch) -> Hits:
     "warning",
     "Pinned GID index",
     "NCCL_IB_GID_INDEX={value} pins an index that changes on a Spark (3 became 4 within half an hour, an empty value means "
-    "0, which is link-local); NCCL then hangs or falls back to TCP. Some launchers look it up and pin it at each start.",
-    "Take NCCL_IB_GID_INDEX out: NCCL finds the RoCE v2 index itself.",
+    "0, which is link-local); NCCL then hangs or falls back to TCP. Some launchers pin it at each start.",
+    "Remove NCCL_IB_GID_INDEX: NCCL finds the RoCE v2 index itself.",
     "reports from ConnectX-7 pairs",
 )
 def _gid_index(launch: Launch) -> Hits:
@@ -75,8 +75,8 @@ def _gid_index(launch: Launch) -> Hits:
 @rule(
     "SPK805",
     "error",
-    "Several nodes without an executor for them",
-    "{nodes} Sparks are to serve this, but neither Ray nor --nnodes is given; vLLM stops because it sees one GPU.",
+    "Several nodes without an executor",
+    "{nodes} Sparks should serve it, but neither Ray nor --nnodes is set; vLLM stops because it sees one GPU.",
     "Set the executor: mp (vLLM 0.11.1 and newer) or ray.",
     PACKAGES,
     "World size ({world}) is larger than the number of available GPUs (1) in this node.",
@@ -97,7 +97,7 @@ def _no_executor(launch: Launch) -> Hits:
     "info",
     "Expert parallelism with one GPU",
     "--enable-expert-parallel has no effect on one GPU.",
-    "Take it out.",
+    "Remove it.",
     PACKAGES,
 )
 def _expert_parallel(launch: Launch) -> Hits:
@@ -126,8 +126,8 @@ def _mp_too_old(launch: Launch) -> Hits:
 @rule(
     "SPK808",
     "info",
-    "Ray where it is not needed",
-    "vLLM {version} spans Sparks without Ray (executor mp), with less memory taken on each.",
+    "Ray without need",
+    "vLLM {version} can span Sparks without Ray (executor mp) and uses less memory on each.",
     "Set the executor to mp.",
     f"{PACKAGES}; vLLM's recipe for two Sparks",
     needs_version=True,
@@ -140,9 +140,9 @@ def _ray_needless(launch: Launch) -> Hits:
 @rule(
     "SPK809",
     "error",
-    "API servers on a node without any",
+    "API servers on a headless node",
     "--headless starts no API server, and --api-server-count asks for {count}.",
-    "Take --api-server-count out on this node.",
+    "Remove --api-server-count on this node.",
     PACKAGES,
     "--api-server-count={count} cannot be used with --headless (no API servers are started in headless mode).",
 )
@@ -155,7 +155,7 @@ def _headless_servers(launch: Launch) -> Hits:
 @rule(
     "SPK810",
     "error",
-    "GPUs that do not spread over the nodes",
+    "Parallel sizes that do not match the nodes",
     "{product} is {world}, but there are {nodes} nodes with one GPU each.",
     "Make the product {nodes}, or set nnodes to {world}.",
     f"{PACKAGES}; GB10 has one GPU",
@@ -173,7 +173,7 @@ def _spread(launch: Launch) -> Hits:
     "SPK811",
     "error",
     "Follower that is not headless",
-    "Node {rank} follows node 0 but starts an API server of its own.",
+    "Node {rank} follows node 0, but starts its own API server.",
     "Add --headless on every node but node 0.",
     PACKAGES,
     "collective_rpc should not be called on follower node",
@@ -188,8 +188,8 @@ def _follower(launch: Launch) -> Hits:
     "SPK812",
     "error",
     "Leader that is headless",
-    "Node 0 is the one that answers requests; with --headless none does.",
-    "Take --headless out on node 0, or set node-rank.",
+    "Node 0 answers the requests; with --headless it starts no API server.",
+    "Remove --headless on node 0, or set node-rank.",
     PACKAGES,
 )
 def _headless_leader(launch: Launch) -> Hits:
@@ -206,7 +206,7 @@ def _headless_leader(launch: Launch) -> Hits:
     "SPK813",
     "error",
     "Several nodes without the leader's address",
-    "--nnodes {nodes} without --master-addr: every node looks for the leader on itself (127.0.0.1) and waits for ever.",
+    "--nnodes {nodes} without --master-addr: every node looks for the leader on itself (127.0.0.1) and waits forever.",
     "Add master-addr with node 0's address on the ConnectX-7 link.",
     PACKAGES,
 )
@@ -263,8 +263,8 @@ _HCA = re.compile(r"^=?\^?(roce|mlx5_)")
 @rule(
     "SPK816",
     "error",
-    "Network devices where RDMA devices belong",
-    "NCCL_IB_HCA={value} names network devices; NCCL wants the RDMA devices and finds none of these.",
+    "Network devices instead of RDMA devices",
+    "NCCL_IB_HCA={value} names network devices; NCCL needs RDMA devices and finds none.",
     "Set NCCL_IB_HCA to {instead}.",
     "reports from ConnectX-7 pairs",
     "NET/IB : No device found",
@@ -298,8 +298,8 @@ def _one_rail(launch: Launch) -> Hits:
 @rule(
     "SPK818",
     "error",
-    "RDMA devices where a network device belongs",
-    "{name}={value} names an RDMA device; it wants the network device.",
+    "RDMA device instead of a network device",
+    "{name}={value} names an RDMA device; it needs the network device.",
     "Set it to the network device, for example enp1s0f0np0 (see ibdev2netdev).",
     "reports from ConnectX-7 pairs",
 )
@@ -315,7 +315,7 @@ def _hca_as_netdev(launch: Launch) -> Hits:
     "warning",
     "RDMA switched off",
     "NCCL_IB_DISABLE=1 sends every tensor over TCP, at least ten times slower.",
-    "Take it out, or set it to 0.",
+    "Remove it, or set it to 0.",
     f"{GUIDE}; reports from ConnectX-7 pairs",
 )
 def _rdma_off(launch: Launch) -> Hits:
@@ -327,8 +327,7 @@ def _rdma_off(launch: Launch) -> Hits:
     "SPK820",
     "warning",
     "Several Sparks without the address of this one",
-    "VLLM_HOST_IP is not set: on a Spark with several networks vLLM may announce an address that the others cannot "
-    "reach, and wait for ever.",
+    "VLLM_HOST_IP is not set: on a Spark with several networks vLLM may announce an address that the others cannot reach, and wait forever.",
     "Set VLLM_HOST_IP to this node's address on the ConnectX-7 link.",
     "vLLM's recipe for two Sparks; eugr/spark-vllm-docker#227",
 )
@@ -341,8 +340,8 @@ def _no_host_ip(launch: Launch) -> Hits:
     "SPK821",
     "warning",
     "Ray's memory monitor on unified memory",
-    "RAY_memory_monitor_refresh_ms is {value}: Ray counts the engine's share of the one memory as the host's and kills "
-    "workers at 95 %.",
+    "RAY_memory_monitor_refresh_ms is {value}: Ray counts the engine's memory as host "
+    "memory and kills workers at 95 %.",
     "Set RAY_memory_monitor_refresh_ms to 0 on every node.",
     "NVIDIA's guide to two Sparks; reports from pairs",
     "ray.exceptions.OutOfMemoryError",
@@ -372,7 +371,7 @@ def _nccl_plugin(launch: Launch) -> Hits:
     "info",
     "--device-ids with Ray",
     "--device-ids has no effect with the Ray executor.",
-    "Take it out.",
+    "Remove it.",
     PACKAGES,
 )
 def _device_ids(launch: Launch) -> Hits:
@@ -399,8 +398,8 @@ def _no_nnodes(launch: Launch) -> Hits:
 @rule(
     "SPK825",
     "error",
-    "Data parallelism over more engines than Sparks",
-    "data-parallel-size {size} wants {size} GPUs; {nodes} Spark(s) with one GPU each serve this.",
+    "More data-parallel replicas than Sparks",
+    "data-parallel-size {size} needs {size} GPUs; {nodes} Spark(s) with one GPU each serve it.",
     "Set data-parallel-size-local 1 and start one engine on each of {size} Sparks.",
     "GB10 has one GPU",
 )
@@ -414,8 +413,7 @@ def _data_parallel(launch: Launch) -> Hits:
     "SPK826",
     "info",
     "RDMA devices left to NCCL: the sources disagree",
-    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses one of the two devices of a "
-    "ConnectX-7 port, half of its 200 Gb/s.",
+    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses only one of a port's two devices, half of its 200 Gb/s.",
     "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
 )
@@ -463,11 +461,11 @@ def _old_nccl(launch: Launch) -> Hits:
 @rule(
     "SPK828",
     "error",
-    "Kept autotuning of FlashInfer over several Sparks",
-    "vLLM {version} keeps what FlashInfer autotuned in {folder}, which is mounted: over several GPUs the second start waits for ever, one "
-    "rank busy and the log silent.",
-    "Set env VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder inside the container (/tmp/flashinfer_autotune), or "
-    "enable-flashinfer-autotune to false; other caches may stay.",
+    "Stored FlashInfer autotuning with several Sparks",
+    "vLLM {version} stores FlashInfer's autotuning in {folder}, which is mounted. With several GPUs the "
+    "second start waits forever: one rank is busy, and the log shows nothing.",
+    "In env set VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder inside the container (/tmp/flashinfer_autotune), or set enable-flashinfer-autotune "
+    "to false.",
     "vllm-project/vllm#57635, #57579; two owners, one of them of Sparks",
     needs_version=True,
 )
@@ -491,9 +489,9 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
 @rule(
     "SPK829",
     "info",
-    "Ranks that wait by spinning",
-    "Each rank spins for a second before it sleeps while it waits for the next step: 300 to 400 % of a CPU and 11 to 20 degrees were measured, "
-    "for no speed. This vLLM has a variable for it, which releases do not.",
+    "Busy-waiting ranks",
+    "While it waits for the next step, each rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 to 20 degrees "
+    "more, without any gain in speed. This fork of vLLM has a variable against it.",
     "Set env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
 )
@@ -506,9 +504,11 @@ def _spinning(launch: Launch) -> Hits:
     "SPK830",
     "error",
     "Replicas of a dense model over several nodes each",
-    "data-parallel-size {size} x {world} GPUs of a model without experts: replicas of it know nothing of each other, and the first ranks of all "
-    "would wait at one port of the head for their own.",
-    "Serve each replica as a service of its own on {world} Sparks, behind one gateway; or make tensor-parallel-size x pipeline-parallel-size 1.",
+    "data-parallel-size {size} x {world} GPUs of a model without experts: such replicas do not coordinate, and the "
+    "first ranks of all "
+    "replicas would wait on the same port of the head node.",
+    "Serve each replica as a separate service on {world} Sparks behind one gateway, or set tensor-parallel-size and "
+    "pipeline-parallel-size to 1.",
     PACKAGES,
 )
 def _dense_replicas(launch: Launch) -> Hits:
@@ -519,9 +519,9 @@ def _dense_replicas(launch: Launch) -> Hits:
 @rule(
     "SPK831",
     "error",
-    "Experts of a model without any",
-    "--enable-expert-parallel: the model has no experts to share out.",
-    "Take it out.",
+    "Expert parallelism without experts",
+    "--enable-expert-parallel: the model has no experts.",
+    "Remove it.",
     PACKAGES,
     "Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
 )
@@ -534,8 +534,9 @@ def _no_experts(launch: Launch) -> Hits:
     "SPK832",
     "error",
     "Experts that replicas cannot split",
-    "without enable-expert-parallel each expert is split over all {ranks} GPUs of the {size} replicas, and its width {width} does not divide by that.",
-    "Add enable-expert-parallel: experts are then handed out whole.",
+    "Without enable-expert-parallel each expert is split over all {ranks} GPUs of the {size} replicas, and its width "
+    "{width} is not divisible by that.",
+    "Set enable-expert-parallel: each GPU then gets whole experts.",
     PACKAGES,
     "assert intermediate_size % tp_size == 0",
 )

@@ -21,8 +21,8 @@ from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, 
     "SPK301",
     "error",
     "Image built for CUDA 12",
-    "{image} is built for CUDA {cuda}. Such builds carry their FP8 and FP4 kernels for sm_120a only, which GB10 (sm_121) "
-    "cannot load.",
+    "{image} is built for CUDA {cuda}. Such builds have FP8 and FP4 kernels "
+    "for sm_120a only, which GB10 (sm_121) cannot load.",
     "Use a CUDA 13 build: {instead}.",
     "kernels inside the published aarch64 packages; reports to vllm-project/vllm",
 )
@@ -34,7 +34,7 @@ def _cuda12(launch: Launch) -> Hits:
         if re.search(r"-cu12\d", tag):
             instead = re.sub(r"-cu12\d", "" if modern and tag.startswith("v") else "-cu130", tag)
         elif re.fullmatch(r"gemma4|v\d+\.\d+\.\d+", tag):
-            instead = f"{tag}-cu130 where it exists, or v0.20.0 and newer"
+            instead = f"{tag}-cu130 if it exists, or v0.20.0 and newer"
         else:
             instead = "v0.20.0 and newer"
         yield {"image": launch.image, "cuda": cuda, "instead": instead}
@@ -114,7 +114,7 @@ def _limited_image(launch: Launch) -> Hits:
 @rule(
     "SPK306",
     "warning",
-    "Entrypoint not known",
+    "Unknown entrypoint",
     "The entrypoint of {image} is not known; it is assumed to run vllm serve itself.",
     "Set image.entrypoint of the service to serve or passthrough.",
     "catalogue of images",
@@ -127,8 +127,8 @@ def _entrypoint_unknown(launch: Launch) -> Hits:
 @rule(
     "SPK307",
     "warning",
-    "vLLM version not known",
-    "Which vLLM is in {image} is not known, so {count} rules were not checked.",
+    "Unknown vLLM version",
+    "The vLLM version in {image} is not known, so {count} rules were not checked.",
     "Set image.vllm_version of the service, or let site.yml inspect the image once it is on a host.",
     "catalogue of images",
 )
@@ -178,7 +178,7 @@ def _old_driver(launch: Launch) -> Hits:
     "Driver with forward compatibility",
     "{image} has CUDA {cuda}, which needs driver {native}; on this host's {driver} it runs through the forward "
     "compatibility that NVIDIA's entrypoint switches on.",
-    "Leave the image's entrypoint as it is.",
+    "Keep the image's entrypoint.",
     "start-up banners of the images on 580 drivers",
 )
 def _forward_compatibility(launch: Launch) -> Hits:
@@ -191,9 +191,9 @@ def _forward_compatibility(launch: Launch) -> Hits:
     "SPK310",
     "warning",
     "NVIDIA's entrypoint replaced",
-    "{image} is started without NVIDIA's own entrypoint, which is what enables CUDA forward compatibility on 580 "
-    "drivers; without it cudaErrorUnsupportedPtxVersion was reported.",
-    "Leave the entrypoint alone and pass vllm serve after the image name.",
+    "{image} is started without NVIDIA's entrypoint, which enables CUDA forward "
+    "compatibility on 580 drivers; cudaErrorUnsupportedPtxVersion was reported without it.",
+    "Remove the entrypoint option and pass vllm serve after the image name.",
     "reports on NGC images",
 )
 def _ngc_entrypoint(launch: Launch) -> Hits:
@@ -205,9 +205,9 @@ def _ngc_entrypoint(launch: Launch) -> Hits:
 @rule(
     "SPK311",
     "warning",
-    "Free memory computed wrongly",
-    "vLLM {version} does not know GB10's unified memory: it counts page cache as used, and starts fail or get too "
-    "little KV cache.",
+    "Free memory calculated wrongly",
+    "vLLM {version} does not support GB10's unified memory: it counts page cache as "
+    "used memory, so starts fail or the KV cache is too small.",
     "Use vLLM 0.11.1 or newer, or drop the page cache before each start.",
     PACKAGES,
     needs_version=True,
@@ -262,9 +262,10 @@ def _fork(launch: Launch) -> Hits:
 @rule(
     "SPK315",
     "info",
-    "Compile caches of the image that are not used",
-    "{image} brings compiled kernels along ({variables}); the service keeps its caches elsewhere, so its first start compiles them anew.",
-    "Set {settings} in env to use them; what is compiled beside them is then lost with each container.",
+    "Unused compile caches of the image",
+    "{image} contains compiled kernels ({variables}); the service uses another cache folder, so its first start "
+    "compiles them again.",
+    "Set {settings} in env to use them; kernels compiled later are then lost with each container.",
     "NVIDIA/dgx-spark-playbooks, which mounts nothing over them",
 )
 def _prebuilt_caches(launch: Launch) -> Hits:
@@ -296,7 +297,7 @@ _DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
     "Package that this vLLM was not released with",
     "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or another vLLM may "
     "replace the image's.",
-    "Take {name} out, or install a version that fits.",
+    "Remove {name}, or install a version that fits.",
     PACKAGES,
     needs_version=True,
 )
@@ -316,10 +317,10 @@ def _foreign_package(launch: Launch) -> Hits:
 @rule(
     "SPKH01",
     "error",
-    "Patched loader over a vLLM that has the fix",
-    "{source} is mounted over vLLM's own gemma4.py, which is fixed in vLLM {version}; an older file inside a newer "
-    "package breaks its imports.",
-    "Take the mount out.",
+    "Patched loader over a fixed vLLM",
+    "{source} is mounted over vLLM's gemma4.py, which vLLM {version} has fixed; "
+    "an older file inside a newer package breaks its imports.",
+    "Remove the mount.",
     PACKAGES,
     needs_version=True,
 )
@@ -337,7 +338,7 @@ def _loader_is_fixed(launch: Launch) -> bool:
     "SPKH02",
     "warning",
     "File of vLLM replaced by a mount",
-    "{source} is mounted over vLLM's own {target}; it fits one build of vLLM, and the next image breaks it.",
+    "{source} is mounted over vLLM's {target}; it fits one build of vLLM and breaks with the next image.",
     "Pin the image by digest for as long as the mount is needed.",
     PACKAGES,
 )
@@ -354,8 +355,8 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @rule(
     "SPKH03",
     "error",
-    "Published port of an engine on the container's loopback",
-    "--host {host} makes vLLM listen only inside the container; the published port reaches nothing.",
+    "Published port of an engine on loopback",
+    "--host {host} makes vLLM listen only inside the container; the published port leads nowhere.",
     "Set host to 0.0.0.0 and publish the port on an address (-p 127.0.0.1:8000:8000), or use --network host.",
     "how docker publishes ports",
 )
@@ -368,7 +369,7 @@ def _loopback(launch: Launch) -> Hits:
 @rule(
     "SPKH04",
     "error",
-    "Several Sparks behind a container network of one host",
+    "Several Sparks behind a container network",
     "Engines on several Sparks connect to each other on random ports; behind {network} they cannot.",
     "Add --network host.",
     "vLLM's recipe for two Sparks",
@@ -383,7 +384,7 @@ def _bridge(launch: Launch) -> Hits:
 @rule(
     "SPKH05",
     "warning",
-    "No way to the RDMA devices",
+    "No access to the RDMA devices",
     "The container has neither --privileged nor /dev/infiniband with an unlimited memlock, so NCCL finds no RDMA device "
     "and falls back to TCP, at least ten times slower.",
     "Add --device /dev/infiniband --ulimit memlock=-1, or --privileged.",
@@ -406,8 +407,8 @@ def _no_rdma(launch: Launch) -> Hits:
 @rule(
     "SPKH06",
     "error",
-    "Private shared memory that is too small for several ranks",
-    "{world} ranks exchange tensors through /dev/shm, and docker gives a container 64 MiB of it.",
+    "Shared memory too small for several ranks",
+    "{world} ranks exchange tensors through /dev/shm, of which docker gives a container 64 MiB.",
     "Add --ipc host, or --shm-size 8g.",
     "vLLM's documents on docker",
 )
@@ -425,8 +426,8 @@ def _small_shm(launch: Launch) -> Hits:
     "SPKH07",
     "warning",
     "Very large /dev/shm",
-    "--shm-size {size} allows that much of the one memory to fill up beside the engine's share; 64 GB is suspected in "
-    "hard power-offs.",
+    "--shm-size {size} lets /dev/shm fill that much of the memory in addition to "
+    "the engine's share; 64 GB is suspected of causing hard power-offs.",
     "Set --shm-size to 32g or less.",
     "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#31",
 )
@@ -440,11 +441,10 @@ def _large_shm(launch: Launch) -> Hits:
 @rule(
     "SPKH08",
     "warning",
-    "io_uring that Docker's seccomp profile denies",
-    "{what} reads by io_uring, whose three calls Docker's default seccomp profile denies.",
-    "A service of the collection gets a profile with these three calls by itself. Elsewhere: --security-opt seccomp=PROFILE, a file of "
-    "Docker's profile with io_uring_setup, io_uring_enter and io_uring_register allowed; NVIDIA's recipes take seccomp=unconfined, which "
-    "opens more than that.",
+    "io_uring under Docker's seccomp profile",
+    "{what} reads with io_uring, which Docker's default seccomp profile denies.",
+    "Services of this collection get a matching profile. Elsewhere set --security-opt seccomp=PROFILE: Docker's profile plus io_uring_setup, "
+    "io_uring_enter and io_uring_register. NVIDIA's recipes use seccomp=unconfined, which allows more.",
     "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
 )
 def _uring(launch: Launch) -> Hits:
@@ -456,9 +456,9 @@ def _uring(launch: Launch) -> Hits:
 @rule(
     "SPKH09",
     "error",
-    "Buffer that does not fit into /dev/shm",
-    "vLLM places {size} GiB ({option}) in /dev/shm, and this container's holds {shm}: the start ends with Insufficient space in /dev/shm, or "
-    "a bus error.",
+    "Buffer larger than /dev/shm",
+    "vLLM places {size} GiB ({option}) in /dev/shm, but this container has {shm}: the start "
+    "ends with 'Insufficient space in /dev/shm' or a bus error.",
     "Set shm_size (--shm-size) to {needed}, or make the buffer smaller.",
     "vLLM 0.27.0 to 0.33.0, shared_offload_region.py and multimodal/cache; vllm-project/vllm#50094, #52496",
 )

@@ -18,7 +18,7 @@ from .rulebook import GUIDE, Hits, rule
 
 SYSTEMD = "systemd.service(5), systemd.unit(5)"
 FIELD = "field reports from GB10 hosts"
-ENGINES = "engines that were watched while they died"
+ENGINES = "engines observed while they died"
 
 
 @dataclass
@@ -67,8 +67,8 @@ _DROPS = re.compile(r"drop_caches")
     "SPKU01",
     "warning",
     "PermissionsStartOnly",
-    "PermissionsStartOnly= is deprecated: it makes every ExecStartPre= run as root, for the sake of one.",
-    "Take it out and write ExecStartPre=+... in front of the one command that needs root.",
+    "PermissionsStartOnly= is deprecated: it makes every ExecStartPre= run as root although one needs it.",
+    "Remove it and write ExecStartPre=+... for the one command that needs root.",
     SYSTEMD,
 )
 def _permissions(written: Written) -> Hits:
@@ -83,8 +83,8 @@ def _permissions(written: Written) -> Hits:
     "--restart {policy}{why}.",
     "{fix}",
     f"{FIELD}; {GUIDE}",
-    about="A restart policy of docker. Inside a unit it makes a second supervisor beside systemd; alone it starts a failing "
-    "engine again for ever, holds its name, and never drops the page cache.",
+    about="Docker has a restart policy. In a unit, docker and systemd then both restart the engine; without "
+    "a unit, docker restarts a failing engine forever, keeps its name, and never drops the page cache.",
 )
 def _restart_policy(written: Written) -> Hits:
     for policy in written.options.values("--restart"):
@@ -93,8 +93,8 @@ def _restart_policy(written: Written) -> Hits:
         if written.unit:
             yield {
                 "policy": policy,
-                "why": " makes docker a second supervisor beside systemd; they start and remove each other's containers",
-                "fix": "Take --restart out; Restart= of the unit does it.",
+                "why": " makes docker restart the engine in addition to systemd; they start and remove each other's containers",
+                "fix": "Remove --restart; Restart= of the unit does it.",
             }
         else:
             yield {
@@ -109,8 +109,8 @@ def _restart_policy(written: Written) -> Hits:
     "SPKU03",
     "warning",
     "Detached container under systemd",
-    "docker run --detach ends at once: with Type={type} systemd takes the service for finished and supervises nothing.",
-    "Take --detach out of ExecStart.",
+    "docker run --detach ends at once: with Type={type} systemd considers the service finished and supervises nothing.",
+    "Remove --detach from ExecStart.",
     SYSTEMD,
 )
 def _detached(written: Written) -> Hits:
@@ -122,9 +122,9 @@ def _detached(written: Written) -> Hits:
 @rule(
     "SPKU04",
     "warning",
-    "Page cache left in memory",
-    "{what} starts the engine without dropping the page cache; what CUDA may allocate at once is free memory, not what "
-    "the cache could give back.",
+    "Page cache not dropped before the start",
+    "{what} starts the engine without dropping the page cache; CUDA "
+    "allocates from free memory and does not reclaim the cache.",
     "{fix}",
     "NVIDIA's guides to DGX Spark",
 )
@@ -192,7 +192,8 @@ def _start_timeout(written: Written) -> Hits:
     "SPKU07",
     "warning",
     "Docker is not required",
-    "The unit runs docker without Requires=docker.service{order}: it is not stopped and started together with docker.",
+    "The unit runs docker without Requires=docker.service{order}: systemd does not stop and start it together with "
+    "docker.",
     "Add Requires=docker.service and After=docker.service.",
     SYSTEMD,
 )
@@ -213,8 +214,9 @@ def _requires(written: Written) -> Hits:
     "SPKU08",
     "warning",
     "Restarts without a limit",
-    "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in {interval} s): an engine "
-    "that cannot start is started again for ever, each time with a little less free memory.",
+    "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in {interval} s): an "
+    "engine that cannot start is restarted forever, "
+    "each time with a little less free memory.",
     "Set StartLimitIntervalSec=1800 and StartLimitBurst=3 in [Unit].",
     f"{SYSTEMD}; report on two Qwen3 models on one DGX Spark (19 restarts)",
 )
@@ -240,7 +242,7 @@ def _endless(written: Written) -> Hits:
 @rule(
     "SPKU09",
     "warning",
-    "Restart that an engine's death does not trigger",
+    "Restart that ignores a dead engine",
     "Restart={restart} waits for a failure, but vllm serve ends with 0 when its engine dies.",
     "Set Restart=always.",
     ENGINES,
@@ -255,8 +257,7 @@ def _restart_on_failure(written: Written) -> Hits:
     "SPKU10",
     "info",
     "Active before it answers",
-    "The unit is active as soon as docker runs, minutes before the model answers; units that come after it cannot wait "
-    "for it.",
+    "The unit is active as soon as docker runs, minutes before the model answers; units ordered after it do not wait for the model.",
     "Wait for a real answer in ExecStartPost=.",
     FIELD,
 )
@@ -297,10 +298,10 @@ def _no_install(written: Written) -> Hits:
 @rule(
     "SPKU13",
     "warning",
-    "Memory limit that does not hold the engine",
-    "{option} does not limit what CUDA allocates on GB10 (8 of 40 GiB were charged in one capture), and may kill the engine "
-    "while it loads.",
-    "Take it out; --gpu-memory-utilization is the limit.",
+    "Memory limit that does not limit the engine",
+    "{option} does not limit CUDA allocations on GB10 (8 of 40 GiB were "
+    "counted in one case), and may kill the engine while it loads.",
+    "Remove it; --gpu-memory-utilization is the limit.",
     FIELD,
 )
 def _memory_limit(written: Written) -> Hits:
@@ -315,7 +316,7 @@ def _memory_limit(written: Written) -> Hits:
     "SPKU14",
     "warning",
     "Container name that blocks the next start",
-    "The container is called {name}, and nothing removes a container of that name left by an earlier start.",
+    "The container is called {name}, and nothing removes a leftover container of that name.",
     "Add ExecStartPre=-/usr/bin/docker rm -f {name}.",
     FIELD,
 )
@@ -331,8 +332,8 @@ def _leftover(written: Written) -> Hits:
     "SPKU15",
     "error",
     "Comment after a value",
-    "{key}= ends with {comment}: systemd allows comments only on lines of their own, and reads this as part of the value.",
-    "Put the comment on a line of its own.",
+    "{key}= ends with {comment}: systemd reads the comment as part of the value; comments need a separate line.",
+    "Put the comment on a separate line.",
     SYSTEMD,
 )
 def _inline_comment(written: Written) -> Hits:
@@ -407,7 +408,7 @@ def _no_gpu(written: Written) -> Hits:
     "SPKU20",
     "warning",
     "Weights inside the container",
-    "Nothing of the host is mounted: the weights are downloaded into the container and lost with it.",
+    "No folder of the host is mounted: the weights are downloaded into the container and lost with it.",
     "Mount a folder of the host (-v /srv/huggingface:/root/.cache/huggingface).",
     GUIDE,
 )
@@ -447,7 +448,7 @@ def _published(written: Written) -> Hits:
 @rule(
     "SPKU23",
     "info",
-    "Health check that proves little",
+    "Health check that proves nothing",
     "{where} requests /health, which also answers while the engine hangs.",
     "Request a token from /v1/completions instead.",
     FIELD,

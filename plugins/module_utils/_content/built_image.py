@@ -101,7 +101,7 @@ def _wrong(line: str) -> list[str]:
     )
     if plain_secrets.in_environment(assigned) or redaction.holds_secret(line):
         messages.append(
-            "it holds a secret, which everybody who may run docker history would see; name its file under 'secrets'."
+            "it contains a secret, which docker history shows to everybody who may run it; name its file under 'secrets'."
         )
     return messages
 

@@ -308,7 +308,7 @@ def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
         return {}, [f"{where} is no manifest of a bundle that this release reads. {copy_again}"]
     if data.get("sha256") != own_sum(data):
-        return {}, [f"{where} is not as it was written: its sum does not fit. {copy_again}"]
+        return {}, [f"{where} is damaged: its checksum differs. {copy_again}"]
     try:
         # The bundle may have come on a stick: its texts are checked like answers of hosts.
         return dict(read(MANIFEST_FORM, data, where)), []

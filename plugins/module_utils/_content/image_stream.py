@@ -132,7 +132,7 @@ class ArchiveGuard:
     def end(self) -> None:
         """Say that all has come."""
         if not self.members:
-            raise UnexpectedContent("what came is no archive of docker save")
+            raise UnexpectedContent("the received data is not an archive of docker save")
         if self.remaining or self.waiting or not self.ended:
             raise UnexpectedContent("the archive of docker save ends too early")
 
@@ -144,7 +144,7 @@ class ArchiveGuard:
                 raise UnexpectedContent("the archive ends within a member")
             return
         if header[257:262] != b"ustar" or sum(header[:148]) + 8 * 32 + sum(header[156:]) != _octal(header[148:156]):
-            raise UnexpectedContent("what came is no archive of docker save")
+            raise UnexpectedContent("the received data is not an archive of docker save")
         self.members += 1
         kind, size = header[156:157], _octal(header[124:136])
         if kind == b"x":
@@ -225,7 +225,7 @@ class ArchiveGuard:
 
 
 def _unasked(unwanted: Sequence[str], names: Collection[str]) -> str:
-    note = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
+    note = f", not {', '.join(sorted(names))} alone" if names else ", although it should have none"
     return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{note}; nothing was loaded"
 
 
@@ -236,7 +236,7 @@ def _octal(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     text = field.strip(b" \0")
     if not re.fullmatch(rb"[0-7]*", text):
-        raise UnexpectedContent("what came is no archive of docker save")
+        raise UnexpectedContent("the received data is not an archive of docker save")
     return int(text or b"0", 8)
 
 

@@ -648,9 +648,7 @@ def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
         else "and name a file with a token of the same account in spark_hf_token_file."
     )
     page = f"{HUB}/{noun.partition('@')[0]}"
-    fix = (hint or "Run the play again: it goes on where it stopped.").format(
-        hf_home=hf_home, page=page, account=account
-    )
+    fix = (hint or "Run the play again; it resumes.").format(hf_home=hf_home, page=page, account=account)
     return f"fetching {noun} failed: {last[0]}. {fix}"
 
 

@@ -177,8 +177,8 @@ def find_route(source: Source, port: int, folder: Path) -> Route:
             return Route(source, links, port, folder)
     tried = ", ".join(f"{link.source} from {link.own}" for link in source.links)
     raise Failed(
-        f"{source.name} does not answer on port {port} ({tried}); a firewall between the nodes? "
-        "Open that port between them, or set spread_port to one that is open"
+        f"{source.name} does not answer on port {port} ({tried}); a firewall between the nodes? Open that port between them, or set spread_port to "
+        "an open one"
     )
 
 
@@ -417,8 +417,7 @@ class Model:
             for entry in pending:
                 beneath.remove(self.staging, entry["store"])
         return Wrong(
-            f"{pending[0]['path']} came from {source} {RECEIVE_TRIES} times with another SHA-256 than that of "
-            "the source's list; it was not put to use"
+            f"{pending[0]['path']} came from {source} {RECEIVE_TRIES} times with another SHA-256 than in the source's list; it was not used"
         )
 
     @contextlib.contextmanager

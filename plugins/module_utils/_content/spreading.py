@@ -114,8 +114,8 @@ def _survey_image(looks: Looks, key: str, hosts: Sequence[str], notes: list[str]
     differing = [host for host in images if host not in holders]
     if differing:
         notes.append(
-            f"{key} is another image on {', '.join(differing)} than on {', '.join(holders)}; it was left as it is there. "
-            "Name the image by its digest, or remove it where it is old"
+            f"{key} is another image on {', '.join(differing)} than on {', '.join(holders)}; it was not changed there. Name the image by its "
+            "digest, or remove the old one"
         )
     image = images[holders[0]] if holders else None
     return {
@@ -163,8 +163,7 @@ def _of_common_commit(key: str, present: Looks, notes: list[str]) -> tuple[str |
     if len(models) < len(present):
         differing = ", ".join(host for host in present if host not in models)
         notes.append(
-            f"{key} is another commit on {differing} than {commit} elsewhere; it was left as it is there. "
-            "Set model.revision to a commit"
+            f"{key} is another commit on {differing} than {commit} elsewhere; it was not changed there. Set model.revision to a commit"
         )
     return commit, models
 

@@ -71,7 +71,7 @@ def way_of(service: Service, launch: Service, available_gib: float | None) -> tu
     needed_gib = float(service["settings"].get("memory_gib") or 0.0)
     if available_gib is None or available_gib < needed_gib:
         available = "unknown" if available_gib is None else f"{available_gib:.1f} GiB"
-        return "instead", f"{needed_gib:.1f} GiB are needed, {available} are available beside it"
+        return "instead", f"{needed_gib:.1f} GiB are needed, {available} are available next to it"
     return "beside", f"ports differ and {available_gib:.1f} GiB are available, {needed_gib:.1f} GiB are needed"
 
 
@@ -140,10 +140,10 @@ def refusal(launch: Mapping[str, Any], service: Service) -> str:
     if service.get("state") == "stopped":
         why = "the inventory has it stopped"
         if service.get("exclusive"):
-            why = f"of its exclusive set {service['exclusive']} another one is to run, or {why}"
+            why = f"of its exclusive set {service['exclusive']} another service should run, or {why}"
         return f"{service['name']} would not be started: {why}. Change that first, or swap afterwards."
     if launch["container"] == service["container"]:
-        return f"its name is that of the service's own container. Give it another one: docker rename {launch['container']} {launch['container']}-old"
+        return f"it has the name of the service's container. Rename it: docker rename {launch['container']} {launch['container']}-old"
     if launch.get("unit") == service["unit"]:
         return f"its unit has the name of the service's own, {service['unit']}. Rename one of them."
     if launch.get("removed") and not launch.get("unit"):

@@ -52,8 +52,7 @@ def check_request(remove: Any, weights: bool) -> tuple[list[str], list[str]]:
     weight_kinds = [kind for kind in kinds if kind in WEIGHTS]
     if weight_kinds and not weights:
         errors.append(
-            f"spark_clean_remove: {' and '.join(weight_kinds)} are weights, which take hours to fetch again. "
-            "Give -e spark_clean_weights=true as well."
+            f"spark_clean_remove: {' and '.join(weight_kinds)} are weights, which take hours to fetch again. Set -e spark_clean_weights=true too."
         )
     return kinds, errors
 
@@ -374,8 +373,8 @@ def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done:
             fate = f"stays; -e spark_clean_remove={kind}" + (" -e spark_clean_weights=true" if kind in WEIGHTS else "")
         lines += _section_lines(kind, fate, [entry for entry in ours if entry["kind"] == kind])
     foreign = [entry for entry in entries if not entry.get("ours", True)]
-    fate = "kept; remove by hand what is not needed"
-    lines += _section_lines("not recorded as brought by this collection", fate, foreign)
+    fate = "kept; remove unneeded ones yourself"
+    lines += _section_lines("not recorded as installed by this collection", fate, foreign)
     if unjudged:
         return [*lines, f"weights were not judged: {unjudged}"]
     return lines or ["nothing lies here that is not used"]

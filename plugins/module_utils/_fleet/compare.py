@@ -129,11 +129,11 @@ def _reasons(
     why += differences.lines()
     why += _generation_reasons(host, current, facts) if current else ["nothing was recorded yet"]
     if any(keys):
-        why.append("key files are not those of the current generation")
+        why.append("key files differ from the current generation")
     if params["facts_checksum"] and facts:
         checksum = stable_facts.stable_checksum(facts.get("spark"), facts.get("images"))
         if checksum != params["facts_checksum"]:
-            why.append("facts of the host are others than those of the plan")
+            why.append("facts of the host differ from the plan")
     why += [f"{model['repo']}@{model['revision']} is another commit than at the last proof" for model in moved.values()]
     why += compare_contents.image_faults(host, params["images"])
     why += compare_contents.network_faults(host, params["network"])

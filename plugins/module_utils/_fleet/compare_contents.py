@@ -54,7 +54,7 @@ def _replaced_images(host: Host) -> Iterator[str]:
     for unit, recorded in (current.images if current else {}).items():
         now = host.image_ids.get(unit)
         if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
-            yield f"the image {now['ref']} of {unit} is another than that of generation {host.current.number}"
+            yield f"the image {now['ref']} of {unit} differs from generation {host.current.number}"
 
 
 def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -134,7 +134,7 @@ def vocabulary_fault(file: Path) -> str:
 def _copy_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     """Return the changed files of a model from the controller, judged by size and time like M(dgxspark.vllm.model_folder) does."""
     if host.params["settings"].get("verify") == "all":
-        return [f"{model['path']} is to be read as a whole, and compared with the controller's"]
+        return [f"{model['path']} needs a full read to compare it with the controller's"]
     hf_home, path = Path(host.params["hf_home"]), Path(model["path"])
     if hf_home not in path.parents:
         return [f"{path} does not lie below {hf_home}"]

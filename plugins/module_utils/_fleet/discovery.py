@@ -114,7 +114,7 @@ def _targets_of(text: str) -> list[Target]:
         )
     port = int(match["port"] or 0)
     if match["port"] and not 0 < port < 65536:
-        raise ValueError("names a port that is none")
+        raise ValueError("names an invalid port")
     return [Target(match["host"], GIVEN, match["user"] or "", port)]
 
 
@@ -144,7 +144,7 @@ def _span(first: str, last: str, low: int) -> list[str]:
         raise ValueError("is no range of addresses") from error
     count = int(end) - int(start) + 1
     if count < 1:
-        raise ValueError(f"ends before {low}, where it begins")
+        raise ValueError(f"ends before {low}, its first address")
     if count > MOST_ADDRESSES:
         raise ValueError(f"has {count} addresses, {MOST_ADDRESSES} may be tried; name a smaller one")
     return [str(start + step) for step in range(count)]
@@ -421,8 +421,8 @@ def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
     """Return a text for each neighbour that is no known Spark. ports: of all Sparks."""
     macs = {netdev.get("mac") for port in ports.values() for netdev in port["netdevs"]}
     texts = [
-        f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is none of these Sparks; name its "
-        "management address in discover_hosts"
+        f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is not one of these Sparks; name its management address in "
+        "discover_hosts"
         for cage, port in ports.items()
         for netdev in port["netdevs"]
         for neighbour in netdev.get("neighbours") or []

@@ -99,7 +99,7 @@ def check_units(report: HostReport) -> Iterator[Finding]:
         should_run = service.state == "started" and is_needed
         yield from _check_unit(service, unit, should_run, report.facts.guard or {})
     for name in sorted(set(report.facts.services) - {service.name for service in services}):
-        text = f"the service {name} is still deployed here, and the inventory has it no more."
+        text = f"the service {name} is still deployed here, but not in the inventory any more."
         yield _finding("service_left", "warning", text, "Run site.yml, which removes it.", name)
 
 
@@ -108,19 +108,19 @@ def _check_unit(service: PlannedService, unit: Unit, should_run: bool, guard: Ma
     log = f"journalctl -u {service.unit} -n 100"
     if unit.active_state == "failed":
         text = f"{service.unit} has failed ({unit.result}, {unit.n_restarts} restarts)."
-        fix = f"See why: {log}; then systemctl reset-failed and systemctl start, or site.yml."
+        fix = f"Read the reason: {log}; then systemctl reset-failed and systemctl start, or site.yml."
         yield _finding("unit_failed", "error", text, fix, name)
     elif unit.active_state == "inactive" and should_run and not unit.queued:
         why = (guard.get("stopped") or {}).get(name)
-        text = f"{service.unit} is stopped, and the inventory wants it to run."
+        text = f"{service.unit} is stopped, but should run by the inventory."
         if why is not None:
-            text = f"{service.unit} was stopped by the guard of the memory: {why or 'it does not say why'}."
+            text = f"{service.unit} was stopped by the memory guard: {why or 'it does not say why'}."
         yield _finding("unit_stopped", "error", text, "systemctl start it, or run site.yml.", name)
     elif unit.n_restarts and unit.type != "notify":
         text = f"{service.unit} was restarted {unit.n_restarts} times since it was started."
-        yield _finding("unit_restarts", "warning", text, f"See why: {log}.", name)
+        yield _finding("unit_restarts", "warning", text, f"Read the reason: {log}.", name)
     if unit.enabled is False and should_run:
-        text = f"{service.unit} is not enabled: it does not come back after a reboot."
+        text = f"{service.unit} is not enabled: it does not start after a reboot."
         yield _finding("unit_disabled", "warning", text, "systemctl enable it, or run site.yml.", name)
 
 
@@ -132,14 +132,14 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
     state = report.facts.units.get(guard_account.UNIT, Unit()).active_state or None
     if state != "active":
         if state is not None or not report.facts.unknown:
-            text = f"the guard of the memory does not run: {guard_account.UNIT} is {state or 'not there'}."
+            text = f"the memory guard does not run: {guard_account.UNIT} is {state or 'not there'}."
             yield _finding("guard_off", "error", text, f"systemctl start {guard_account.UNIT}, or run site.yml.")
         return
-    advice = "journalctl -u spark-agent -p warning -n 50 says what it did and why"
+    advice = "journalctl -u spark-agent -p warning -n 50 shows what it did and why"
     if guard["level"] in guard_account.SHORTAGES:
-        holders = f" {guard['who']} hold most of it beside the services." if guard["who"] else ""
+        holders = f" {guard['who']} use most of it, in addition to the services." if guard["who"] else ""
         text = f"the guard finds memory {guard['level']}: {guard['available_gib'] or 0.0:.2f} GiB available.{holders}"
-        fix = f"End what took the memory, or stop a service; {advice}."
+        fix = f"End the processes that took the memory, or stop a service; {advice}."
         yield _finding("guard_short", "warning", text, fix)
     last = guard["last"]
     if last and last["what"] in ("restart", "name") and _is_within_a_day(last["at"], report.health.now):
@@ -159,27 +159,27 @@ def check_answers(report: HostReport) -> Iterator[Finding]:
         name, answer = service.name, report.answers.get(service.name, Answer())
         if answer.ready is False and report.active_state(service) == "active":
             text = f"its unit is active, but it is stuck in stage {answer.stage}: {answer.error}"
-            fix = f"journalctl -u {service.unit} -n 100; a wedged engine wants systemctl restart {service.unit}."
+            fix = f"journalctl -u {service.unit} -n 100; if the engine hangs, run systemctl restart {service.unit}."
             yield _finding("no_answer", "error", text, fix, name)
         if answer.requests_running:
             requests[name] = answer.requests_running
         if requests.get(name, 0) >= MANY_REQUESTS and service.args.get("speculative-config"):
-            text = f"{requests[name]} requests are served at once, and each step of theirs is shared with drafts."
-            fix = "bench.yml with and without speculative-config at this concurrency says which is faster."
+            text = f"{requests[name]} requests run at once, and each of their steps also computes drafts."
+            fix = "bench.yml with and without speculative-config at this concurrency shows which is faster."
             yield _finding("drafts_under_load", "info", text, fix, name)
         reply = report.health.engines[name].answer if name in report.health.engines else ""
         piece = repeats(reply)
         if piece:
             text = f"its answer repeats {piece[:40]!r}: {reply[:80]!r}"
             fix = (
-                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without speculative-config. One at a "
-                "time; the same question has to come out well."
+                "FP4 experts: moe-backend: marlin. An FP8 KV cache: kv-cache-dtype: auto. MTP: without speculative-config. One at a time; the same "
+                "question should get a correct answer."
             )
             yield _finding("answer_repeats", "error", text, fix, name)
     if len(requests) > 1:
         names = ", ".join(f"{name} ({count})" for name, count in requests.items())
         text = f"several engines serve requests at this moment and share one GPU: {names}."
-        fix = "bench.yml with and without the neighbour says what it costs; stop or move the one that is not worth it."
+        fix = "Run bench.yml with and without the other engine to measure the cost; then stop or move one."
         yield _finding("gpu_shared", "info", text, fix)
 
 
@@ -191,7 +191,7 @@ def check_logs(report: HostReport) -> Iterator[Finding]:
         if log is not None and log.is_known:
             error = f" ({log.error.splitlines()[0][:200]})" if log.error else ""
             severity = "warning" if log.stage == "serving" else "error"
-            text = f"its log has a failure: {log.cause}{error}."
+            text = f"its log shows a failure: {log.cause}{error}."
             yield _finding("engine_log", severity, text, f"{log.fix}.", name, log.source)
 
 
@@ -211,7 +211,7 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
         name, receipt, ref = service.name, (receipts or {}).get(service.name), service.image.ref
         if receipt is None:
             if report.active_state(service) == "active":
-                text = "it runs without a receipt: it was never proved on this host."
+                text = "it has no receipt: it was never proved on this host."
                 yield _finding("no_receipt", "warning", text, prove, name)
         elif receipt.error:
             text = f"its receipt cannot be read: {receipt.error}"
@@ -221,8 +221,8 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
                 text = f"its last proof was {receipt.age_days:.0f} days ago."
                 yield _finding("receipt_old", "info", text, prove, name)
             if receipt.image and ref and receipt.image != ref:
-                text = f"it was proved with image {receipt.image}, and the inventory has {ref}."
-                yield _finding("receipt_image", "warning", text, "Run site.yml, which brings and proves it.", name)
+                text = f"it was proved with image {receipt.image}, but the inventory has {ref}."
+                yield _finding("receipt_image", "warning", text, "Run site.yml, which deploys and proves it.", name)
 
 
 def check_images(report: HostReport) -> Iterator[Finding]:
@@ -234,7 +234,7 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         is_derived = service.ray_image or service.built_image
         if image.id and running and running != image.id and not is_derived:
             text = f"it runs image {_brief(running)}, and {ref} is {_brief(image.id)} on this host now."
-            fix = "The next site.yml restarts it with that one. Name the image by digest where that is not meant."
+            fix = "The next site.yml restarts it with that image. Name the image by digest to prevent that."
             yield _finding("image_moved", "warning", text, fix, service.name)
         registry = ref.partition("/")[0]
         is_missing = bool(report.images) and not image.present
@@ -248,7 +248,7 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         largest = sorted(unused, key=lambda image: -image["gib"])[:LARGEST_IMAGES]
         names = ", ".join(f"{image['ref']} ({image['gib']:.1f})" for image in largest)
         text = f"{len(unused)} images that no container uses take {size_gib:.1f} GiB, the largest: {names}."
-        fix = "docker image rm them by that name on the host, except what a later rollback is to find there."
+        fix = "Remove them with docker image rm on the host, except images that a rollback needs."
         yield _finding("images_unused", "info", text, fix)
 
 
@@ -276,12 +276,12 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
     ]
     cache = memory.page_cache_gib or 0
     if down and cache > CACHE_GIB:
-        text = f"the page cache holds {cache:.1f} GiB while {down[0]} is not up; the driver allocates from free memory, not from available memory."
+        text = f"the page cache uses {cache:.1f} GiB while {down[0]} is not up; the driver allocates from free memory, not from available memory."
         fix = "The gate of the unit drops it at its next start; by hand: sync; echo 3 > /proc/sys/vm/drop_caches."
         yield _finding("page_cache", "info", text, fix)
     if report.health.shm_gib > SHM_GIB:
-        text = f"/dev/shm of the host holds {report.health.shm_gib:.1f} GiB; containers with --ipc host leave segments there."
-        fix = "ls -l /dev/shm, and remove what no process has open (fuser)."
+        text = f"/dev/shm of the host uses {report.health.shm_gib:.1f} GiB; containers with --ipc host leave segments there."
+        fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
 
 
@@ -290,8 +290,10 @@ def check_processes(report: HostReport) -> Iterator[Finding]:
     for process in report.facts.processes:
         held_gib = (process.used_mib or 0) / 1024
         if not process.container and held_gib >= PROCESS_GIB:
-            text = f"process {process.pid} ({process.name}) holds {held_gib:.1f} GiB of GPU memory outside of any container."
-            fix = "End it if it is left over (an engine whose parent was killed stays), or leave room for it by spark_reserve_gib."
+            text = (
+                f"process {process.pid} ({process.name}) uses {held_gib:.1f} GiB of GPU memory outside of containers."
+            )
+            fix = "End it if it is left over (an engine whose parent was killed stays), or reserve memory for it with spark_reserve_gib."
             yield _finding("gpu_process", "warning", text, fix)
 
 
@@ -320,7 +322,7 @@ def check_clock(report: HostReport) -> Iterator[Finding]:
             yield _finding("clock", "warning", text, fix)
     if report.health.synchronized is False:
         text = "the clock is not synchronised; certificates and the logs of a cluster need it."
-        yield _finding("clock_free", "warning", text, "timedatectl set-ntp true, and let port 123/udp out.")
+        yield _finding("clock_free", "warning", text, "timedatectl set-ntp true, and allow outgoing port 123/udp.")
 
 
 def check_gpu(report: HostReport) -> Iterator[Finding]:
@@ -334,7 +336,7 @@ def check_gpu(report: HostReport) -> Iterator[Finding]:
         return
     if load.utilization >= BUSY_PERCENT and load.sm_mhz < STUCK_MHZ and load.power_w < STUCK_WATTS:
         text = f"the GPU is {load.utilization:.0f} % busy at {load.sm_mhz:.0f} MHz and {load.power_w:.0f} W: its power supply limits it, also after a reboot."
-        fix = "Switch the host off, pull the power from the wall for one to five minutes, and start it again; a reboot or nvidia-smi -lgc does not help."
+        fix = "Switch the host off, unplug it for one to five minutes, and start it again; a reboot or nvidia-smi -lgc does not help."
         source = "NVIDIA developer forum t/361294, t/361296, t/376039, t/376239: 500 to 720 MHz; healthy is 1400 MHz and 40 W or more"
         yield _finding("power_stuck", "error", text, fix, source=source)
 
@@ -343,9 +345,10 @@ def check_boot(report: HostReport) -> Iterator[Finding]:
     """Find crashes, pending reboots, and faults of the next boot. The plan judges kernel and driver."""
     health, now = report.health, report.health.now
     if health.went_off is not None and now and 0 <= now - health.went_off <= WENT_OFF_DAYS * DAY_SECONDS:
-        text = f"it went off or froze without a shutdown, {(now - health.went_off) / 3600:.0f} h ago; its log does not say why."
+        text = f"it went off or froze without a shutdown, {(now - health.went_off) / 3600:.0f} h ago; its log shows no reason."
         fix = (
-            "Where nobody pulled the plug: long prefills at full clock and heat have powered hosts off (spark_gpu_clocks: {max_mhz: 2200}, "
+            "If the power supply was not cut: long prefills at full clock and heat have powered hosts off "
+            "(spark_gpu_clocks: {max_mhz: 2200}, "
             "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-agent)."
         )
         yield _finding("went_off", "warning", text, fix)
@@ -357,7 +360,7 @@ def check_boot(report: HostReport) -> Iterator[Finding]:
         text = f"/boot has no initrd.img for kernel {', '.join(health.no_initrd)}: a boot into it does not find the root file system."
         yield _finding("initrd", "error", text, host_update.initrd_fix(health.no_initrd))
     for branch, packages in health.driver_packages.items():
-        text = f"packages of driver branch {branch} are installed, and another branch is loaded: {', '.join(packages)}."
+        text = f"packages of driver branch {branch} are installed, but another branch is loaded: {', '.join(packages)}."
         fix = f"Remove them (apt purge {' '.join(packages)}), or install the whole driver of one branch, before the next reboot."
         yield _finding("driver_mixed", "warning", text, fix)
 
@@ -367,8 +370,9 @@ def check_helpers(report: HostReport) -> Iterator[Finding]:
     health = report.health
     for path, variables in health.docker_proxies.items():
         text = (
-            f"{path} has proxies: docker run of the units sets {', '.join(variables)} in every container. Requests of an engine to "
-            "other hosts, of Ray (gRPC) too, then go by the proxy."
+            f"{path} has proxies: docker run of the units sets {', '.join(variables)} in every container. Requests of "
+            "an engine to other hosts, of "
+            "Ray (gRPC) too, then use the proxy."
         )
         fix = (
             "Remove 'proxies' there; pulls use the daemon's own (systemctl edit docker: Environment=HTTPS_PROXY=...). A service that needs "
@@ -421,7 +425,7 @@ CHECKS: tuple[Callable[[HostReport], Iterable[Finding]], ...] = (
 def unreachable(why: str) -> Finding:
     """Return the finding about a host without an answer."""
     text = f"the host is unreachable: {why}."
-    fix = "Try ssh; a frozen host needs its power taken off. Its part of this report rests on the inventory alone."
+    fix = "Try ssh; power-cycle a frozen host. Its part of this report is based on the inventory."
     return _finding("unreachable", "error", text, fix)
 
 
@@ -438,12 +442,12 @@ def token(path: str, exists: bool, content: str, fetches: bool) -> list[Finding]
     severity = "error" if fetches else "warning"
     if not exists or not content.strip():
         text = f"spark_hf_token_file names '{path}', which is not a file with content on the controller."
-        fix = "Write a token into it that may read the models, or take the variable out."
+        fix = "Write a token into it that may read the models, or remove the variable."
         return [_finding("hub_token", severity, text, fix)]
     if content.startswith("$ANSIBLE_VAULT") or re.fullmatch(r"hf_[A-Za-z0-9]{20,}", content.strip()):
         return []
-    text = f"what is in '{path}' does not look like a token of Hugging Face (hf_ and letters)."
-    fix = "Put the token alone into it, without quotes or a name before it."
+    text = f"the content of '{path}' does not look like a token of Hugging Face (hf_ and letters)."
+    fix = "Put only the token into it, without quotes or a name."
     return [_finding("hub_token", "warning", text, fix)]
 
 

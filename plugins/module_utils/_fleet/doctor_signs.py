@@ -35,7 +35,7 @@ KERNEL_SIGNS = (
         "doctor.gpu_memory_refused",
         "error",
         r"NVRM: .*NV_ERR_NO_MEMORY",
-        "the driver was refused memory; whole hosts froze after that line",
+        "the driver could not allocate memory; whole hosts froze after this line",
         "Lower gpu-memory-utilization of the largest service, or spread the services; reboot if the GPU does not answer.",
     ),
     Sign(
@@ -43,13 +43,13 @@ KERNEL_SIGNS = (
         "error",
         r"NVRM: Xid",
         "the GPU reported a fault (Xid)",
-        "Look the number up in NVIDIA's list of Xid errors; restart the service, and reboot if it comes again.",
+        "Look up the number in NVIDIA's list of Xid errors; restart the service, and reboot if it happens again.",
     ),
     Sign(
         "doctor.driver_mismatch",
         "error",
         r"NVRM: API mismatch",
-        "kernel module and libraries of the driver are of different versions",
+        "kernel module and libraries of the driver have different versions",
         "Reboot: the driver was updated while it was in use.",
     ),
     Sign(
@@ -66,36 +66,39 @@ KERNEL_SIGNS = (
         "error",
         r"AER: (?:Multiple )?Uncorrect(?:able|ed).*Fatal|mlx5_pci_slot_reset",
         "the bus of the ConnectX-7 had a fatal error; the network of the cluster hangs after it",
-        "Reboot; if it comes again bring the firmware up to date (fwupdmgr update) and take the power off for a minute.",
+        "Reboot; if it happens again, update the firmware (fwupdmgr update) and power off for a minute.",
     ),
     Sign(
         "doctor.oom_killed",
         "error",
         r"Out of memory: Killed process",
         "the kernel killed a process because memory was used up",
-        "See which in `journalctl -k -b -g 'Killed process'`; plan with a larger spark_reserve_gib, or take a service off the host.",
+        "See which in `journalctl -k -b -g 'Killed process'`; plan with a larger spark_reserve_gib, or remove a "
+        "service from the host.",
     ),
     Sign(
         "doctor.disk_fault",
         "error",
         r"I/O error, dev |EXT4-fs error|nvme\S* .*(?:timeout, aborting|controller is down)",
         "a disk reported errors",
-        "Look at it (nvme smart-log /dev/nvme0; journalctl -k -b), and keep what is only there.",
+        "Look at it (nvme smart-log /dev/nvme0; journalctl -k -b), and back up data that is only there.",
     ),
     Sign(
         "doctor.heat",
         "warning",
         r"thermal.*(?:critical|throttl)|CPU clock throttled",
         "the host became too hot",
-        "Give it air; a lower clock was reported to take 10 degrees and more off: spark_gpu_clocks: {max_mhz: 2200}, then site.yml.",
+        "Improve its cooling; a lower clock was reported to save 10 degrees and more: spark_gpu_clocks: "
+        "{max_mhz: 2200}, then site.yml.",
     ),
     Sign(
         FAN,
         "warning",
         r"cx7-pcie-hotplug .*Cable removal",
-        "the host is warm while nothing runs, and its ConnectX-7 was taken off the bus for want of a cable; two owners reported a fan that "
-        "stands still then, for reasons that are not known",
-        "See whether the fan turns. Plug in a QSFP cable or a display, and shut the host down if it gets hotter.",
+        "the host is warm while nothing runs, and its ConnectX-7 is off the bus because no cable is plugged in; two "
+        "owners reported that the fan "
+        "stops then, for an unknown reason",
+        "Check whether the fan turns. Plug in a QSFP cable or a display, and shut the host down if it gets hotter.",
     ),
 )
 """Faults in the log since the boot, of the kernel and of the programs that load its modules."""

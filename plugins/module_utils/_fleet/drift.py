@@ -40,7 +40,7 @@ FILES_OF_SERVICES = re.compile(
 FILE_TEXTS = {
     "changed": ("was changed after it was deployed.", "site.yml writes it again and restarts its units"),
     "missing": ("is missing.", "site.yml writes it again"),
-    "added": ("was not there when it was deployed.", "Remove it, since site.yml leaves it as it is"),
+    "added": ("is new since the deployment.", "Remove it; site.yml does not"),
     "attributes": ("has another owner or mode than was deployed.", "site.yml sets them"),
 }
 """Message and fix by kind of difference."""
@@ -80,8 +80,8 @@ def check(host: Host) -> list[Finding]:
     parts = changed_parts(host.checksums, host.recorded.checksums)
     # A more specific finding about the plan makes this one redundant.
     if parts and not any(finding.rule in PLAN_RULES for finding in findings):
-        text = f"the plan differs from what was deployed ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
-        findings.append(_finding("plan", "info", text, f"{DEPLOY}; with --check --diff it says what would change."))
+        text = f"the plan differs from the deployment ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
+        findings.append(_finding("plan", "info", text, f"{DEPLOY}; --check --diff shows the changes."))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
@@ -123,7 +123,9 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
     elif service.state == "stopped":
         if is_up:
             text = f"it should be stopped, but {service.unit} is {active}."
-            fix = "Run stop.yml, or site.yml, which stops it; take state: stopped out of the inventory where it is to run."
+            fix = (
+                "Run stop.yml, or site.yml, which stops it; remove state: stopped from the inventory if it should run."
+            )
             yield _finding("running", "error", text, fix, name)
     elif unit is None:
         text = f"{service.unit} is gone."
@@ -131,7 +133,7 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
     elif not is_up and not may_rest:
         why = host.now.stopped.get(name)
         if why is not None:
-            text = f"it should run, but the guard of the memory stopped it: {why or 'it does not say why'}."
+            text = f"it should run, but the memory guard stopped it: {why or 'it does not say why'}."
             fix = "Free the memory, then run start.yml; journalctl -u spark-agent -p warning says who took it."
         else:
             text = f"it should run, but {service.unit} {'has failed' if active == 'failed' else f'is {active}'}."
@@ -170,7 +172,7 @@ def check_addons(host: Host) -> Iterator[Finding]:
 def check_relay(host: Host) -> Iterator[Finding]:
     """Find a relay of a ring that the inventory no longer has."""
     if host.now.relays and not host.relay:
-        text = "it passes on what is for other hosts of a ring (dgxspark-fabric-relay.service), and the inventory asks for no relay any more."
+        text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
         yield _finding("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")
 
 
@@ -205,7 +207,7 @@ def _check_image(host: Host, service: PlannedService, running: str) -> Iterator[
         yield _finding("image_planned", "warning", text, f"{DEPLOY}, which serves the locked one.", service.name)
     else:
         text = f"it runs image {brief(running)}, and {name} is {brief(planned)} on this host now."
-        fix = f"{DEPLOY}, which restarts it with that one; a lock file (lock.yml) keeps what runs."
+        fix = f"{DEPLOY}, which restarts it with that image; a lock file (lock.yml) keeps the running one."
         yield _finding("image_moved", "warning", text, fix, service.name)
 
 
@@ -234,7 +236,7 @@ def check_models(host: Host) -> Iterator[Finding]:
             text, fix = f"the {title} is not on this host.", f"{DEPLOY} --tags models, which brings it."
             yield _finding("model_gone", "error", text, fix, users)
         elif model.wrong:
-            text = f"the {title} is not whole: {some_of(model.wrong)}."
+            text = f"the {title} is incomplete: {some_of(model.wrong)}."
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             yield _finding("model_files", "error", text, fix, users)
     for service, moved in sorted(differences.moved.items()):
@@ -242,7 +244,7 @@ def check_models(host: Host) -> Iterator[Finding]:
             f"{moved['repo']}@{moved['revision']} is commit {brief(moved['is'])} on this host now; "
             f"{brief(moved['was'])} was deployed."
         )
-        fix = "Its next start takes the newer one. Run site.yml to prove that, or rollback.yml; a lock file (lock.yml) keeps one."
+        fix = "Its next start uses the newer one. Run site.yml to prove it, or rollback.yml; a lock file (lock.yml) keeps one."
         yield _finding("model_moved", "warning", text, fix, service.partition("/")[0])
 
 
@@ -270,7 +272,7 @@ def _check_launch(service: PlannedService, launch: Launch) -> Iterator[Finding]:
     if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
         return
     text = "the planned launch differs from the running one"
-    text += f": {some_of(changed, 8)}." if changed else "; its last receipt says no more."
+    text += f": {some_of(changed, 8)}." if changed else "; its last receipt has no details."
     yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
 
 
@@ -316,7 +318,7 @@ def check_files(host: Host) -> Iterator[Finding]:
     services = {service.name for service in host.services} | set(host.now.services)
     for kind, (text, fix) in FILE_TEXTS.items():
         for path in host.compared.differences.files.get(kind) or []:
-            advice = f"{fix}; what is wanted of it belongs into the inventory."
+            advice = f"{fix}; put its wanted settings into the inventory."
             yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, service_of(path, services))
 
 
@@ -338,7 +340,7 @@ def check_host(host: Host) -> Iterator[Finding]:
         yield _finding("restoring", "error", text, "Run rollback.yml again, which finishes it.")
     elif recorded.came_from is not None and recorded.came_from != recorded.number:
         text = f"it was rolled back from generation {recorded.came_from} to {recorded.number}; the plan may be of the newer one."
-        yield _finding("taken_back", "info", text, f"{DEPLOY} once the cause is mended.")
+        yield _finding("taken_back", "info", text, f"{DEPLOY} once the cause is fixed.")
     for name, title in VERSIONS.items():
         now, before = host.now.versions.get(name), recorded.facts.get(name)
         if now and before and now != before:
@@ -379,13 +381,13 @@ def check_lock(findings: Sequence[Mapping[str, Any]], services: Sequence[Planned
 
 def unreachable(why: str) -> Finding:
     """Return the finding about a host without an answer."""
-    return _finding("unreachable", "error", f"the host is unreachable: {why}.", "Try ssh; nothing is known of it.")
+    return _finding("unreachable", "error", f"the host is unreachable: {why}.", "Try ssh; its state is unknown.")
 
 
 def not_asked(title: str, why: str) -> Finding:
     """Return the finding about an unknown part of a host."""
     text = f"{title} could not be read: {short(why)}"
-    return _finding("not_asked", "error", text, "Correct that and run drift.yml again; its differences are not known.")
+    return _finding("not_asked", "error", text, "Correct that and run drift.yml again; the differences are unknown.")
 
 
 # --- the fleet
@@ -394,7 +396,7 @@ def not_asked(title: str, why: str) -> Finding:
 def report(
     findings: Sequence[Mapping[str, Any]], hosts: Mapping[str, Mapping[str, Any]], services: int, at: str, fail_on: str
 ) -> dict[str, Any]:
-    """Return the report of a fleet: C({schema, at, well, reason, counts, hosts, findings}), with the worst findings first.
+    """Return the report of a fleet: C({schema, at, healthy, reason, counts, hosts, findings}), with the worst findings first.
 
     :param findings: of all hosts, each with C(host)
     :param hosts: each with C({reached, why, generation, proven, recorded_at})
@@ -414,7 +416,7 @@ def report(
     return {
         "schema": SCHEMA,
         "at": at,
-        "well": not reason,
+        "healthy": not reason,
         "reason": reason,
         "counts": {
             "hosts": len(states),

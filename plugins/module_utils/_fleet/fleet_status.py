@@ -20,14 +20,14 @@ from . import status_rows
 from .status_rows import NOT_KNOWN, Row
 
 SCHEMA = 1
-STATES = ("unreachable", "unknown", "down", "starting", "look", "well", "cold", "stopped")
+STATES = ("unreachable", "unknown", "down", "starting", "look", "healthy", "cold", "stopped")
 """Worst first. unknown: the host was reached and gave no answer. look: it serves, with notes. cold: the first request starts it. stopped: as planned."""
 BAD, BELOW = STATES[:4], STATES[4:]
 WORDS = {
     "down": "down",
     "starting": "starting",
     "look": "worth a look",
-    "well": "well",
+    "healthy": "healthy",
     "cold": "cold",
     "stopped": "stopped",
 }
@@ -75,7 +75,7 @@ def short(text: Any) -> str:
 
 @dataclass(frozen=True)
 class HostState:
-    """The state of a host; a host with an answer is C(well) or C(look). why: it is unknown. guard: of C(guard_account.account), with C(unit) and
+    """The state of a host; a host with an answer is C(healthy) or C(look). why: it is unknown. guard: of C(guard_account.account), with C(unit) and
     C(line); None without one."""
 
     state: str
@@ -93,7 +93,7 @@ class HostState:
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a fleet; services: the worst first. reason: why it is not well, in one line."""
+    """The status of a fleet; services: the worst first. reason: why it is not healthy, in one line."""
 
     at: str
     reason: str
@@ -102,7 +102,7 @@ class Status:
     services: Sequence[Row] = field(default_factory=list)
 
     @property
-    def well(self) -> bool:
+    def healthy(self) -> bool:
         """Whether there is no reason against it."""
         return not self.reason
 
@@ -111,7 +111,7 @@ class Status:
         return {
             "schema": SCHEMA,
             "at": self.at,
-            "well": self.well,
+            "healthy": self.healthy,
             "reason": self.reason,
             "counts": dict(self.counts),
             "hosts": {host: asdict(body) for host, body in self.hosts.items()},
@@ -144,7 +144,7 @@ def judge_facts(host: Mapping[str, Any]) -> HostState:
         unit = guard_account.runs(host.get("units") or [])
         notes += [short(note) for note in guard_account.notes(guard, unit)]
         guard = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
-    return HostState("look" if notes else "well", "", notes, available, memory.get("total_gib"), guard or None)
+    return HostState("look" if notes else "healthy", "", notes, available, memory.get("total_gib"), guard or None)
 
 
 def judge_row(row: Row, host: HostState) -> None:
@@ -154,7 +154,7 @@ def judge_row(row: Row, host: HostState) -> None:
         row.state, row.unit, row.error, row.ready = host.state, host.state, host.why, False
     elif row.ready:
         row.notes = list(_notes(row))
-        row.state = "look" if row.notes else "well"
+        row.state = "look" if row.notes else "healthy"
     else:
         row.state = _state_of_down(row)
         if row.state in MEANT_IDLE or (row.state == "down" and _is_kept_down(row)):
@@ -187,10 +187,10 @@ def _notes(row: Row) -> Iterator[str]:
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
     if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
-        yield f"{status_rows.decode(row)} tok/s when it was measured last"
+        yield f"{status_rows.decode(row)} tok/s at the last measurement"
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
-        yield f"holds {held:.1f} GiB, planned {planned:.1f}"
+        yield f"uses {held:.1f} GiB, planned {planned:.1f}"
 
 
 def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
@@ -231,7 +231,7 @@ def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: st
 def _reasons(
     services: Mapping[str, str], hosts: Mapping[str, HostState], silent: Sequence[str], fail_on: str
 ) -> Iterator[str]:
-    """Yield why a fleet is not well. services: states by name."""
+    """Yield why a fleet is not healthy. services: states by name."""
     if silent:
         yield f"{len(silent)} of {len(hosts)} hosts did not answer: {names_text(silent)}"
     bad = [name for name, state in services.items() if state in BAD]
@@ -274,9 +274,9 @@ def groups(status: Status) -> list[tuple[str, str]]:
     lines = [*_host_groups(status), *_service_groups(status)]
     lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
     busy = {row.host for row in status.services}
-    idle = [host for host, state in status.hosts.items() if state.state in ("look", "well") and host not in busy]
+    idle = [host for host, state in status.hosts.items() if state.state in ("look", "healthy") and host not in busy]
     if idle:
-        lines.append(("well", len(idle), f"no services planned on {_counted(idle)}"))
+        lines.append(("healthy", len(idle), f"no services planned on {_counted(idle)}"))
     return [(state, line) for state, _count, line in lines]
 
 
@@ -308,8 +308,8 @@ def _service_groups(status: Status) -> Iterator[tuple[str, int, str]]:
             )
             equal.setdefault(key, []).append(row)
     for (state, service, model, part, unit, reason, notes), rows in equal.items():
-        figures = well_text(rows) if state == "well" else f"unit {unit}{f': {reason}' if reason else ''}"
-        name = f" {model}," if state == "well" else ""
+        figures = healthy_text(rows) if state == "healthy" else f"unit {unit}{f': {reason}' if reason else ''}"
+        name = f" {model}," if state == "healthy" else ""
         yield state, len(rows), f"{service}{part} on {_counted([row.host for row in rows])}:{name} {notes or figures}"
 
 
@@ -327,7 +327,7 @@ def _counted(hosts: Sequence[str]) -> str:
     return f"{names_text(hosts)} ({len(hosts)})" if len(hosts) > 1 else names_text(hosts)
 
 
-def well_text(rows: Sequence[Row]) -> str:
+def healthy_text(rows: Sequence[Row]) -> str:
     """Return the figures of ready services: memory, requests, the highest KV use, the lowest decode rate and uptime."""
 
     def figures(name: str) -> list[float]:

@@ -201,8 +201,8 @@ def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
     for path, digest in digests.items():
         if host.stored(digest) is None:
             yield (
-                f"{path}: what generation {generation.number} kept of it is gone or damaged "
-                f"({host.folder}/store/{digest}); name another generation"
+                f"{path}: what generation {generation.number} kept of it is missing or damaged ({host.folder}/store/{digest}); name another "
+                "generation"
             )
 
 
@@ -237,6 +237,6 @@ def changed_keys(host: Host, generation: Generation) -> list[str]:
     """Return a line for each key file that has changed since a generation."""
     changed, _gone, new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
     number = generation.number
-    return [f"{path} changed since generation {number}; it stays as it is now" for path in changed] + [
+    return [f"{path} changed since generation {number}; it stays unchanged" for path in changed] + [
         f"{path} is newer than generation {number}; it stays" for path in new
     ]

@@ -64,7 +64,7 @@ def _save(host: Host, generation: Generation) -> None:
         content = file.read_bytes() if file.is_file() and not file.is_symlink() else b""
         if generations.sha256_of(content) != digest:
             raise Refused(
-                f"nothing was recorded: {path} is not what was deployed. Run site.yml, which writes it again, and run this again when nothing "
+                f"nothing was recorded: {path} differs from the deployed file. Run site.yml, which writes it again; then repeat this when nothing "
                 "else changes it"
             )
         write(host.folder / "store" / digest, content)
@@ -125,8 +125,8 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
     other_runs = host_lock.between(host.params["controller"])
     if other_runs and not host.check:
         raise Refused(
-            f"nothing was recorded: while this run was at work here, {' and '.join(other_runs)} changed this host too, so what it is now "
-            "is neither run's. Let one controller run at a time, and run again: that makes the host what one inventory says"
+            f"nothing was recorded: while this run was at work here, {' and '.join(other_runs)} changed this host too, so its state belongs to "
+            "neither run. Let one controller run at a time, and run again, so that the host matches one inventory"
         )
     if proven and not host.check:
         _remove_retired_keys(host)

@@ -25,7 +25,7 @@ SHADES = {
     "down": "fails",
     "starting": "tight",
     "look": "tight",
-    "well": "fits",
+    "healthy": "fits",
     "cold": "",
     "stopped": "",
 }
@@ -54,9 +54,9 @@ border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.a
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
 """.strip()
 FIXES = {
-    "unreachable": "See whether it is on and answers ssh from here; the rest of the fleet is not affected.",
-    "unknown": "Log in and see uptime, df and sudo -v there; -K where sudo asks for a password.",
-    "starting": "Wait, and run status.yml again; doctor.yml says how far it came.",
+    "unreachable": "Check whether it is on and answers ssh; the other hosts are not affected.",
+    "unknown": "Log in and check uptime, df and sudo -v; use -K if sudo asks for a password.",
+    "starting": "Wait, and run status.yml again; doctor.yml shows how far the start is.",
     "look": "doctor.yml --limit {host} explains it, with the fix.",
 }
 """Fix of each state; that of C(down) names the service's log."""
@@ -137,7 +137,7 @@ def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoin
     ]
     lines += _of_plan(status, planned)
     if not lines:
-        return "<section><h2>Needs attention</h2><p>Nothing: all that was asked is well.</p></section>"
+        return "<section><h2>Needs attention</h2><p>Nothing: everything checked is healthy.</p></section>"
     return "\n".join(["<section>", "<h2>Needs attention</h2>", '<ul class="attention">', *lines, "</ul>", "</section>"])
 
 
@@ -309,7 +309,7 @@ def _service(row: Row, watched: bool) -> str:
     use, running = _number(row.kv_cache_usage), _number(row.requests_running)
     shade = SHADES[row.state]
     stage = (
-        "" if row.state in ("well", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
+        "" if row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
     )
     part = f"<small>{escape(status_rows.part(row))}</small>" if row.cluster else ""
     cells = [

@@ -186,7 +186,7 @@ def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> 
 def _guard_reason(measured: Mapping[str, Any] | None, name: str) -> str:
     """Return why the guard of the memory stopped a service; without it an inactive unit looks stopped by hand."""
     why = (_section(measured, "guard").get("stopped") or {}).get(name)
-    return f"the guard of the memory stopped it: {why}" if why else ""
+    return f"the memory guard stopped it: {why}" if why else ""
 
 
 def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
@@ -200,7 +200,7 @@ def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, meas
         silent = _section(measured, "unknown").get("systemctl")
         error = silent if state == NOT_KNOWN else f"its unit is {state}"
     cause = _section(measured, "causes").get(name)
-    return f"{error or f'its unit is {state}'}; its log says why: {cause}" if cause else error
+    return f"{error or f'its unit is {state}'}; the reason in its log: {cause}" if cause else error
 
 
 def loading(progress: Mapping[str, Any] | None) -> str:

@@ -76,8 +76,7 @@ class Launch:
         if self.unit is not None:
             if self.unit["enabled"] is None:
                 raise Refused(
-                    f"{self.name}: systemd does not say whether it starts at boot, so it could not be restored as it was, and "
-                    "was not stopped"
+                    f"{self.name}: systemd does not say whether it starts at boot, so it could not be restored later, and was not stopped"
                 )
             enabled = self.unit["enabled"]
             # disable removes the link to a unit file elsewhere.
@@ -105,7 +104,7 @@ class Launch:
         note = state_file.read(self.note)
         if note is None and not self.is_running():
             raise Refused(
-                f"{self.name}: what it was is not noted on this host ({self.note}), so it is not restored. Start it yourself."
+                f"{self.name}: its earlier state is not recorded on this host ({self.note}), so it is not restored. Start it yourself."
             )
         return note
 
@@ -157,7 +156,7 @@ def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     launch = Launch(run, name, container, unit, box, state)
     if container and box is None and not unit:
         raise Refused(
-            f"{name}: there is no such container on this host. One that was removed cannot be restored; remove its note: {launch.note}"
+            f"{name}: there is no such container on this host. A removed container cannot be restored; remove its record: {launch.note}"
         )
     if unmanaged.is_own_unit(unit, machine.read_services(settings)) or not _is_foreign_engine(launch):
         raise Refused(f"{name} is left alone: it is of this collection, or no launch of vLLM.")

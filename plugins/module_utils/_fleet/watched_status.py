@@ -189,7 +189,7 @@ class _Host:
     def notes(self) -> list[str]:
         """Return notes about collector and memory guard."""
         if self.known and not self.fresh:
-            return [f"its collector has written nothing for {tables.uptime(self.age())}"]
+            return [f"its collector has written no metrics for {tables.uptime(self.age())}"]
         levels = [level for level in ("short", "critical") if self.sample("dgxspark_guard_level", level=level)]
         samples = self.samples.get("dgxspark_guard_stopped") or ()
         stopped = [labels.get("service", "") for labels, value in samples if value]
@@ -260,7 +260,7 @@ def _judge(
     missing = [] if spark.known or why == NO_EXPORTERS else [why]
     notes = [*state.notes, *missing, *spark.notes()]
     reason = "" if spark.fresh else why or "its collector has stopped"
-    return rows, replace(state, notes=notes, state="look" if notes else "well", why=reason)
+    return rows, replace(state, notes=notes, state="look" if notes else "healthy", why=reason)
 
 
 def _is_answering(host: str, services: Sequence[Mapping[str, Any]], checks: Mapping[str, Check]) -> bool:

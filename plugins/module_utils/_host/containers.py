@@ -186,8 +186,8 @@ def findings(
             Finding(
                 "container.network",
                 "warning",
-                f"{', '.join(networks)} in {where}: the server is meant to use the network of its host. In one of its own neither the host nor a "
-                "gateway reaches it on the address of the plan, and a published port that is not the planned one is in no firewall: ufw does not see it.",
+                f"{', '.join(networks)} in {where}: the server should use the network of its host. In a container network, neither the host nor a "
+                "gateway reaches it on the planned address, and ufw does not see a published port.",
                 f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it.",
                 service,
             )
@@ -200,8 +200,8 @@ def findings(
                 Finding(
                     "container.mount",
                     "error",
-                    f"{', '.join(below)} in {where} is to be mounted below {folder}, which is read-only in the container: Docker could not make "
-                    "the place for it, and the container would not start.",
+                    f"{', '.join(below)} in {where} would be mounted below {folder}, which is read-only in the container: Docker cannot create the "
+                    "mount point, and the container would not start.",
                     f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}.",
                     service,
                 )

@@ -125,8 +125,7 @@ def stage(job: Deployment, files: Iterable[HostFile]) -> None:
             raise
         except OSError as error:
             raise Refused(
-                f"{path} cannot be written: {error.strerror}. All files are as they were. Mend that (df -h {path.parent}, "
-                f"df -i {path.parent}) and run again",
+                f"{path} cannot be written: {error.strerror}. No file was changed. Fix that (df -h {path.parent}, df -i {path.parent}) and run again",
                 file.part,
             ) from error
 

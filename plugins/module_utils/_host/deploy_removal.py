@@ -151,7 +151,7 @@ def remove(job: Deployment, path: Path, part: str, emptied: bool = False) -> Non
     noted = made.folders().get(os.path.realpath(path)) if is_folder(path) else None
     if is_folder(path) and (not made.is_own(str(path)) or (noted == "shared" and not emptied and any(path.iterdir()))):
         job.tools.warn(
-            f"{part}: {path} stays, since this collection did not make what is in it; remove it by hand if it is not needed"
+            f"{part}: {path} stays, because it has files that this collection did not create; remove it yourself if you do not need it"
         )
         return
     # The lock that this very run has taken is nothing that somebody put there.

@@ -79,7 +79,7 @@ def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: Non
     except DAMAGED:
         pass
     if path.exists():
-        warn(f"{path} cannot be read; the current generation of the host is taken as what is deployed")
+        warn(f"{path} cannot be read; the current generation of the host counts as deployed")
     record = _load_generation(path.parent / "generations")
     units = find_units(root)
     if record is None and not units.files:

@@ -83,7 +83,7 @@ def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
     """Return the problems of a guard, a line each; no line for a running guard and calm memory. guard_state: of C(account); unit: of C(runs)."""
     lines = []
     if unit is not None and unit != "active":
-        lines.append(f"the guard of the memory does not run: {UNIT} is {unit}")
+        lines.append(f"the memory guard does not run: {UNIT} is {unit}")
     elif unit and guard_state["level"] in SHORTAGES:
         who = f"; {guard_state['who']}" if guard_state["who"] else ""
         lines.append(f"guard: memory is {guard_state['level']}, {_gib(guard_state['available_gib'])} available{who}")
@@ -98,13 +98,13 @@ def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
 def line(guard_state: Mapping[str, Any], unit: str | None) -> str:
     """Return one line about a guard: whether it runs, its floors, its last step, and the holder of the memory; see C(notes)."""
     runs_now = "not known whether it runs" if unit is None else "runs" if unit == "active" else unit
-    acts = "" if guard_state["act"] else ", only says what it would do"
+    acts = "" if guard_state["act"] else ", it only reports its actions"
     memory = ""
     if unit == "active" and guard_state["level"]:
         memory = f"; memory {guard_state['level']}, {_gib(guard_state['available_gib'])} available"
         memory += "" if guard_state["lowest_gib"] is None else f", lowest {_gib(guard_state['lowest_gib'])}"
     floors = f"floors {_gib(guard_state['floor_gib'])}, {_gib(guard_state['start_floor_gib'])} at a start"
-    who = f"; memory is held by {guard_state['who']}" if guard_state["who"] else ""
+    who = f"; memory is used by {guard_state['who']}" if guard_state["who"] else ""
     return f"guard {runs_now}{acts}, {floors}{memory}; {did(guard_state['last'])}{who}"
 
 

@@ -24,12 +24,12 @@ SYSTEM_FOLDERS = frozenset(_FOLDERS.split())
 
 def problem(path: str) -> str:
     """Return why a folder is no place for weights or caches, with the fix; empty for a good one."""
-    fix = "name a folder of its own, such as /srv/huggingface for weights or /var/cache/dgxspark for caches"
+    fix = "name a separate folder, such as /srv/huggingface for weights or /var/cache/dgxspark for caches"
     if not path.startswith("/"):
         return f"it is not absolute; {fix}"
     parts = path.rstrip("/").split("/")[1:]
     if ".." in parts or "." in parts:
-        return "it leads through '.' or '..', so it is not the folder that it seems to be; write where it leads"
+        return "it leads through '.' or '..'; write the real path"
     parts = [part for part in parts if part]
     if len(parts) < 2:
         return f"everything of the host, or much of it, lies in there; {fix}"

@@ -207,7 +207,7 @@ class _Judge:
             self.add(
                 "driver_unknown",
                 "warning",
-                f"which driver runs is not known: {self.facts['driver_unknown']}. What is pending is judged by the driver that is installed "
+                f"which driver runs is not known: {self.facts['driver_unknown']}. Pending updates are checked against the installed driver "
                 f"({self.facts.get('driver') or 'none'}).",
                 "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot.",
             )
@@ -377,7 +377,9 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
             "Dashboard), or go back to the driver from before; then take the power off for a minute."
         )
     if (before.get("docker") or {}).get("version") and not (after.get("docker") or {}).get("version"):
-        worse.append("no Docker engine answers any more. See why: systemctl status docker; journalctl -u docker.")
+        worse.append(
+            "no Docker engine answers any more. Read the reason: systemctl status docker; journalctl -u docker."
+        )
     worse += [
         f"{change}. Bring the network back: dgxspark.vllm.site --tags fabric; an interface that is gone may need the power off."
         for change in changed_links(before.get("fabric") or {}, after.get("fabric") or {})

@@ -103,9 +103,9 @@ def name_holders(apps: Iterable[Mapping[str, Any]]) -> str:
     """Name the processes that hold most GPU memory, for the message of a start that found too little. apps: of C(parse_compute_apps)."""
     largest = [app for app in apps if app["used_mib"]][:3]
     if not largest:
-        return "no GPU process holds memory, so look at the host's own processes"
+        return "no GPU process uses memory, so look at the host's processes"
     texts = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in largest)
-    return f"held by {', '.join(texts)}"
+    return f"used by {', '.join(texts)}"
 
 
 def parse_cuda_version(table: str) -> str | None:

@@ -76,7 +76,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "kernel": "6.17.0-1032-nvidia",
         "driver": "595.84",
         "verdict": "doubtful",
-        "why": "one owner's hosts froze during one long prompt, with nothing in their logs; they did so with 580.173.02 as well",
+        "why": "one owner's hosts froze during one long prompt, with nothing in their logs; also with 580.173.02",
         "fix": "Go back to the driver of DGX OS (580).",
         "source": "NVIDIA/open-gpu-kernel-modules#1358, told again in vllm-project/vllm#55569",
         "date": "2026-11-22",
@@ -133,7 +133,7 @@ ROWS: tuple[dict[str, Any], ...] = (
     {
         "other_driver": "580",
         "verdict": "bad",
-        "why": "other branches than that of DGX OS (580) were reported to keep memory after an engine has ended, or to wedge the host",
+        "why": "other branches than DGX OS's (580) were reported to keep memory after an engine has ended, or to hang the host",
         "fix": "Go back to the driver of DGX OS unless you know why you left it.",
         "source": "NVIDIA staff, forum, 2026-03; NVIDIA/open-gpu-kernel-modules#1358",
         "date": "2026-11-22",

@@ -191,7 +191,7 @@ def post(settings: Settings, path: str, body: bytes, content_type: str, seconds:
             break
     if not 200 <= reply.status < 300:
         words = reply.body[:500].decode("utf-8", "replace")
-        fix = "; its key is another one than api_key_file holds" if reply.status in (401, 403) else ""
+        fix = "; its key differs from api_key_file" if reply.status in (401, 403) else ""
         raise Stop(f"{unit}: {path} answers {reply.status}{fix}: {words}\nIts log:\n{log_tail(settings)}")
     return reply
 
@@ -289,8 +289,8 @@ def prove_ollama(settings: Settings, _seconds: float) -> dict[str, Any]:
     missing = [name for name in names if name not in sizes]
     if missing:
         raise Stop(
-            f"{unit}: has no {', '.join(missing)}; it has {', '.join(sorted(sizes)) or 'no model'}. Run the playbook again, "
-            "which pulls what is missing"
+            f"{unit}: has no {', '.join(missing)}; it has {', '.join(sorted(sizes)) or 'no model'}. Run the playbook again, which pulls missing "
+            "models"
         )
     limit = float(settings["memory_gib"])
     large = [f"{name} ({sizes[name]:.1f} GiB)" for name in names if sizes[name] > limit]
@@ -336,9 +336,8 @@ def pull(settings: Settings, model: str, seconds: float) -> None:
     for event in pull_events(settings, model):
         if event.get("error"):
             raise Stop(
-                f"{unit}: cannot pull {model}: {event['error']}. Its container needs the internet for that "
-                "(registry.ollama.ai, HTTPS_PROXY in spark_ollama.env where there is a proxy); without, copy models_dir from a "
-                "host that has it"
+                f"{unit}: cannot pull {model}: {event['error']}. Its container needs the internet for that (registry.ollama.ai, HTTPS_PROXY in "
+                "spark_ollama.env with a proxy); without internet, copy models_dir from another host"
             )
         status = event.get("status")
         if time.monotonic() - begun > seconds:

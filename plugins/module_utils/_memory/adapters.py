@@ -164,7 +164,7 @@ def compute_room(
 def _read_request(args: Mapping[str, Any], geometry: Geometry) -> _Request:
     for option in ("enable-tower-connector-lora", "enable-moe-shared-loras", "enable-mixed-moe-lora-format"):
         if args.get(option):
-            raise Refusal(f"args.{option}", "what adapters take with it is not known", "leave it out")
+            raise Refusal(f"args.{option}", "the memory of adapters with it is not known", "leave it out")
     slots = int(args.get("max-loras") or 1)
     dtype = str(args.get("lora-dtype") or "auto")
     wide = _BYTES.get(geometry.dtype if dtype == "auto" else dtype)

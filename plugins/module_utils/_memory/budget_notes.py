@@ -27,11 +27,11 @@ from .vllm_errors import gib_text
 def note_arguments(report: Report, item: ServiceInput) -> None:
     """Report connectors of unknown size and misspelt arguments."""
     for connector in unknown_connectors(item.args):
-        message = f"What {connector} of {item.name} keeps in host memory is not known, and was not counted."
+        message = f"What {connector} of {item.name} keeps in host memory is unknown and was not counted."
         report.add("approximate", "info", item.name, message)
     for written, near in item.misspelt:
-        message = f"{written} of {item.name} is no option of any vLLM that is known and was not counted."
-        report.add("argument", "warning", item.name, message, advice=f"Write {near}, if that is what was meant.")
+        message = f"{written} of {item.name} is not an option of any known vLLM version and was not counted."
+        report.add("argument", "warning", item.name, message, advice=f"Write {near}, if you meant that.")
 
 
 def describe_minors(minors: Sequence[int]) -> str:
@@ -60,7 +60,7 @@ def note_unknown_version(report: Report, name: str, judged: str, refusing: Seque
     message = f"The vLLM version of {name} is not known; {judged}"
     if refusing:
         message += f" It would not start with vLLM {_minor_spans([minor for minor, _text in refusing])}: {refusing[-1][1].strip()}"
-    report.add("version", "warning", name, message, advice="Give vllm_version; in an inventory it stands below image.")
+    report.add("version", "warning", name, message, advice="Set vllm_version; in an inventory it is a key of image.")
 
 
 def note_version(report: Report, service: Service) -> None:
@@ -73,13 +73,14 @@ def note_version(report: Report, service: Service) -> None:
         judged = f"it is planned as vLLM 0.{minor}, which needs most of {describe_minors(engine.minors)}."
         note_unknown_version(report, name, judged, engine.refusing)
     elif engine.release.is_newer:
-        message = f"vLLM {text} is newer than what is known here; {name} is planned as vLLM 0.{minor}."
+        message = f"vLLM {text} is newer than the known versions; {name} is planned as vLLM 0.{minor}."
         advice = "Compare what it reports at its start (spark_info with gather=engines)."
         report.add("version", "warning", name, message, advice=advice)
     elif not engine.release.exact:
         message = (
-            f"The KV planning of vLLM {text} was not compared with whole models; it follows the releases in which changes "
-            f"were first seen. Compared are {', '.join(f'0.{compared}' for compared in COMPARED_MINORS)}."
+            f"The KV planning of vLLM {text} was not compared with whole models; it follows the releases with the "
+            "first changes. Compared versions: "
+            f"{', '.join(f'0.{compared}' for compared in COMPARED_MINORS)}."
         )
         report.add("version", "info", name, message)
     for note in engine.plan.notes:
@@ -93,21 +94,21 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         _note_stated(report, node, service, engine.stated)
     if engine.disk:
         message = (
-            f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, are taken to stay on disk ({engine.table}); none "
-            "of it counts as memory."
+            f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, count as on disk "
+            f"({engine.table}), not as memory."
         )
-        advice = "See that the image's build has that option, which no release of vLLM has: the proof compares the weights with what was loaded."
+        advice = "Check that the image's build has that option, which no release of vLLM has: the proof compares the planned and the loaded weights."
         report.add("table", "warning", name, message, advice=advice)
     if engine.cache_from == IMAGE and engine.release is not None:
         message = (
-            f"The memory of {name} is what vLLM {engine.release.text or 'of its image'} itself plans, without a GPU, as the image was "
-            f"asked ({engine.unknown})."
+            f"vLLM {engine.release.text or 'of its image'} itself planned the memory of {name}, without a GPU "
+            f"({engine.unknown})."
         )
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
         used = "image" if engine.cache_from == IMAGE else "arithmetic"
-        message = f"Arithmetic and image plan {name} differently: {'; '.join(engine.differences)}. Planned with those of the {used}."
-        advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and tell this collection's maintainers."
+        message = f"The calculation and the image plan {name} differently: {'; '.join(engine.differences)}. Planned with the figures of the {used}."
+        advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and report it to the maintainers of this collection."
         report.add("differs", "warning", name, message, advice=advice, basis="probed")
 
 
@@ -116,16 +117,18 @@ def _note_stated(report: Report, node: Node, service: Service, stated: int) -> N
     name, requested = service.name, node.requested(service)
     if requested < stated:
         message = (
-            f"{name} is stated to take {gib_text(stated)} GiB, but with gpu-memory-utilization {service.utilization} it asks "
-            f"for {gib_text(requested)} GiB."
+            f"{name} has a given memory of {gib_text(stated)} GiB, but with gpu-memory-utilization {service.utilization} it asks for "
+            f"{gib_text(requested)} GiB."
         )
-        advice = f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or leave it out; or correct the stated memory."
+        advice = (
+            f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or remove it; or correct the given memory."
+        )
         report.add("stated", "error", name, message, advice=advice)
         return
     message = (
-        f"{name} is planned with the {gib_text(stated)} GiB that the inventory states; nothing of it was worked out."
+        f"{name} is planned with the {gib_text(stated)} GiB that the inventory gives; its memory was not calculated."
     )
-    advice = "Check the figures after the start: the proof compares them with what the engine takes."
+    advice = "Check the figures after the start: the proof compares them with the engine's memory."
     report.add("stated", "warning", name, message, advice=advice)
 
 
@@ -140,9 +143,11 @@ def note_solved(report: Report, node: Node, service: Service) -> None:
         "max-num-seqs": service.sequences,
     }
     text = ", ".join(f"{key} {values[key]}" for key in service.solved)
-    message = f"{text} was worked out for {service.name}; its KV cache then holds {holds:.2f} requests of {service.length} tokens."
+    message = f"{text} was calculated for {service.name}; its KV cache then fits {holds:.2f} requests of {service.length} tokens."
     if "max-num-seqs" in service.solved and not service.engine.sequences_auto:
-        message += f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for the state of requests than the cache has."
+        message += (
+            f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for recurrent state than the cache has."
+        )
     report.add("solved", "info", service.name, message)
 
 
@@ -151,15 +156,15 @@ def report_refusal(report: Report, item: ServiceInput, error: Refusal | PlanFail
     start = f"The memory of {item.name} cannot be planned: "
     if isinstance(error, ImageRefusal):
         message, advice = (
-            f"{error.reason}, as its image says without a GPU.",
-            "Change what vLLM names, or take another image.",
+            f"{error.reason}, by its image without a GPU.",
+            "Change the setting that vLLM names, or use another image.",
         )
         draft = report.add("refused", "error", item.name, start + message, advice=advice, basis="probed")
         draft.finding = replace(draft.finding, vllm_error=error.text, stage="arguments")
     elif isinstance(error, Refusal):
         fix = error.fix or (
-            "correct the field; or give the service memory_gib, what it may ask for in GiB, or memory with weights_gib and kv_gib: it is "
-            "planned with that"
+            "correct the field; or set memory_gib of the service, its memory in GiB, or memory with weights_gib and "
+            "kv_gib"
         )
         report.add("refused", "error", item.name, f"{start}{error.key}: {error.reason}.", advice=to_sentence(fix))
     else:

@@ -45,8 +45,8 @@ USUAL_BATCH = 8192
 _SEVERITY = {"low": "error", "typical": "warning", "high": "info"}
 _ALSO = {
     "low": "",
-    "typical": " It passes only with less overhead than usual.",
-    "high": " It passes with the usual overheads, not with high ones.",
+    "typical": " It fits only at low overheads.",
+    "high": " It fits at typical overheads, not at high ones.",
 }
 
 
@@ -103,7 +103,7 @@ def _check_turns(
     is_temporary, advice = _advise_move(node, service, neighbours, requested)
     turns = [("free_at_start", "starts", before)]
     if len(before) < len(neighbours):
-        turns.append(("free_at_restart", "is restarted while all others are resident", neighbours))
+        turns.append(("free_at_restart", "restarts while all others run", neighbours))
     for rule, when, resident in turns:
         level = node.shortfall_level(service, resident, requested)
         if level:
@@ -113,9 +113,10 @@ def _check_turns(
                 service,
                 level,
                 rule,
-                f"{service.name} asks for {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
-                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} "
-                f"(beside {_name_running(node, service, resident)}).",
+                f"{service.name} requests {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
+                f"{gib_text(node.host.total)} "
+                f"GiB), but {gib_text(free)} GiB are free when it {when} (with "
+                f"{_name_running(node, service, resident)}).",
                 error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
                 "device",
                 (lambda: iter(())) if is_temporary else partial(free_memory, node, service, level),
@@ -133,11 +134,11 @@ def _advise_move(node: Node, service: Service, neighbours: list[Service], reques
     if excess and node.free(service, neighbours, "low") + sum(excess.values()) >= requested:
         names = ",".join(sorted(excess))
         return True, (
-            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(excess.values()))} GiB more now than it is to have; "
-            "site.yml starts it again."
+            f"Stop {names} first (stop.yml -e services={names}), which uses {gib_text(sum(excess.values()))} GiB more now than planned; site.yml "
+            "starts it again."
         )
     beside = ", ".join(sorted(other.name for other in neighbours))
-    end = f", or do not run it beside {beside}." if beside else ", or use a smaller model."
+    end = f", or do not run it together with {beside}." if beside else ", or use a smaller model."
     return False, f"Move {service.name} to another node{end}"
 
 
@@ -161,7 +162,7 @@ def _check_loading(report: Report, node: Node, service: Service, neighbours: lis
     level = first_failing(loads)
     if level:
         peak, quantised = engine.loading(level), engine.load_peak > engine.weights
-        layerwise = f" It passes where each layer is quantised as it comes ({gib_text(engine.loading('low'))} GiB)."
+        layerwise = f" It fits if each layer is quantised while it loads ({gib_text(engine.loading('low'))} GiB)."
         _report_failure(
             report,
             service,
@@ -173,7 +174,7 @@ def _check_loading(report: Report, node: Node, service: Service, neighbours: lis
             "load",
             partial(shrink_services, node, neighbours, level),
             basis=node.basis,
-            advice=("Use a checkpoint that is quantised already" if quantised else "Use a smaller model")
+            advice=("Use a quantised checkpoint" if quantised else "Use a smaller model")
             + ", or more ranks (tensor-parallel-size).",
             most=1,
             also=layerwise if quantised and level == "typical" else None,
@@ -185,8 +186,9 @@ def _check_page_cache(report: Report, node: Node, service: Service) -> None:
     requested = node.requested(service)
     if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
         message = (
-            f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
-            "vLLM counts it as free, the driver has to get it back first."
+            f"Only {gib_text(node.host.free)} GiB are free; the other available memory is page cache, which vLLM "
+            "counts as free and the driver must "
+            "reclaim first."
         )
         advice = "Drop the page cache before the start; the units of this collection do."
         report.add("page_cache", "info", service.name, message, advice=advice, basis="measured")
@@ -227,10 +229,11 @@ def note_buffers(report: Report, node: Node) -> None:
     """Warn of buffers that hold a second KV cache in the memory that the first one could have."""
     for buffer, service in _list_kv_buffers(node.services):
         message = (
-            f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
-            f"({buffer.option}); on a Spark that is the memory of the GPU, and a KV cache that is larger by as much needs no copies."
+            f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV "
+            f"cache ({buffer.option}); on a "
+            "Spark that is GPU memory, and a KV cache of that extra size needs no copies."
         )
-        advice = f"Leave out {buffer.option} of {service.name}, and give it more gpu-memory-utilization."
+        advice = f"Leave out {buffer.option} of {service.name}, and raise its gpu-memory-utilization."
         candidates = partial(_replace_buffer, node, service, buffer)
         report.add("host_buffer", "warning", service.name, message, candidates, advice, 1)
 
@@ -243,7 +246,7 @@ def _replace_buffer(node: Node, service: Service, buffer: HostBuffer) -> Iterato
     yield [set_args(service.name, **{buffer.option: None})]
 
 
-_WHEN = "vLLM finds this only after it has loaded the weights."
+_WHEN = "vLLM reports this only after it has loaded the weights."
 
 
 def _advise_less(service: Service) -> str:
@@ -263,8 +266,9 @@ def check_cache(report: Report, node: Node, service: Service) -> None:
             service,
             "low",
             "kernel_block",
-            f"The sparse layers of {service.name} need blocks of {engine.kernel_block} tokens, and vLLM {engine.release.text} goes by its other "
-            f"layers, which take {engine.plan.block_size}. {_WHEN}",
+            f"The sparse layers of {service.name} need blocks of {engine.kernel_block} tokens, and vLLM "
+            f"{engine.release.text} chooses the size of "
+            f"its other layers, {engine.plan.block_size}. {_WHEN}",
             engine.kernel_error,
             "kv_cache",
             lambda: iter([[set_args(service.name, block_size=engine.kernel_block)]]),
@@ -305,7 +309,7 @@ def _check_align_block(report: Report, service: Service, plan: KVPlan, release: 
         service,
         "low",
         "align_block",
-        f"With prefix caching, a block of {service.name} holds {engine.align_block} tokens, more than a batch of "
+        f"With prefix caching, a block of {service.name} has {engine.align_block} tokens, more than a batch of "
         f"{plan.settings.max_num_batched_tokens}." + ("" if early else f" {_WHEN}"),
         engine.align_error,
         "arguments" if early else "kv_cache",
@@ -333,8 +337,9 @@ def _check_cache_memory(report: Report, node: Node, service: Service, release: R
             service,
             level,
             "no_cache_memory",
-            f"{service.name} asks for {gib_text(requested)} GiB; its weights ({gib_text(engine.weights + engine.draft)} GiB) and "
-            f"overheads ({gib_text(engine.inside[level])} GiB) leave {gib_text(available)} GiB for the KV cache. {_WHEN}",
+            f"{service.name} requests {gib_text(requested)} GiB; its weights "
+            f"({gib_text(engine.weights + engine.draft)} GiB) and overheads "
+            f"({gib_text(engine.inside[level])} GiB) leave {gib_text(available)} GiB for the KV cache. {_WHEN}",
             error_auto_fit() if engine.length_auto else error_no_memory(release),
             "kv_cache",
             partial(enlarge_cache, node, service, level),
@@ -358,7 +363,7 @@ def _check_request(report: Report, node: Node, service: Service, plan: KVPlan, l
         available = engine.available(requested, level)
         batch = plan.settings.max_num_batched_tokens
         price = (
-            f" Most of that is for max-num-batched-tokens, {batch}, not for its length."
+            f" Most of it is for max-num-batched-tokens, {batch}, not for its length."
             if plan.ruled_by_batch(length)
             else ""
         )
@@ -410,8 +415,8 @@ def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPla
     reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
     if reached < sequences:
         message = (
-            f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
-            f"{sequences}. Shorter requests still run side by side; long ones wait or are preempted."
+            f"The KV cache of {service.name} has room for {reached:.2f} requests of {length} tokens at once; max-num-seqs is {sequences}. Shorter "
+            "requests still run side by side; long ones wait or are preempted."
         )
         advice = "Use an fp8 KV cache, or give the service more memory."
         report.add(
@@ -439,14 +444,15 @@ def _check_utilization_sum(report: Report, node: Node) -> None:
     advice = "Lower one of them, or move a service to another node."
     if total > UTILIZATION_LIMIT:
         message = (
-            f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
-            f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself."
+            f"gpu-memory-utilization is a share of all memory, and the services request {total:g} of it together "
+            f"({names}); more than "
+            f"{UTILIZATION_LIMIT} leaves too little for the system and CUDA."
         )
         report.add("utilization_sum", "error", "", message, lower, advice, 1)
     elif total > bound:
         message = (
-            f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
-            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask."
+            f"The services request {total:g} of all memory together ({names}); with the system and the memory that engines use outside their share, "
+            f"{bound:.3f} is the limit of this node. It works only while they use less than they request."
         )
         report.add("utilization_bound", "warning", "", message, lower, advice, 1)
 
@@ -482,8 +488,9 @@ def _describe_shortage(node: Node, level: str, remaining: float) -> str:
     """
     if remaining >= 0:
         return (
-            f"With everything running, {gib_text(remaining)} GiB are left of {gib_text(node.host.total)} GiB; "
-            f"{gib_text(node.host.margin)} GiB should stay free."
+            f"With everything running, {gib_text(remaining)} GiB are free of {gib_text(node.host.total)} GiB; "
+            f"{gib_text(node.host.margin)} GiB "
+            "should stay free."
         )
     parts = [f"{service.name} ({gib_text(node.held(service, level))} GiB)" for service in node.counted()]
     return (

@@ -19,10 +19,10 @@ from .kv_plan import KVPlan
 from .releases import Release
 
 COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
-    "arithmetic, compared",
-    "arithmetic, not compared",
+    "calculated (compared with vLLM)",
+    "calculated (not compared)",
     "image",
-    "stated",
+    "given",
 )
 """Sources of a figure: arithmetic that was or was not compared with this vLLM, the vLLM of the image, or the inventory."""
 MEASURED, NARROWED = "measured here", "narrowed by a measured start"

@@ -443,7 +443,7 @@ def _read_layers(config: Config, text: Config, model_type: str, count: int) -> R
     raise Refusal(
         "config.model_type",
         f"the model family {model_type!r} is not known",
-        "declare the service with memory_gib instead of config",
+        "set memory_gib of the service instead of config",
     )
 
 

@@ -268,7 +268,7 @@ def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
     if not all(value[name] for name in ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len")):
         raise Untrusted(f"{where} has a cache of nothing")
     if not override and value["blocks"] * value["bytes_per_block"] > value["available"]:
-        raise Untrusted(f"{where} has more blocks than {value['available']} bytes hold")
+        raise Untrusted(f"{where} has more blocks than {value['available']} bytes allow")
     return Cut(
         value["available"],
         value["blocks"],

@@ -313,7 +313,7 @@ def _check_decode_context(groups: list[KVGroup], settings: KVSettings) -> None:
     if "sliding" in kinds:
         raise PlanFailure("AssertionError: DCP not support sliding window.", reason, fix)
     if ("chunked" in kinds and len(groups) == 1) or ("ring" in kinds and not release.since(32)):
-        raise Refusal("args.decode-context-parallel-size", "what it does to this kind of cache is not known")
+        raise Refusal("args.decode-context-parallel-size", "its effect on this kind of cache is not known")
     if len(groups) == 1:
         return
     if not release.since(20):
@@ -366,5 +366,5 @@ def _list_notes(geometry: Geometry, settings: KVSettings) -> tuple[str, ...]:
     if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
         notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")
     if geometry.recurrent and len({(layer.kind, layer.head_dim) for layer in geometry.attention}) > 1:
-        notes.append("a recurrent state beside attention layers of different kinds was not compared with vLLM")
+        notes.append("a recurrent state together with attention layers of different kinds was not compared with vLLM")
     return tuple(notes)

@@ -214,7 +214,9 @@ class Planner:
         family, dtype = self.geometry.model_type, self.settings.kv_cache_dtype
         if family == "deepseek_v4" and dtype == "auto" and not release.since(31):
             if release.minor > 23:
-                raise Refusal("args.kv-cache-dtype", f"what auto means in vLLM {release.name} is not known", "use fp8")
+                raise Refusal(
+                    "args.kv-cache-dtype", f"the meaning of auto in vLLM {release.name} is not known", "use fp8"
+                )
             raise PlanFailure(
                 "AssertionError: DeepseekV4 FlashMLA fp8 layout only supports fp8 kv-cache, got auto",
                 "this release keeps the cache of this model in FP8 only",
@@ -339,7 +341,7 @@ class Planner:
             if cache.ring.divides and self.block_size % rows:
                 raise PlanFailure(
                     f"AssertionError: {cache.ring.divides.format(rows=rows, block=self.block_size)}",
-                    f"with {self.settings.num_speculative_tokens} draft tokens a ring holds {rows} rows, and the attention block of "
+                    f"with {self.settings.num_speculative_tokens} draft tokens a ring has {rows} rows, and the attention block of "
                     f"{self.block_size} tokens must be a multiple of that",
                     "change num_speculative_tokens of speculative-config",
                 )

@@ -210,7 +210,7 @@ def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tupl
         repo = str(launch["repo"] or "")
         name = repo.rpartition("/")[2] if repo in named else f"model-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         if not configs["config"].get("model_type"):
-            left_out.append("a model's family is none that is known by name")
+            left_out.append("the model's family is not a known name")
             continue
         for start in launch["starts"]:
             row, why = public_row(start, launch["args"], name)

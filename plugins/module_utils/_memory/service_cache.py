@@ -46,7 +46,7 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
         )
     for key in UNPLANNED_ARGS:
         if args.get(key) is True or (args.get(key) or 1) != 1:
-            raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
+            raise Refusal(f"args.{key}", "its effect on the KV cache is not known", "leave it out")
     _check_decode_context(args, geometry, config, release)
     if args.get("kv-transfer-config") and any(cache.kind != "full" for _index, cache in geometry.caches()):
         raise Refusal(
@@ -106,7 +106,7 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
         )
     if (args.get("speculative-config") or {}).get("method") == "draft_model":
         raise Refusal(
-            "args.speculative-config.method", "the cache of a drafting model beside a decode context is not known"
+            "args.speculative-config.method", "the cache of a draft model together with a decode context is not known"
         )
     if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
         raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")

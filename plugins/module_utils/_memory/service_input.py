@@ -550,14 +550,14 @@ def _check_statement(read: ServiceInput, overrides: Mapping[str, Any], reader: _
         return
     name = "memory_gib" if read.stated is None else "memory"
     if read.stated is not None and read.memory_gib is not None:
-        reader.add_error(where, "memory_gib", "stands beside memory, which has its parts; leave one of them out")
+        reader.add_error(where, "memory_gib", "is set together with memory, which has its parts; remove one of them")
     for key in ("weights_gib", "draft_weights_gib", "tensors", "available_kv_bytes"):
         if getattr(read, key) is not None:
             reader.add_error(
-                where, key, f"does not count beside {name}; write memory with weights_gib, kv_gib and other_gib alone"
+                where, key, f"has no effect with {name}; set only weights_gib, kv_gib and other_gib in memory"
             )
     if read.stated is not None and read.stated[2] is not None and "inside_gib" in overrides:
-        reader.add_error(where, "overheads.inside_gib", "does not count beside memory.other_gib; leave one of them out")
+        reader.add_error(where, "overheads.inside_gib", "has no effect with memory.other_gib; leave one of them out")
 
 
 def _requested_runner(env: Mapping[str, Any]) -> int:

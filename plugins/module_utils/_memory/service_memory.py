@@ -70,7 +70,7 @@ def _resolve(item: ServiceInput) -> Engine:
         computed = _engine_by_arithmetic(item, args)
     except PlanFailure as failure:
         if is_usable:
-            return replace(_engine_by_image(item, args), unknown=f"the arithmetic expected: {failure}")
+            return replace(_engine_by_image(item, args), unknown=f"the calculation expected: {failure}")
         raise
     except Refusal as refusal:
         if is_usable:
@@ -208,7 +208,7 @@ def _plan_of_answer(item: ServiceInput, args: Config) -> tuple[image_answer.Answ
     if item.answer is None:
         raise Refusal("image_plan", "the image was not asked")
     if split_of(args).replicas > 1:
-        raise Refusal("image_plan", "an image plans one replica alone, and not what experts of several take")
+        raise Refusal("image_plan", "an image plans one replica, without the experts of several replicas")
     plan = answered.kv_plan(item.answer, item.vllm_version, not _changes_plan(args))
     length = args.get("max-model-len")
     if length is not None and length > plan.longest:

@@ -140,7 +140,9 @@ def adapter_room_of_answer(answer: image_answer.Answer, args: Config) -> adapter
     sizes_of_ranks = [size for size in sizes if size is not None]
     if len(sizes_of_ranks) != len(sizes):
         raise Refusal(
-            f"args.{adapters.OPTION}", "what adapters take is not known, and the image does not say", adapters.ASK
+            f"args.{adapters.OPTION}",
+            "the memory of adapters is not known, and the image does not report it",
+            adapters.ASK,
         )
     most = max(sizes_of_ranks)
     copies = most * int(args.get("max-cpu-loras") or args.get("max-loras") or 1) // int(args.get("max-loras") or 1)

@@ -71,7 +71,7 @@ def _count_draft_tokens(item: ServiceInput, geometry: Geometry, spec: Config) ->
     if count is None:
         raise Refusal(f"{key}.num_speculative_tokens", "the number of draft tokens is missing")
     if spec.get("kv_cache_dtype") is not None:
-        raise Refusal(f"{key}.kv_cache_dtype", "a cache of the drafter with a dtype of its own is not known")
+        raise Refusal(f"{key}.kv_cache_dtype", "a separate cache dtype of the drafter is not known")
     if spec.get("draft_tensor_parallel_size") not in (None, item.args.get("tensor-parallel-size", 1)):
         raise Refusal(f"{key}.draft_tensor_parallel_size", "a drafter on other ranks than the model is not known")
     return int(count)

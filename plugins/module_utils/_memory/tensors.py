@@ -356,9 +356,9 @@ def tensors_bytes(
     """
     checkpoint = _Checkpoint(tensors, config, geometry)
     if vision and geometry.has_vision and not checkpoint.tower:
-        raise Refusal("tensors", "there are none of the vision tower", f"{_FIX}; or set language-model-only")
+        raise Refusal("tensors", "it has no tensors of the vision tower", f"{_FIX}; or set language-model-only")
     if mtp and not checkpoint.draft:
-        raise Refusal("tensors", "there are none of the MTP layers (mtp.*)", f"{_FIX}, or speculative-config")
+        raise Refusal("tensors", "it has no tensors of the MTP layers (mtp.*)", f"{_FIX}, or speculative-config")
     runtime = _runtime_format(config, quant_config, runtime_quantization)
     counter = _Counter(
         config,
@@ -399,7 +399,7 @@ def _runtime_format(config: Config, quant_config: Config | None, name: str) -> F
         return None
     stored = RUNTIME_FORMATS.get(name)
     if stored is None:
-        reason = f"quantisation {name!r} of a checkpoint that has none is not known"
+        reason = f"quantisation {name!r} of an unquantised checkpoint is not known"
         raise Refusal("args.quantization", reason, "give weights_gib")
     return stored
 

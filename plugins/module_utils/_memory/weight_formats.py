@@ -225,7 +225,7 @@ class Quantization:
             return
         if runtime not in RUNTIME_FORMATS:
             raise Refusal(
-                "args.quantization", f"quantisation {runtime!r} of a checkpoint that has none is not known", GIVE
+                "args.quantization", f"quantisation {runtime!r} of an unquantised checkpoint is not known", GIVE
             )
         self._default, self.runtime = RUNTIME_FORMATS[runtime], True
         self._only_experts = runtime == "experts_int8"

@@ -106,8 +106,8 @@ def _stated(ref: str, probe: Mapping[str, Any], stated: str | None) -> Finding |
         rule="image.version",
         severity="warning",
         basis="probed",
-        message=f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in it; planned with that.",
-        fix="Take image.vllm_version out, or correct the image.",
+        message=f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it.",
+        fix="Remove image.vllm_version, or correct the image.",
     )
 
 
@@ -131,8 +131,8 @@ def _old_ptxas(ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], env
         rule="image.ptxas_old",
         severity="warning",
         basis="probed",
-        message=f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not know GB10: kernels that are compiled at "
-        "run time fail.",
+        message=f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: "
+        "kernels compiled at run time fail.",
         fix=f"Set env {variable}: /usr/local/cuda/bin/ptxas."
         if better
         else "Use an image built with CUDA 12.9 or newer.",

@@ -158,7 +158,7 @@ def _snapshots(service: PlacedService, judged: JudgedLaunch, host: Host) -> tupl
     if extra:
         snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
     elif drafter and drafter != repo:
-        return {}, f"the drafter {drafter} is no repository that the service has beside its model (model.extra)"
+        return {}, f"the drafter {drafter} is not among the service's additional models (model.extra)"
     return snapshots, ""
 
 
@@ -296,4 +296,4 @@ def postpone(planned: Mapping[str, dict[str, Any]], downloads: Collection[str] =
         for finding in body["findings"]:
             if _is_answerable(finding) and finding["service"] in answered_later:
                 finding["severity"] = "warning"
-                finding["message"] += " Once it is there, what it says is used, before anything starts."
+                finding["message"] += " Once the image is present, its answer is used before anything starts."

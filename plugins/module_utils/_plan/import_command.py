@@ -85,7 +85,7 @@ def _started_by_image(
             command.container_env.pop(name, None)
         draft.leave(
             "the image's own start script",
-            "its variables are read as options of vllm serve, which is typed whole here; what else the script does is not known",
+            "its variables are read as options of vllm serve; other actions of the script are not known",
         )
         return engine
     if words[:1] == ["serve"] and not catalogued and draft.by_docker:
@@ -122,8 +122,8 @@ def _other_program(program: str, path: str, only_path: bool) -> str:
         return f"the container runs {program}, not vllm serve"
     shown = program if path in program or not path else f"{program} {path}"
     return (
-        f"the container runs {shown}, not vllm serve; what that starts is not in this text: give the script itself, or the "
-        "command that it ends with (docker top shows it)"
+        f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command from "
+        "docker top"
     )
 
 
@@ -141,8 +141,8 @@ def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
         return f"the container runs {image}, which does not look like vLLM"
     shown = f" ({', '.join(names[:8])})" if names else ""
     return (
-        f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
-        "not known here; give that command (docker top shows it)"
+        f"{image} is started by its own variables{shown}: the vllm serve command that its start script builds is not known; pass that command "
+        "(docker top shows it)"
     )
 
 
@@ -157,7 +157,7 @@ def _read_surroundings(draft: Draft, command: ServeCommand, engine: Engine) -> N
         packages = pip_packages(words)
         command.packages += packages
         if not packages and not quiet(words):
-            reason = f"ran before the engine by {engine.program}; put what it does into {OWN_IMAGE}"
+            reason = f"ran before the engine by {engine.program}; move its commands to {OWN_IMAGE}"
             draft.leave(brief(words), replaced_by(words) or reason)
     for name in engine.unset:
         command.container_env.pop(name, None)

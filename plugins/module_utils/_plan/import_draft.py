@@ -18,8 +18,8 @@ from .import_downloads import Download, path_below, read_download
 OWN_IMAGE = "an image of your own"
 BUILT_THERE = "is built on the machine itself; push it to a registry and name it in full"
 PATCHED = (
-    "patches the container at every start, which is not done here; put what it does as RUN into 'dockerfile' of an image by digest, "
-    f"or into {OWN_IMAGE}"
+    "patches the container at every start, which is not supported; put its commands as RUN into 'dockerfile' of an image by digest, or into "
+    f"{OWN_IMAGE}"
 )
 """Reason for patches that the engine does not get here."""
 
@@ -148,7 +148,7 @@ def texts_of(value: Any) -> list[str]:
 
 def waits_for(names: Sequence[str]) -> str:
     """Return the reason for an item with unknown values."""
-    return f"waits for {', '.join(names)}: say what that is (variables)"
+    return f"waits for {', '.join(names)}: set it with variables"
 
 
 def choose(candidates: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:

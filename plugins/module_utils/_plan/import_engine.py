@@ -38,7 +38,7 @@ PREFIXES = {
     ),
     **dict.fromkeys(["nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"], SYSTEMD),
     **dict.fromkeys(["nice", "renice", "ionice", "chrt"], _PRIORITY),
-    **dict.fromkeys(["stdbuf", "unbuffer"], "the journal takes each line as it is written"),
+    **dict.fromkeys(["stdbuf", "unbuffer"], "the journal stores each line at once"),
     **dict.fromkeys(["uv", "uvx", "conda", "mamba", "poetry", "pipx"], PYTHON),
     **dict.fromkeys(["gosu", "su-exec", "runuser", "setpriv", "capsh"], _USER),
     "numactl": "a Spark has one NUMA node",
@@ -68,7 +68,7 @@ _DFLASH_ENV = {"VLLM_USE_DEEP_GEMM": "0"}
 _DFLASH_OPTIONS = ("--attention-backend", "triton_attn")
 # The word after one of these is a program again.
 _ALONE = word_set("exec command builtin nohup setsid time tini dumb-init --")
-_WRAPPED = f"ran around the engine; put what it does into {OWN_IMAGE}"
+_WRAPPED = f"ran as a wrapper of the engine; move its commands to {OWN_IMAGE}"
 # Programs that name a launch and start none.
 _MENTION = word_set(
     "echo printf cat grep egrep pgrep pkill killall which type ps tee sed awk logger history alias systemctl journalctl git "

@@ -35,8 +35,8 @@ _POD = {
 }
 _SILENT_KINDS = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "PodMonitor", "ServiceMonitor")
 _KIND_REASONS = {
-    "Service": "the engine's own port is the one that clients use here; spark_gateway gives one address for several",
-    "Ingress": "spark_gateway is what others reach; a proxy in front of it is yours",
+    "Service": "clients use the engine's port directly; spark_gateway gives one address for several engines",
+    "Ingress": "clients use spark_gateway; set up a proxy in front of it yourself",
     "ConfigMap": "only the script that the engine's container runs, and variables, are read from it",
     "PersistentVolumeClaim": "weights are kept in spark_hf_home of each host",
     "PersistentVolume": "weights are kept in spark_hf_home of each host",
@@ -292,7 +292,7 @@ def _take(draft: Draft, container: _Container) -> None:
         _variable(draft, entry)
     for source in _listed(body, "envFrom"):
         if _referenced_data(source, "configMapRef", container.maps) is None:
-            draft.leave("envFrom", "what it sets is not known here; add it to env and secrets")
+            draft.leave("envFrom", "its values are not known; add them to env and secrets")
     _volumes(draft, pod, body)
     _leave_keys(draft, body, _KEYS)
     _read_init_containers(draft, container)
@@ -327,7 +327,7 @@ def _read_init_containers(draft: Draft, container: _Container) -> None:
     for init_container in _listed(container.pod, "initContainers"):
         words = _words(replace(container, body=init_container), draft.variables)
         if not draft.note_download(words):
-            draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
+            draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:
@@ -337,9 +337,7 @@ def _size(draft: Draft, spec: Any) -> None:
     replicas = spec.get("replicas")
     ranks = any("--nnodes" in word for word in draft.run.command)
     if isinstance(replicas, int) and replicas > 1 and not ranks:
-        draft.leave(
-            f"replicas: {replicas}", "replicas are services of their own: serve the model on each Spark by itself"
-        )
+        draft.leave(f"replicas: {replicas}", "replicas are separate services: define one service on each Spark")
     size = (spec.get("leaderWorkerTemplate") or {}).get("size")
     draft.nodes = size if isinstance(size, int) else 0
 

@@ -38,7 +38,7 @@ def _fill(template: str, values: Mapping[str, Any]) -> str:
         texts[name] = _PLACEHOLDER.sub(lambda m: value(m[1]) if m[1] in texts else m[0], texts[name])
     missing = sorted({m[1] for m in _DOUBLED.finditer(template) if m[1] and m[1] not in texts})
     if missing:
-        raise Unreadable(f"the command waits for {', '.join(missing)}: say what that is (variables)")
+        raise Unreadable(f"the command waits for {', '.join(missing)}: set it with variables")
     if "{{" in template:
         return _DOUBLED.sub(lambda m: value(m[1]) if m[1] else m[0][0], template)
     return _PLACEHOLDER.sub(lambda m: value(m[1]), template)
@@ -53,7 +53,7 @@ def _read_template(draft: Draft, document: Mapping[str, Any], values: Mapping[st
             draft.run.command = command.words
             draft.env(command.variables)
         elif not import_engine.quiet(command.words):
-            draft.leave(brief(command.words), f"ran beside the engine; put what it does into {OWN_IMAGE}")
+            draft.leave(brief(command.words), f"ran next to the engine; move its commands to {OWN_IMAGE}")
     if not draft.run.command:
         program = f": it runs {brief(commands[0].words)}, which is not read" if commands else ""
         raise Unreadable(f"the command of the recipe has no vllm serve in it{program}")
@@ -63,7 +63,7 @@ _BUILT = "images are pulled, not built, on the hosts: push what it builds to a r
 _RECIPE_REASONS = {
     **dict.fromkeys(("build_args", "builder", "builder_config"), _BUILT),
     "mods": PATCHED,
-    "pre_exec": f"ran in the container before the engine; put what it does into {OWN_IMAGE}",
+    "pre_exec": f"ran in the container before the engine; move its commands to {OWN_IMAGE}",
     "post_exec": "ran in the container after the start; the role prove asks the engine here",
     "post_commands": "ran after the start; the role prove asks the engine here",
     "executor_config": "options of docker: add those that are needed as docker_args",
@@ -332,7 +332,7 @@ def _leave_command(draft: Draft, other: Mapping[str, Any]) -> None:
     commands = shell_script.read_script(str(other.get("command") or ""), {}, [])
     words = _first_engine([command.words for command in commands])
     if not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in words]):
-        draft.leave(label, "is no part of the engine; run it yourself where it is needed")
+        draft.leave(label, "is not part of the engine; run it yourself if you need it")
         return
     head_words = import_scripts.without_owned(_first_engine([draft.run.command]))
     different = [word for word in import_scripts.without_owned(words) if word not in head_words]

@@ -17,7 +17,7 @@ from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable, ch
 from .import_engine import SYSTEMD, brief, has_launch
 from .import_inline import inline_scripts, mounted_scripts, script_path
 
-HOST_WORK = "stands beside the launch; the roles of this collection prepare hosts"
+HOST_WORK = "prepares the host; the roles of this collection do that"
 RANKS = "the ranks of a spark_cluster are started by their units"
 _MANIFEST = re.compile(r"^(?:apiVersion:|services:)", re.MULTILINE)
 _FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
@@ -142,7 +142,7 @@ def note_rootless(draft: Draft, words: Sequence[str], variables: Mapping[str, st
     if any("/run/user/" in text or text == "rootless" for text in texts):
         draft.leave(
             "rootless docker",
-            "engines run under the host's own Docker here; images and volumes of the rootless one are not seen by it",
+            "engines run under the host's Docker, which does not see images and volumes of rootless Docker",
         )
 
 
@@ -156,7 +156,7 @@ def _launch_of_page(text: str) -> str:
         return blocks[0] if blocks else text
     if not blocks:
         raise Unreadable("no vllm in here: a page without a docker run or vllm serve command in a fenced block")
-    raise Unreadable(f"a page with {len(blocks)} launches in it: give one of them as a file of its own")
+    raise Unreadable(f"a page with {len(blocks)} launches: put one of them into a separate file")
 
 
 def _collect(draft: Draft, text: str, script: _Script) -> None:
@@ -210,7 +210,7 @@ def _note_elsewhere(words: Sequence[str], document: str, script: _Script) -> Non
     """Note a file of compose or of Kubernetes that a script writes or starts."""
     if _MANIFEST.search(document) and "vllm" in document:
         script.elsewhere.append(
-            "the script writes a compose file or a manifest of Kubernetes by a here-document; give that as a file of its own"
+            "the script writes a compose file or a Kubernetes manifest in a here-document; pass that text as a separate file"
         )
     elif re.match(r"(?:sudo )?(?:docker[ -]compose|podman[ -]compose)\b.*\bup\b", " ".join(words)):
         script.elsewhere.append("the script starts services of a compose file; give that file")
@@ -228,7 +228,7 @@ def _collect_typed(draft: Draft, command: shell.Command, script: _Script) -> Non
     if import_engine.find(words) is not None:
         script.typed.append(_Launch(name, DockerRun(command=words), variables))
     elif words and words[0] in ("source", "."):
-        reason = "what that file sets is not known here; say it (variables)"
+        reason = "the values in that file are not known; set them with variables"
         draft.leave(" ".join(words[:2]), import_engine.replaced_by(words) or reason)
     elif words and not import_engine.quiet(words):
         draft.leave(brief(command.words), _why_left_out(words, bool(inside)))
@@ -239,7 +239,7 @@ def _why_left_out(words: Sequence[str], in_container: bool) -> str:
         return RANKS
     if reason := import_engine.replaced_by(words):
         return reason
-    return f"is run in the container; put what it does into {OWN_IMAGE}" if in_container else HOST_WORK
+    return f"runs in the container; move its commands to {OWN_IMAGE}" if in_container else HOST_WORK
 
 
 def _passed_variables(run: DockerRun, variables: Mapping[str, str]) -> dict[str, str]:
@@ -365,7 +365,9 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     run.options = [(option, value) for option, value in run.options if not _starts_script(option, value, path)]
     run.options.append(("--entrypoint", ""))
     run.command = inlined
-    draft.leave(f"script {path}", "the launch writes it, or it lies beside it; what it starts is read")
+    draft.leave(
+        f"script {path}", "the launch writes it, or it is in the same folder; the commands that it starts are read"
+    )
 
 
 def _starts_script(option: str, value: str | None, path: str) -> bool:

@@ -129,7 +129,7 @@ class ServiceMaker:
 
     def _leave_download_dir(self, args: dict[str, Any]) -> None:
         if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
+            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
 
     def _served_name(self, args: dict[str, Any], model: str) -> str:
         served = args.pop("served-model-name", None)
@@ -171,7 +171,7 @@ class ServiceMaker:
         if parsed.args.get("config"):
             return f": its options are in {parsed.args['config']} (--config), which is not read; write them as options"
         if self.draft.run.command and not words:
-            return "; the script is given it by whoever calls it ($@): write the command as it is called"
+            return "; the script gets it as an argument ($@): pass the command with its arguments"
         return "" if words else ": its image starts vllm serve, and nothing is given to it"
 
     def _leave_problems(self, parsed: launch.Parsed) -> None:
@@ -229,7 +229,7 @@ class ServiceMaker:
         """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
         for key in [key for key in parsed_args if key.startswith("data-parallel")]:
             if copies == 1:
-                self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
+                self.leave(f"--{key}", "replicas are separate services: define one service on each Spark")
             elif key != clustering.REPLICAS and key not in clustering.OWNED_ARGS:
                 self.leave(f"--{key}", "the head gives each replica its requests, and nothing else balances them")
             else:
@@ -354,7 +354,7 @@ class ServiceMaker:
                 keys["api_key_file"] = f"{KEYS}/{name}_api_key"
                 reason = "a secret: put it into the file that api_key_file names"
             elif api_key and value == api_key:
-                reason = "held the API key, which comes from api_key_file now"
+                reason = "contained the API key, which now comes from api_key_file"
             else:
                 keys.setdefault("secrets", {})[variable] = f"{KEYS}/{name}_{variable.lower()}"
                 reason = "a secret: put it into the file that 'secrets' names"
@@ -373,7 +373,7 @@ class ServiceMaker:
         for place, text in list(plain_secrets.in_settings(args)):
             self.conceal(text)
             option = re.split(r"[.[]", place)[0]
-            self.leave(f"--{option}", "holds a secret, which is hidden here; args are no place for it")
+            self.leave(f"--{option}", "contains a secret, which is hidden here; do not put secrets into args")
 
     def _service_env(self, env: Mapping[str, str | None]) -> dict[str, str]:
         """Return the variables that belong to the service."""
@@ -441,7 +441,7 @@ class ServiceMaker:
             spec = f"{option} {value}"
             if target in (home, f"{home}/hub"):
                 self.moved_paths[home] = CONTAINER_HF_HOME
-                self.leave(spec, "weights are kept in spark_hf_home; name that folder there to keep what it holds")
+                self.leave(spec, "weights are kept in spark_hf_home; set it to that folder to keep its contents")
                 if source.startswith("/") and target == home:
                     self.host_vars["spark_hf_home"] = source
             elif CACHES.fullmatch(target):
@@ -454,7 +454,7 @@ class ServiceMaker:
         """Return whether a mount holds the model, or a file inside its folder."""
         folder = self._path_on_host(model)
         if model in self.moved_paths and path_below(target, model) is not None:
-            self.leave(spec, "held the model, which the role models fetches")
+            self.leave(spec, "contained the model, which the role models downloads")
         elif model == target:
             self.moved_paths[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
         elif folder != model and source.startswith(f"{folder}/"):

@@ -115,4 +115,4 @@ def _folding(form: str, problem: str) -> str:
     """Return the effect of YAML on a command that no shell would accept."""
     if form not in ("compose", "kubernetes") or not problem.startswith("line "):
         return ""
-    return "; the line is that of the container's command: a folded text ('>') keeps line breaks around lines that are indented further"
+    return "; the line counts in the container's command: a folded text ('>') keeps line breaks around lines that are indented further"

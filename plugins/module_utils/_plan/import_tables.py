@@ -44,7 +44,7 @@ DROPPED = {
     "--platform": "the image's own architecture is compared with the host's",
     "--ipc": "engines have a private /dev/shm here, --ipc host leaves segments behind on the host; see shm_size",
     "--privileged": f"{_LATER}; put --privileged into docker_args if yours does need it",
-    "--cap-drop": "engines have no capability here, but for what RDMA needs",
+    "--cap-drop": "engines get no capabilities, except for RDMA",
     "--user": "engines run as the image's user here, and weights belong to the role models",
 }
 # Options of docker run that other parts of the import read.

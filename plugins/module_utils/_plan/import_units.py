@@ -21,7 +21,7 @@ _UNIT_REASONS = {
     "RestartSec": "the unit has its own pause between starts",
     "TimeoutStartSec": "start_timeout is the time until the model has answered; 3000 seconds unless set",
     "TimeoutStopSec": "the unit stops an engine as long as vLLM needs",
-    "PermissionsStartOnly": "what needs root has it in the unit of this collection",
+    "PermissionsStartOnly": "the unit of this collection runs the steps that need root as root",
 }
 _WRITES_UNIT = "this collection writes the unit itself"
 _QUADLET = {

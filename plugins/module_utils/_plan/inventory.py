@@ -211,5 +211,5 @@ def _check_sidecars(host: str, sidecars: list[Any], names: set[Any]) -> list[str
     problems = validation.Problems(f"host {host}")
     for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
         if entry["name"] in names:
-            problems.add(f"the name '{entry['name']}' of spark_sidecars is that of a service of this host.")
+            problems.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
     return problems.messages

@@ -16,8 +16,8 @@ from .lock import ids, image_on, locked_image, model_key, model_keys
 
 MOVING_REVISIONS = ("main", "master")
 PIN = (
-    "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: what is locked "
-    "there holds for all hosts."
+    "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: its locked versions apply "
+    "to all hosts."
 )
 MOST_NAMES = 6
 """Services that are named with the same moving names; the plan above has all."""
@@ -54,7 +54,7 @@ def addon_findings(
             Finding(
                 "lock.by_tag",
                 "warning" if lock else "info",
-                f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: whoever pushes to the registry decides what it is.",
+                f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: a push to the registry can change it.",
                 "Run dgxspark.vllm.lock once it is deployed, which records the digest that this host has; or name a digest.",
             )
         )
@@ -103,9 +103,7 @@ def _differences(
     """Return rule and message for each difference between a service and its entry in the lock."""
     where, rules = described["key"], []
     if entry.get("image") != described["image"]:
-        message = (
-            f"{where} was locked with the image {entry.get('image')}, and is to be served from {described['image']}."
-        )
+        message = f"{where} was locked with the image {entry.get('image')}, and the inventory serves it from {described['image']}."
         if described["image"] not in lock["images"]:
             message += " That one is deployed by its tag."
         rules.append(("image", message))
@@ -117,8 +115,8 @@ def _differences(
         was = f"{recipe.get('name') or 'none'} {str(recipe.get('sha256') or '')[:12]}".strip()
         now = f"{described['recipe'] or 'none'} {described['recipe_sha256'][:12]}".strip()
         message = (
-            f"the recipe of {where} is not what it was when the lock was made: {was} then, {now} now. Its options are deployed as they "
-            "are now; image and weights as locked."
+            f"the recipe of {where} has changed since the lock was made: {was} then, {now} now. The new options are deployed; image and weights "
+            "stay as locked."
         )
         rules.append(("recipe", message))
     return rules
@@ -140,9 +138,9 @@ def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> 
         Finding(
             "lock.image_other",
             "error",
-            f"the host has {ref} as {other[7:19]}, which is not what the lock file says; no registry knows that one by a digest, so it "
-            "cannot be pulled.",
-            "Bring it from a bundle (spark_bundle_dir), or lock what is there: dgxspark.vllm.lock.",
+            f"the host has {ref} as {other[7:19]}, which differs from the lock file; no registry has the locked image by digest, so it cannot be "
+            "pulled.",
+            "Copy it from a bundle (spark_bundle_dir), or lock the present image: dgxspark.vllm.lock.",
             name,
             basis="probed",
         )
@@ -274,9 +272,8 @@ def _moving(
         Finding(
             "lock.moving",
             "error",
-            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry holds "
-            f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, "
-            f"these are {sparks}.",
+            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry pins "
+            f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, these are {sparks}.",
             PIN,
             name,
         )

@@ -149,7 +149,7 @@ class _Collection:
             entry.pop("image_plan", None)
             if text:
                 self.notes.append(
-                    f"service {service}: what its image said of it is too long to be locked, {len(text)} characters."
+                    f"service {service}: the answer of its image is too long to be locked, {len(text)} characters."
                 )
         return dict(sorted(texts.items()))
 

@@ -106,7 +106,7 @@ def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
         if permanent:
             messages.append(
                 f"{where}: the set {name} has services on demand ({', '.join(member.name for member in members)}) and others "
-                f"({', '.join(permanent)}). Give these on_demand too, or a set of their own."
+                f"({', '.join(permanent)}). Set on_demand for these too, or put them into another set."
             )
         if len({(member.on_demand or {}).get("keep") for member in members}) > 1:
             messages.append(
@@ -152,9 +152,9 @@ def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
         if len(names_by_head) > 1:
             groups = " and ".join(f"{', '.join(names)} (by {head})" for head, names in sorted(names_by_head.items()))
             messages.append(
-                f"host {host}: the set {name} has services that different hosts start: {groups}. A service of a cluster is started by its "
-                "first host, and only one host can decide which services of a set run. Give those of one host a set of their own; the plan "
-                "checks that they fit beside each other."
+                f"host {host}: the set {name} has services that different hosts start: {groups}. The first host of a cluster starts its services, "
+                "and only one host can decide which services of a set run. Put the services of each host into a separate set; the plan checks that "
+                "the sets fit together."
             )
     return messages
 
@@ -264,8 +264,8 @@ def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts
         other_sets = sorted({other for cut in cuts_of_set for other in cut.other_sets})
         beside = " and ".join(f"{_listed(fitting[other])} of the set {other}" for other in other_sets)
         message = (
-            f"{host}: of the set {name}, {_listed([cut.services for cut in cuts_of_set])} would fit beside each other, but not beside "
-            f"{beside}, which may run at the same time. So at most {_listed(fitting[name])} run."
+            f"{host}: of the set {name}, {_listed([cut.services for cut in cuts_of_set])} would fit together, but not together with {beside}, which "
+            f"may run at the same time. So at most {_listed(fitting[name])} run."
         )
         fix = (
             f"Put the services of {' and '.join((name, *other_sets))} into one set, of which any that fit run at once; or lower their "

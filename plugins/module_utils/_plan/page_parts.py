@@ -179,6 +179,6 @@ def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
     :param note: said below it, escaped here
     :returns: HTML
     """
-    marked = f'<span class="solved" title="worked out">{escape(text)}</span>' if solved else escape(text)
+    marked = f'<span class="solved" title="calculated">{escape(text)}</span>' if solved else escape(text)
     noted = f" <small>{escape(note)}</small>" if note else ""
     return f'<td class="n" data-of="{head}"><span>{marked}{noted}</span></td>'

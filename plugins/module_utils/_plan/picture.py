@@ -26,14 +26,14 @@ KINDS = {
     "kv_cache": "KV cache",
     "host": "host memory",
     "overhead": "overhead",
-    "plain": "declared",
+    "plain": "reserved",
     "system": "system",
     "free": "free",
 }
 """Kinds of a part of the memory map with the words for them."""
 STAGES = {
     "arguments": "while it reads its arguments",
-    "device": "when it looks at the GPU",
+    "device": "when it checks the GPU",
     "load": "while it loads the weights",
     "profile": "in its profiling run",
     "kv_cache": "when it sizes the KV cache",
@@ -404,7 +404,7 @@ def _finding_details(group: SameFinding, notes: bool) -> list[str]:
     """Return the lines of a finding between its message and its fix."""
     finding, lines = group.first, []
     if group.figures:
-        lines.append(f"        The figures are those of {group.example}; the others have their own.")
+        lines.append(f"        The figures are for {group.example}; the other hosts differ.")
     if finding.get("vllm_error"):
         when = when_text(finding)
         lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
@@ -440,7 +440,7 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
 ALWAYS = ("secret.missing", "memory.image")
 """Notes about something that has to be there, or is asked, before the services run: printed with errors and warnings."""
 
-HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom")
+HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "free GiB")
 
 
 def service_cells(service: Mapping[str, Any]) -> list[str]:
@@ -501,13 +501,13 @@ def label_notes(
         notes.append("[replica] one of several of its engine; requests and KV cache are its own")
     if any(service.get("exclusive") and not service.get("on_demand") for service in names):
         notes.append(
-            "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
+            "[set NAME] one of the set runs at a time; memory is planned for the largest one, which the map shows"
         )
     if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
     notes += _combinations(names, sets or {})
     if any(service.get("state") == "stopped" for service in names):
-        notes.append("[stopped] deployed, and not to run; its memory is kept for it")
+        notes.append("[stopped] deployed, but stopped; its memory stays reserved")
     return [*notes, *speed_text.notes(names)]
 
 
@@ -521,7 +521,7 @@ def _combinations(
         if service.get("on_demand")
     }
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
+        f"set {name}: at most these run together: {' or '.join(' + '.join(combination) for combination in combinations)}"
         for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]

@@ -30,8 +30,8 @@ HEADS = (
     "requests",
     "weights",
     "KV cache",
-    "holds",
-    "headroom",
+    "memory",
+    "free memory",
     *speed_text.HEADS,
 )
 """Columns of the table of services."""
@@ -149,9 +149,7 @@ def _finding(group: picture.SameFinding, unfolded: bool) -> str:
             f'<details><summary>More</summary><p class="inside soft">{escape(finding["details"])}</p></details>'
         )
     if group.figures:
-        lines.append(
-            f'<p class="soft">The figures are those of {escape(group.example)}; the others have their own.</p>'
-        )
+        lines.append(f'<p class="soft">The figures are for {escape(group.example)}; the other hosts differ.</p>')
     return "\n".join([*lines, "</details>"])
 
 
@@ -190,7 +188,8 @@ def _host(group: picture.HostGroup, unfolded: bool) -> str:
             page_parts.memory_bar(body),
             f'<span class="room{" over" if over else ""}">{picture.room_text(body)}</span>',
             '</summary><div class="inside">',
-            f"<p>{body['total_gib']:.2f} GiB; vLLM is to ask for {body['utilization_sum']:.2f} of it; {picture.basis_text(body)}.</p>",
+            f"<p>{body['total_gib']:.2f} GiB; vLLM will request {body['utilization_sum']:.2f} of it; "
+            f"{picture.basis_text(body)}.</p>",
             names,
             _services(body),
             "</div></details>",
@@ -213,7 +212,7 @@ def _services(body: Mapping[str, Any]) -> str:
     lines.append("</tbody></table></div>")
     if any(service["memory"].get("solved") for service in body["services"]):
         lines.append(
-            '<p class="soft"><span class="solved">Marked</span> values were worked out, because the inventory leaves them open.</p>'
+            '<p class="soft"><span class="solved">Marked</span> values were calculated, because the inventory does not set them.</p>'
         )
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
@@ -246,11 +245,11 @@ def _row(service: Mapping[str, Any], hue: str) -> str:
         page_parts.cell("weights", gib(memory.get("weights_bytes"))),
         page_parts.cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
         page_parts.cell(
-            "holds",
+            "memory",
             gib(holds.get("typical"), already_gib=True),
             note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
         ),
-        page_parts.cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+        page_parts.cell("free memory", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
         *(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, speed_text.cells(service))),
     ]
     # A folder of the controller is told by its name: the page may be given to others.

@@ -199,7 +199,8 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
         add(
             "host.kernel_handover",
             "error" if any(service.cluster for service in services) else "warning",
-            f"kernel {running['kernel']}: {KEEPS_HANDOVER.why}, and the host lacks that memory (CmaFree is above CmaTotal in /proc/meminfo).",
+            f"kernel {running['kernel']}: {KEEPS_HANDOVER.why}, and that memory is missing (CmaFree is above CmaTotal "
+            "in /proc/meminfo).",
             KEEPS_HANDOVER.fix,
             source=KEEPS_HANDOVER.source,
         )
@@ -208,9 +209,10 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
         add(
             "host.fragmented",
             "warning",
-            f"{free:.0f} GiB of memory are free, of it {blocks} pieces of 16 MiB in a row; loads of weights were reported to crawl or to fail "
-            "(NVRM 0x51) so.",
-            "Reboot the host before an engine is started; dropping caches and compacting gave back next to nothing.",
+            f"{free:.0f} GiB of memory are free, with {blocks} pieces of 16 MiB in a row; loading weights was "
+            "reported to be slow or to fail (NVRM "
+            "0x51) then.",
+            "Reboot the host before an engine is started; dropping caches and compacting did not help.",
             source="FujitsuPolycom/sparkring#173; MiaAI-Lab/DeepSeek-v4.1#23; kits for GLM-5.3",
         )
     # A host without a GPU has its own finding.
@@ -219,7 +221,7 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
             "host.machine",
             "warning",
             "this host does not look like a DGX Spark (GB10).",
-            "The plan's figures are those of a Spark; leave the host out of the group 'sparks' if that is not meant.",
+            "The plan's figures are for a Spark; remove the host from the group 'sparks' if it is not one.",
         )
 
 
@@ -231,10 +233,13 @@ def _check_weights(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any)
         add(
             "host.weights_closed",
             "error",
-            f"spark_hf_home is {home}, of {seen.get('owner')}, and engines may not read {', '.join(paths[:3])} there: they run as root "
-            "without the right to pass over modes. Nothing of that folder is changed by itself.",
-            f"On the host, as its owner or root: setfacl -R -m u:0:rX {home} && find {home} -type d -exec setfacl -m d:u:0:rX {{}} + "
-            f"(package acl); or chmod -R o+rX {home}, which lets everybody on the host read it. Or name another folder in spark_hf_home.",
+            f"spark_hf_home is {home}, of {seen.get('owner')}, and engines may not read {', '.join(paths[:3])} there: "
+            "they run as root without the "
+            "right to override modes. The folder is never changed automatically.",
+            f"On the host, as its owner or root: setfacl -R -m u:0:rX {home} && find {home} -type d -exec setfacl -m "
+            f"d:u:0:rX {{}} + (package "
+            f"acl); or chmod -R o+rX {home}, which lets everybody on the host read it. Or set another folder in "
+            "spark_hf_home.",
         )
 
 
@@ -255,8 +260,8 @@ def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Findin
                 Finding(
                     rule="cluster.hosts_differ",
                     severity="warning",
-                    message=f"the hosts run different {noun}s: {who}. One host of eight that differed made every run that it led come out "
-                    "different; a pair that differed served.",
+                    message=f"the hosts run different {noun}s: {who}. In one report, one differing host of eight changed the "
+                    "results of every run that it led; a differing pair worked.",
                     fix="Bring all hosts of the cluster to one DGX OS release: update_host.yml.",
                     source="ledger of benchmarks of a pair, 2026-09-23; script that mended eight Sparks",
                     basis="measured",
@@ -273,7 +278,7 @@ def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
         Finding(
             rule="host.nft",
             severity="error",
-            message="the program nft is missing, with which the ports of engines are closed to hosts that have no business there.",
+            message="the program nft is missing, which the firewall of the engines needs.",
             fix="Install it (apt install nftables; DGX OS has it in its archive), or set spark_firewall: false.",
             basis="measured",
         )
@@ -289,15 +294,13 @@ def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> l
     findings = []
     for program, why in sorted((facts.get("unknown") or {}).items()):
         needed = program == "systemctl" and sets
-        effect = (
-            f"which of {', '.join(sets)} runs is not known" if needed else "what it would tell counts as not measured"
-        )
+        effect = f"which of {', '.join(sets)} runs is not known" if needed else "its facts count as not measured"
         findings.append(
             Finding(
                 rule="host.not_known",
                 severity="error" if needed else "warning",
                 message=f"{why}; {effect}.",
-                fix="See what keeps the program from answering (uptime, journalctl --boot, systemctl status docker), and run again.",
+                fix="Find out why the program does not answer (uptime, journalctl --boot, systemctl status docker), and run again.",
                 basis="measured",
             )
         )
@@ -334,16 +337,16 @@ def _check_names(
         add(
             "host.unit_foreign",
             "error",
-            f"a unit {unit} exists that this collection did not make.",
-            f"Remove or rename it (systemctl disable --now {unit}), or name the service otherwise.",
+            f"a unit {unit} exists that this collection did not create.",
+            f"Remove or rename it (systemctl disable --now {unit}), or rename the service.",
             name,
         )
     if container in containers and not containers[container].get("managed"):
         add(
             "host.container_foreign",
             "error",
-            f"a container {container} exists that this collection did not make.",
-            f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
+            f"a container {container} exists that this collection did not create.",
+            f"Remove or rename it (docker rm -f {container}), or rename the service.",
             name,
         )
 
@@ -364,7 +367,8 @@ def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) ->
         add(
             "host.disk",
             "error",
-            f"{wants['hf_home']} has {disk['free_gib']:.1f} GiB free, the weights still to be fetched take "
-            f"{need:.1f} GiB and {DISK_MARGIN_GIB:.0f} GiB have to stay free.",
-            "Make room there, or point spark_hf_home at a larger disk.",
+            f"{wants['hf_home']} has {disk['free_gib']:.1f} GiB free; the weights to download take {need:.1f} GiB and "
+            f"{DISK_MARGIN_GIB:.0f} GiB "
+            "must stay free.",
+            "Free disk space there, or set spark_hf_home to a larger disk.",
         )

@@ -118,7 +118,7 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
         return None
     if _LOGIN.match(url):
         problems.add(
-            "'url' holds a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
+            "'url' contains a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
         )
         return None
     for key, (form, expected) in _VALUES.items():
@@ -137,7 +137,9 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
 def _check_pin(problems: Problems, source: Source, has_checksum: bool) -> None:
     """Complain about a source without a commit whose content may change."""
     if source.url:
-        problems.add("'url' without 'commit': what is behind an address changes. Name the commit that you have read.")
+        problems.add(
+            "'url' without 'commit': the content of an address can change. Name the commit that you have read."
+        )
     elif not source.archive:
         problems.add("a clone without 'commit': its files change. Name the commit that you have read.")
     elif not has_checksum:

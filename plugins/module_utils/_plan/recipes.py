@@ -187,7 +187,7 @@ def _check_sources(
     if not (written.get("image") or base.get("image") or recipe.get("images")):
         why = recipe.get("no_image")
         problems.add(
-            f"'image' is missing: {why}. Build it, or name one that can serve the model."
+            f"'image' is missing: {why}. Build it, or name an image that can serve the model."
             if why
             else "'image' is missing: name a recipe of the model (docs/models.md lists them), or an image whose vLLM can serve it, "
             "image: {ref: NAME:TAG, vllm_version: X.Y.Z}."
@@ -380,9 +380,9 @@ def _check_alone(
             if memory
             else "'memory' with its parts in place of 'memory_gib'"
         )
-        problems.add(f"'{key}' does not count beside '{'memory' if memory else 'memory_gib'}': write it as {where}.")
+        problems.add(f"'{key}' has no effect with '{'memory' if memory else 'memory_gib'}': write it as {where}.")
     if (memory or {}).get("other_gib") is not None and isinstance(overheads, Mapping) and "inside_gib" in overheads:
-        problems.add("'overheads' has inside_gib, which does not count beside memory.other_gib: leave one of them out.")
+        problems.add("'overheads' has inside_gib, which has no effect with memory.other_gib: remove one of them.")
 
 
 def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -513,7 +513,7 @@ def _check_args(problems: Problems, args: Mapping[str, Any]) -> None:
                 "so that unit, probes and plan agree on it."
             )
         if isinstance(value, str) and CONTROL.search(value):
-            problems.add(f"args.{name} holds a control character or a line break.")
+            problems.add(f"args.{name} contains a control character or a line break.")
         elif long_name not in OWNED_ARGS:
             variable = launch.SECRET_VARIABLES.get(long_name)
             fix = (

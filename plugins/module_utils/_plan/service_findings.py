@@ -86,7 +86,7 @@ def _image_alternative(service: PlannedService, placed: PlacedService) -> list[F
             severity="info",
             service=service.name,
             message=f"served from {service.image.ref}, which the host has; the recipe's first choice is {first}.",
-            fix=f"Set image: {first} to have that one pulled and served instead.",
+            fix=f"Set image: {first} to pull and serve that one instead.",
             basis="probed",
         )
     ]
@@ -104,7 +104,7 @@ def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Findi
             service=service.name,
             message=f"{service.image.ref} has vLLM {service.vllm_version}; recipe {placed.recipe} is for "
             f"{placed.least_vllm} and newer.",
-            fix="Leave image out, or name one that has a newer vLLM; the recipe lists images that were seen to serve it.",
+            fix="Remove image, or name an image with a newer vLLM; the recipe lists images that have served it.",
         )
     ]
 
@@ -118,8 +118,8 @@ def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Find
             rule="recipe.not_taken_over",
             severity="warning",
             service=service.name,
-            message=f"recipe {placed.recipe} does more than is done here: {'; '.join(placed.left_out)}.",
-            fix="Where the engine needs it, put it into 'dockerfile' of the service's image, or build an image with it and name that.",
+            message=f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}.",
+            fix="If the engine needs them, put them into 'dockerfile' of the service's image, or build an image with them and name it.",
         )
     ]
 
@@ -144,8 +144,8 @@ def _image_built(service: PlannedService) -> list[Finding]:
 def _moving_revisions(service: PlannedService) -> list[Finding]:
     """Return findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
     fix = (
-        "Set model.revision, for further models 'revision' below model.extra, to a commit, or to a newer one for its fixes; refs/main of "
-        "each below HF_HOME has the one that was downloaded."
+        "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model below HF_HOME has the "
+        "downloaded commit."
     )
     findings = []
     if service.model.repo and service.model.revision == "main":
@@ -182,9 +182,9 @@ def _unhashed(service: PlannedService) -> list[Finding]:
                 rule="ray.unhashed",
                 severity="warning",
                 service=service.name,
-                message=f"Ray {service.ray_image.version} is put into the image as the index has it: the collection has the sums of "
+                message=f"Ray {service.ray_image.version} is installed without a checksum: the collection has checksums of "
                 f"{clustering.RAY_VERSION} alone.",
-                fix="Leave ray_version out, or name an image that has that Ray.",
+                fix="Remove ray_version, or name an image with that Ray.",
             )
         )
     bare = [package for package in service.pip if not HASHED.fullmatch(package)]
@@ -196,8 +196,8 @@ def _unhashed(service: PlannedService) -> list[Finding]:
                 service=service.name,
                 message=f"{', '.join(bare)} of 'pip' {'is' if len(bare) == 1 else 'are'} not pinned, so the index decides at every start which "
                 "version is installed: unverified code runs in the engine.",
-                fix="Name each package with its version and sums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
-                "of a clone or pip hash of the downloaded file prints them; or build an image that has them.",
+                fix="Name each package with its version and checksums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
+                "of a clone or pip hash of the downloaded file prints them; or build an image with them.",
             )
         )
     return findings
@@ -226,7 +226,7 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             (
                 "error",
                 f"download-dir is {folder}",
-                "vLLM makes a lock file in it before it looks for weights",
+                "vLLM creates a lock file in it before it looks for weights",
                 "Leave download-dir out",
             )
         )
@@ -235,7 +235,7 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             (
                 "warning",
                 f"HF_HUB_OFFLINE is {service.env['HF_HUB_OFFLINE']}",
-                "what vLLM fetches has no place",
+                "vLLM cannot store its downloads",
                 "Name it in model.extra",
             )
         )
@@ -245,7 +245,7 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             severity=severity,
             service=service.name,
             message=f"{problem}, and HF_HOME is read-only in the container: {why}.",
-            fix=f"{fix}: weights are fetched before the engine starts. Or mount a folder of your own at {CONTAINER_HF_HOME} in docker_args.",
+            fix=f"{fix}: weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args.",
         )
         for severity, problem, why, fix in problems
     ]
@@ -273,27 +273,27 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
                 rule="service.open",
                 severity="error",
                 service=service.name,
-                message=f"the engine listens on {service.host} without an API key: whoever reaches that address uses the model.",
-                fix="Set api_key_file, or leave 'host' and spark_listen out to keep it on loopback. Where that is meant: "
-                "ignore: [service.open].",
+                message=f"the engine listens on {service.host} without an API key: everybody who reaches that address can use the model.",
+                fix="Set api_key_file, or remove 'host' and spark_listen to keep "
+                "it on loopback. If this is intended: ignore: [service.open].",
             )
         ]
     paths = sockets.open_paths(service.vllm_version, service.env, service.args)
     use = [path for path in paths or () if path not in sockets.HARMLESS]
     shown = f"vLLM {service.vllm_version} answers {', '.join(use)} without it"
     if paths is None:
-        shown = "which paths this version leaves open is not known"
+        shown = "the open paths of this version are not known"
     who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
     return [
         Finding(
             rule="service.paths",
             severity="info" if filtered else "warning",
             service=service.name,
-            message=f"its key is asked for on some paths only: {shown}, on {service.host}:{service.port} for {who}.",
-            fix="Name few hosts in spark_allow_from, and let clients come by the gateway; docs/security.md has the paths of "
+            message=f"its key protects only some paths: {shown}, on {service.host}:{service.port} for {who}.",
+            fix="Name few hosts in spark_allow_from, and let clients use the gateway; docs/security.md has the paths of "
             "every version."
             if filtered
-            else "Take spark_firewall: false out, or let clients come by a gateway on this host; docs/security.md has the paths "
+            else "Remove spark_firewall: false, or let clients use a gateway on this host; docs/security.md has the paths "
             "of every version.",
         )
     ]
@@ -308,7 +308,7 @@ def _local(service: PlannedService, settings: Mapping[str, Any]) -> list[Finding
                 rule="service.local",
                 severity="warning",
                 service=name,
-                message=f"spark_allow_from lets {', '.join(map(str, settings['spark_allow_from']))} in, but the engine listens on "
+                message=f"spark_allow_from admits {', '.join(map(str, settings['spark_allow_from']))}, but the engine listens on "
                 f"{service.host} only, since it has no API key.",
                 fix="Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
                 "or remove spark_allow_from.",
@@ -321,8 +321,8 @@ def _local(service: PlannedService, settings: Mapping[str, Any]) -> list[Finding
             rule="service.local",
             severity="info",
             service=name,
-            message=f"answers on {service.host} only: no gateway or monitor on another host uses it, and spark_allow_from "
-            "is empty.",
+            message=f"answers on {service.host} only, because no other host needs it: no "
+            "gateway or monitor uses it, and spark_allow_from is empty.",
             fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
         )
     ]

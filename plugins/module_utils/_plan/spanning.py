@@ -207,8 +207,8 @@ def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str
     """Return messages about settings that hosts of a cluster must have in common."""
     head = hosts[cluster.head]
     return [
-        f"cluster {cluster.name}: {name} of host {host} differs from that of {cluster.head}; ranks of one engine need the "
-        "same. Set it on the group."
+        f"cluster {cluster.name}: {name} of host {host} differs from that of {cluster.head}; all ranks of an engine need the same value. Set it on "
+        "the group."
         for name in ALIKE
         for host in cluster.hosts[1:]
         if hosts[host].settings[name] != head.settings[name]

@@ -106,7 +106,7 @@ def _check_secrets(problems: validation.Problems, settings: Mapping[str, Any], v
             for text in plain_secrets.sentences(
                 place,
                 ["a password or a token"],
-                "Take it out, or name a file with it where there is a variable for one.",
+                "Remove it, or use a variable that names a file, if there is one.",
             ):
                 problems.add(text)
 

@@ -68,7 +68,7 @@ def _why_not_selected(name: str, hosts_by_service: Mapping[str, Sequence[str]], 
     """Return why a run cannot select a service, empty if it can."""
     if name not in hosts_by_service:
         names = ", ".join(sorted(hosts_by_service)) or "none"
-        return f"service {name}: the inventory has none by this name{nearest(name, hosts_by_service)} Known: {names}."
+        return f"service {name}: the inventory has no service of this name{nearest(name, hosts_by_service)} Known: {names}."
     hosts = hosts_by_service[name]
     if set(hosts) & set(play):
         return ""
@@ -152,8 +152,8 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], n
             )
             continue
         messages += [
-            f"{name} cannot be started beside {other}: they are of the exclusive set {exclusive}. "
-            f"Swap them: ansible-playbook dgxspark.vllm.swap -e out={other} -e in={name}"
+            f"{name} cannot run together with {other}: they are of the exclusive set {exclusive}. Swap them: ansible-playbook dgxspark.vllm.swap -e "
+            f"out={other} -e in={name}"
             for other in mates
             if other in running and name not in running
         ]

@@ -171,8 +171,8 @@ def _other_conditions(
         f"{'; '.join(host)}"
     )
     fix = (
-        "bring the host back to how it was and measure again; if it is meant to stay as it is, take a new "
-        "baseline with spark_bench: {rebaseline: true}"
+        "restore the host and measure again; if the "
+        "change is intended, take a new baseline with spark_bench: {rebaseline: true}"
     )
     return _measured("bench.conditions", "warning" if worse else "info", service, message, fix)
 
@@ -205,8 +205,8 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
     cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
     if cached:
         message = (
-            f"the prefix cache of {service} held {max(row['cached_share'] for row in cached):.0%} of a prompt "
-            f"({', '.join(map(_at, cached))}): prefill is faster on paper than it is"
+            f"the prefix cache of {service} had {max(row['cached_share'] for row in cached):.0%} of a prompt ({', '.join(map(_at, cached))}): the "
+            "measured prefill rate is too high"
         )
         fix = (
             "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts"
@@ -243,7 +243,7 @@ def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Fi
                 f"answers of {service} came {row['tokens_per_arrival']:g} tokens at a time ({_at(row)}): its rates rest on few "
                 "moments"
             )
-            fix = "a reasoning parser may hold text back; measure with thinking: false, or longer answers"
+            fix = "a reasoning parser may buffer text; measure with thinking: false, or longer answers"
             yield _measured("bench.coarse", "info", service, message, fix)
         if rate and rate["high"] - rate["low"] > NOISY_SHARE * rate["median"]:
             message = f"decode of {service} scatters from {rate['low']:g} to {rate['high']:g} tokens/s ({_at(row)})"
@@ -264,7 +264,7 @@ def _check_load(new: Mapping[str, Any], service: str) -> Iterator[Finding]:
             f"{service} was asked by {' and '.join(map(str, queued))} clients at once, but runs at most {most} requests "
             "(max-num-seqs): the others waited, and the time to their first token is mostly that"
         )
-        fix = "compare up to that many, or raise max-num-seqs if the KV cache holds more"
+        fix = "compare up to that many, or raise max-num-seqs if the KV cache is large enough"
         yield _measured("bench.queued", "info", service, message, fix)
     failed = next((row for row in loads(new) if row.get("failed")), None)
     if failed:

@@ -127,14 +127,14 @@ def _without_wrong(
 ) -> list[Any]:
     """Return the right entries in ascending order, each once; a wrong one is a problem."""
     if wrong:
-        problems.add(f"'{key}' holds {wrong[0]!r}; its entries are {allowed}.")
+        problems.add(f"'{key}' contains {wrong[0]!r}; its entries are {allowed}.")
     return sorted({entry for entry in entries if entry not in wrong})
 
 
 def _check_contents(problems: validation.Problems, contents: Sequence[Any]) -> None:
     unknown = [entry for entry in contents if entry not in CONTENTS]
     if unknown:
-        problems.add(f"'contents' holds {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
+        problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
 
 
 def names(value: Any) -> list[str]:

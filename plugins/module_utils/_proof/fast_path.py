@@ -464,8 +464,8 @@ def _kernel_fix(key: str, expected: Mapping[str, Any], names: Sequence[str]) -> 
         else ""
     )
     return (
-        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to "
-        f"{expected['any_of'][0]} to have it or a clear refusal, or to {names[0]} if that is what you want."
+        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to {expected['any_of'][0]} to get it or a clear error, "
+        f"or to {names[0]} if you want that."
     )
 
 
@@ -482,8 +482,8 @@ def _compare_graphs(
         off(
             "cuda_graphs",
             f"{service} runs without CUDA graphs, though nothing asks for that: every token is slower.",
-            "Look in its start-up lines for cudagraph_mode=NONE and the reason beside it; an attention backend without "
-            "graphs is the usual one. Leave attention-backend out, or set compilation-config to a cudagraph_mode it has.",
+            "Look for cudagraph_mode=NONE and its reason in the start-up lines; it is usually an attention backend without graphs. Remove "
+            "attention-backend, or set a cudagraph_mode in compilation-config that it supports.",
             source=GUIDE,
         )
     else:
@@ -516,7 +516,7 @@ def _compare_plain(
         "kv_cache_dtype": (
             runs.kv_cache_dtype,
             "kv-cache-dtype",
-            "The KV cache holds another number of tokens than planned. Run site.yml: the unit may run from older files.",
+            "The KV cache has another number of tokens than planned. Run site.yml: the unit may run from older files.",
         ),
     }
     for name, (actual, option, fix) in texts.items():
@@ -645,9 +645,9 @@ def _report_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, of
             "fp4_weight_only",
             f"{service} runs its {weight_only} with weight-only FP4: weights are unpacked and computed in 16 bits, so prompts are read "
             "slower than with FP4 kernels.",
-            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if this is what you want: say moe-backend or linear-backend "
-            "marlin. Else use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in its start-up "
-            "lines for why FlashInfer's kernel was not taken.",
+            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if you want this: set moe-backend or linear-backend to marlin. Else "
+            "use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in the start-up lines for the reason "
+            "why FlashInfer's kernel was not chosen.",
         )
     if "gdn_prefill" in runs.slow:
         off(

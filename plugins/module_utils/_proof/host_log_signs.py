@@ -57,10 +57,12 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "exec_format",
         r"exec format error",
-        "the program in the container cannot be executed: the image is of another architecture, or the NVIDIA container runtime "
-        "(mode auto) puts files into the container that do not run there",
-        "check the architecture of the image, which has to be arm64 (docker image inspect IMAGE | grep Architecture); if it is right, "
-        f'set mode = "legacy" in /etc/nvidia-container-runtime/config.toml, or write a new CDI specification, then {_RESTART_DOCKER}',
+        "the program in the container cannot run: the image is for another architecture, or the NVIDIA container "
+        "runtime (mode auto) adds "
+        "unsuitable files",
+        "use an arm64 image (docker image inspect IMAGE | grep Architecture); if the architecture is right, set mode "
+        '= "legacy" in /etc/nvidia-container-runtime/config.toml or write a new CDI specification, then sudo '
+        "systemctl restart docker",
         **_CONTAINER,
     ),
     sign(
@@ -82,17 +84,17 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kubernetes_runtime",
         r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
-        "containerd on this node, or the cluster, has no runtime named nvidia",
-        "install nvidia-container-toolkit and restart k3s, which finds it by itself; elsewhere run sudo nvidia-ctk runtime configure "
-        "--runtime=containerd and restart containerd; the RuntimeClass nvidia has to exist too",
+        "containerd, or the cluster, has no runtime named nvidia",
+        "install nvidia-container-toolkit and restart k3s; elsewhere run sudo nvidia-ctk runtime configure --runtime=containerd and restart "
+        "containerd; create the RuntimeClass nvidia",
         **_CONTAINER,
     ),
     sign(
         "kubernetes_gpu",
         r"Insufficient nvidia\.com/gpu",
-        "no node has a GPU to give: another pod holds it (a Spark has one), or NVIDIA's device plugin does not run",
-        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin with runtimeClassName "
-        "nvidia; otherwise delete the pod that holds the GPU (an update needs strategy Recreate)",
+        "no node has a free GPU: another pod uses it, or NVIDIA's device plugin does not run",
+        "kubectl describe node: if nvidia.com/gpu is missing or 0 under Allocatable, install the device plugin with runtimeClassName nvidia; "
+        "otherwise delete the other pod (updates need strategy Recreate)",
         **_CONTAINER,
     ),
     sign(
@@ -130,17 +132,17 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "nvml_unknown",
         r"Failed to initialize NVML: Unknown Error",
-        "the container lost its access to the GPU's devices, as after systemctl daemon-reload on the host with Docker's systemd cgroup driver",
-        "restart the container; to prevent it give the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, so that "
-        "daemon-reload does not take them away",
+        "the container lost access to the GPU's devices, for example after systemctl daemon-reload with Docker's systemd cgroup driver",
+        "restart the container; to prevent it, pass the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, which "
+        "survives daemon-reload",
         **_CONTAINER,
     ),
     sign(
         "runtime_mode",
         r"invoking the NVIDIA Container Runtime Hook directly",
-        "the NVIDIA container runtime is set to the mode cdi, in which Docker's option --gpus does not work",
-        'start the container with --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
-        f"/etc/nvidia-container-runtime/config.toml, then {_RESTART_DOCKER}",
+        "the NVIDIA container runtime is in mode cdi, which does not support --gpus",
+        'use --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
+        "/etc/nvidia-container-runtime/config.toml, then sudo systemctl restart docker",
         **_CONTAINER,
     ),
     sign(
@@ -153,7 +155,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "cuda_unknown",
         r"CUDA unknown error",
-        "CUDA could not open the GPU although it is there: the device files of nvidia-uvm are missing or stale, as after a suspend or an update",
+        "CUDA could not open the GPU: the device files of nvidia-uvm are missing or stale, for example after a suspend or an update",
         "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; reboot if it is in use",
         **_CONTAINER,
     ),
@@ -178,7 +180,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "docker_down",
         r"Cannot connect to the Docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
         "Docker does not run",
-        "sudo systemctl start docker; systemctl status docker says why it ended",
+        "sudo systemctl start docker; systemctl status docker shows why it ended",
         **_CONTAINER,
     ),
     sign(
@@ -198,7 +200,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "image_architecture",
         r"no matching manifest for linux/arm64|does not match the (?:detected host|specified) platform",
-        "the image has no build for arm64, which a Spark is",
+        "the image has no arm64 build for a Spark",
         "use an image that is built for linux/arm64",
         "image.architecture",
         **_CONTAINER,
@@ -213,8 +215,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "registry_login",
         r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
-        "the registry does not give the image to this account, or has no image of that name",
-        "check the name of the image; for NVIDIA's registry docker login nvcr.io with the user $oauthtoken and an NGC API key",
+        "the registry refuses the image to this account, or has no such image",
+        "check the name of the image; for NVIDIA's registry docker login nvcr.io with user $oauthtoken and an NGC API key",
         "doctor.registry_login",
         **_CONTAINER,
     ),
@@ -229,13 +231,13 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "port_taken",
         r"port is already allocated|[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]",
         "another program listens on that port already",
-        "see which with sudo ss -ltnp, and stop it or use another port",
+        "find it with sudo ss -ltnp, and stop it or use another port",
         "host.port_taken",
     ),
     sign(
         "mount_source",
         r"bind source path does not exist|invalid mount config|error mounting \"|Are you trying to mount a directory onto a file",
-        "a folder or file that is mounted into the container does not exist on the host, or is of the other kind",
+        "a folder or file that is mounted into the container does not exist on the host, or has the other type",
         "create it, or correct the path before the colon of -v (source of --mount)",
         "container.mount",
         **_CONTAINER,
@@ -250,37 +252,38 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "command_split",
         r"(?:^|: )-{1,2}[\w-]+: (?:command )?not found",
-        "the shell took an option for a command: the line before it does not end with a backslash, or has a space behind the backslash",
-        "end each line of the command but the last with a backslash and nothing behind it",
+        "the shell read an option as a command: the previous line has no backslash at its end, or a space after it",
+        "end each line but the last with a backslash and nothing after it",
         **_CONTAINER,
     ),
     sign(
         "docker_reference",
         r"invalid reference format",
-        "Docker takes something else for the name of the image: a backslash with a space behind it, an empty variable, or capital letters",
-        "end lines with a backslash and nothing behind it, check that variables have values, and write the image in small letters",
+        "Docker reads another word as the image: a backslash with a space after it, an empty variable, or capital letters",
+        "end lines with a backslash and nothing after it, check that variables have values, and write the image in small letters",
         **_CONTAINER,
     ),
     sign(
         "docker_usage",
         r"unknown (?:shorthand )?flag: (?P<option>[^\n]{1,80})|flag needs an argument|requires at least \d+ arguments?",
         "Docker cannot read its options {option}",
-        "check the spelling; options of Docker stand before the image, the model and options of vLLM behind it",
+        "check the spelling; options of Docker belong before the image, the model and options of vLLM after it",
         **_CONTAINER,
     ),
     sign(
         "certificate",
         r"x509: |CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed",
-        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the clock of the host is wrong",
-        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; "
-        "in a container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the host's clock is wrong",
+        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; in a "
+        "container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
     ),
     sign(
         "command_missing",
         r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
         "the command is not in the image",
-        "images of vllm/vllm-openai have vllm serve as entrypoint: pass the model and options alone; NGC images take the whole vllm serve; "
-        "to run something else set --entrypoint",
+        "images of vllm/vllm-openai have vllm serve as entrypoint: pass only the model and options; for NGC images "
+        "pass the whole vllm serve; to "
+        "run something else set --entrypoint",
         "SPK103",
         **_CONTAINER,
     ),
@@ -294,42 +297,40 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "kernel_shared_memory",
         r"out of resource: shared memory|dynamic shared memory size|shared memory, Required: \d+",
-        "a kernel wants more shared memory than the GPU has (sm_121: 99 KiB a block); it was tuned for a larger GPU. Neither /dev/shm nor "
-        "GPU memory is short",
-        "set another backend for the part that the traceback names (attention-backend, moe-backend, linear-backend) or leave block-size out; "
-        "else use a newer vLLM",
+        "a kernel for a larger GPU needs more shared memory than this GPU has (sm_121: 99 KiB a block); /dev/shm and GPU memory are not the problem",
+        "set another backend for the part in the traceback (attention-backend, moe-backend, linear-backend), remove block-size, or use a newer vLLM",
     ),
     sign(
         "shared_memory",
         r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
         "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium Memory), or with --ipc=host; "
-        "from vLLM 0.27.0 on it has to hold kv-offloading-size as well; with --ipc=host remove old /dev/shm/vllm_offload_* files",
+        "start it with --shm-size=16g (spark_shm_size; in Kubernetes an emptyDir of medium Memory) or --ipc=host, then without old "
+        "/dev/shm/vllm_offload_* files; from vLLM 0.27.0 on kv-offloading-size must fit into it too",
         "SPKH06, SPKH09",
     ),
     sign(
         "disk_full",
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|[Nn]ot enough (?:free )?disk space",
         "the disk is full",
-        "see which with df -h, and free space (clean.yml lists unused images and models)",
+        "find it with df -h, and free space (clean.yml lists unused images and models)",
         "host.disk",
     ),
     sign(
         "open_files",
         r"\[Errno 24\]|Too many open files",
-        "the process has as many files and connections open as it may",
+        "the process has reached its limit of open files and connections",
         "start the container with --ulimit nofile=1048576:1048576 (LimitNOFILE of a unit, ulimit -n of a shell)",
     ),
     sign(
         "threads",
         r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
-        "the container or the account may not start more processes and threads",
+        "the container or the account has reached its limit of processes and threads",
         "start the container without --pids-limit, and raise TasksMax of the unit or ulimit -u",
     ),
     sign(
         "io_uring",
         r"io_uring\w*.*(?:Operation not permitted|EPERM|failed)|Operation not permitted.*io_uring",
-        "Docker's default seccomp profile denies io_uring, which this load format or table reads with",
+        "Docker's default seccomp profile denies io_uring, which this load format or table needs",
         "use a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register (--security-opt seccomp=FILE)",
         "SPKH08",
     ),
@@ -356,9 +357,9 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     sign(
         "killed",
         r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
-        "the engine was killed from outside, mostly because the host's memory was used up",
-        "journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning name who did it; plan with a larger reserve "
-        "(spark_reserve_gib) or a smaller gpu-memory-utilization",
+        "the engine was killed from outside, mostly because the host ran out of memory",
+        "see journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning; plan with a larger spark_reserve_gib or a smaller "
+        "gpu-memory-utilization",
         "doctor.oom_killed",
     ),
 )

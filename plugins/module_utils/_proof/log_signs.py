@@ -18,22 +18,22 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "serve_twice",
         r"unrecognized arguments: serve\b",
-        "vllm serve stands in the command although it is the entrypoint of this image",
+        "the command contains vllm serve, which is already the entrypoint of this image",
         "pass the model and its options alone, or override the entrypoint with --entrypoint",
         "SPK103",
     ),
     sign(
         "option_unknown",
         r"unrecognized arguments: (?P<options>[^\n]{1,300})",
-        "the vLLM of this image has no such option: {options}. Another version or a fork has it, or its name is misspelt",
-        "take it out ({options}), or use the image it was written for; behind a moving tag pin the digest that worked",
+        "the vLLM of this image has no such option: {options}. It belongs to another version or a fork, or is misspelt",
+        "remove it ({options}), or use the image it was written for; with a moving tag pin the digest that worked",
         "SPK101, SPK110",
     ),
     sign(
         "option_json",
         r"argument (?P<option>\S+?)(?:/\S+)?: (?:Value .{1,300} cannot be converted to|.*(?:invalid loads|Invalid JSON))|JSON string .* cannot be parsed",
-        "the value of an option ({option}) is not the JSON that it has to be, mostly because a shell took the quotes away",
-        "put the whole JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
+        "the value of an option ({option}) is not valid JSON, mostly because a shell removed the quotes",
+        "put the JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
         "SPK104",
     ),
     sign(
@@ -43,10 +43,10 @@ SIGNS: tuple[Sign, ...] = (
         r"Unknown quantization method|Invalid (?:quantization|load format)|[Uu]nknown load format|Load format \S+ is not supported|"
         r"Input should be (?:'|a valid)|\[type=(?:literal_error|enum|int_parsing|float_parsing|bool_parsing)|Unknown (?:moe|linear|mamba) backend|"
         r"ambiguous option|the following arguments are required|Unsupported speculative method|[Ii]nvalid tokenizer mode",
-        "an option has a value that the vLLM of this image does not know; the error lists the values it knows. If the launch worked before, "
-        "the image behind its tag has changed",
-        "set one of the listed values (moe-backend, attention-backend, quantization, tool-call-parser and others take names that change between "
-        "versions), or pin the image by the digest that worked",
+        "the vLLM of this image does not know the value of an option; the error lists the known values. If the launch worked before, the image "
+        "behind its tag has changed",
+        "set a listed value (names of moe-backend, attention-backend, quantization, tool-call-parser and others change between versions), or pin "
+        "the digest that worked",
         "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
     ),
     sign(
@@ -107,8 +107,8 @@ SIGNS: tuple[Sign, ...] = (
         "transformers_version",
         r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute|"
         r"'\w+Config' object has no attribute",
-        "this vLLM was written for another version of the transformers package than the one in its image",
-        "use an image with an older transformers or a newer vLLM, or pin transformers to the version that this vLLM asks for",
+        "this vLLM needs another version of transformers than the image has",
+        "use an image with an older transformers or a newer vLLM, or pin transformers to the required version",
     ),
     sign(
         "tokenizer_class",
@@ -127,8 +127,8 @@ SIGNS: tuple[Sign, ...] = (
         "package_version",
         r"needs NumPy|compiled using NumPy 1|version \(\S+\) does not match|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
         r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
-        "a Python package in the image has another version than vLLM or one of its packages takes, as after pip install into it",
-        "undo the installation, or pin the package that the error names (numpy, xgrammar and others) to what vLLM requires",
+        "a Python package in the image has another version than vLLM or its packages require, for example after pip install",
+        "undo the installation, or pin the package in the error (numpy, xgrammar and others) to the required version",
     ),
     sign(
         "binary_mismatch",
@@ -140,35 +140,35 @@ SIGNS: tuple[Sign, ...] = (
         "compiler_missing",
         r"Could not find nvcc|nvcc: (?:command )?not found|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|"
         r"No such file or directory: '(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)'|Ninja is required|Python\.h: No such file",
-        "a library wants to compile kernels at the start, and the image has no compiler for it",
-        "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or one with precompiled kernels",
+        "a library needs to compile kernels at the start, but the image has no compiler for it",
+        "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or an image with precompiled kernels",
     ),
     sign(
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
         r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
-        "the compiler in the image does not know the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or DeepGEMM",
-        "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to the ptxas of CUDA 13 in the image",
+        "the compiler in the image does not support the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or DeepGEMM",
+        "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to its ptxas of CUDA 13",
         "image.ptxas_old",
     ),
     sign(
         "kernel_source_missing",
         r"Failed to open: \S+\.cuh?\b|include_parser|No such file or directory: '\S+\.cuh?'",
         "a kernel library (DeepGEMM) has no kernel source for this GPU (sm_121) and this layer",
-        "use another image or version of vLLM, as the recipe of the model names it",
+        "use another image or version of vLLM, such as the recipe's",
     ),
     sign(
         "package_missing",
         r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?:the )?[`'\"]?(?P<package>(?!(?:a|an|it|same|with)\b)[\w.\[\]-]+)",
         "the image lacks a Python package: {module}{package}",
-        "install {module}{package} into the image (pip of the recipe or service), or leave the option out that needs it",
+        "install {module}{package} into the image (pip of the recipe or service), or remove the option that needs it",
     ),
     # --- kernels
     sign(
         "sparse_indexer",
         r"Sparse Attention Indexer .*requires DeepGEMM",
-        "the sparse attention of this model takes DeepGEMM in this vLLM, and DeepGEMM has no kernels for sm_121",
-        "use an image whose vLLM has kernels of its own for it, as a recipe of the model names one; installing DeepGEMM does not help",
+        "the sparse attention of this model uses DeepGEMM in this vLLM, which has no kernels for sm_121",
+        "use the image of a recipe for the model, whose vLLM has its own kernels; installing DeepGEMM does not help",
         "SPK517",
     ),
     sign(
@@ -181,7 +181,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "cudnn_kernel",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|NOT_SUPPORTED|BAD_PARAM)|Plan index \d+ is invalid",
-        "a kernel of cuDNN, which FlashInfer takes for FP8 layers, does not run on sm_121 in this image",
+        "a kernel of cuDNN, which FlashInfer uses for FP8 layers, does not run on sm_121 in this image",
         "set the variable VLLM_DISABLED_KERNELS to FlashInferFP8ScaledMMLinearKernel, or use an image with a newer FlashInfer",
     ),
     sign(
@@ -189,7 +189,7 @@ SIGNS: tuple[Sign, ...] = (
         r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
         r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
         "the image, or a package in it, has no kernels for this GPU (sm_121)",
-        "use an image that is built for it, as a recipe names one; spark_info with probe_images lists the contents of an image",
+        "use an image built for it, such as a recipe's; spark_info with probe_images lists the contents of an image",
         "SPK301",
     ),
     sign(
@@ -202,16 +202,16 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "cutlass_gemm",
         r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
-        "a CUTLASS kernel fails on sm_121: the build has it for sm_120 only",
-        "set the variable VLLM_DISABLED_KERNELS to the kernel that a line Selected ... names (CutlassFp8BlockScaledMMKernel for block FP8), so "
-        "that vLLM takes another, for experts moe-backend to marlin; or use an image that is built for sm_121",
+        "a CUTLASS kernel was built for sm_120 only and fails on sm_121",
+        "set the variable VLLM_DISABLED_KERNELS to the kernel in the line Selected ... (CutlassFp8BlockScaledMMKernel for block FP8), and "
+        "moe-backend to marlin for experts; or use an image built for sm_121",
         "SPK301",
     ),
     sign(
         "attention_shape",
         r"has no (?:decode|prefill) kernel for this shape|no \S+ sparse-MLA kernel|MLA decode .{0,40}specialization",
-        "FlashInfer's attention kernels for sm_121 do not have this number of heads and selected tokens",
-        "another tensor-parallel-size changes the heads of each GPU; else use the image that a recipe of the model names, or a newer FlashInfer",
+        "FlashInfer's attention kernels for sm_121 do not support this number of heads and selected tokens",
+        "set another tensor-parallel-size, use the image of a recipe for the model, or a newer FlashInfer",
     ),
     sign(
         "attention_backend",
@@ -219,7 +219,7 @@ SIGNS: tuple[Sign, ...] = (
         r"Invalid attention backend|FLASHINFER_MLA_SPARSE\S* on SM1\d\d requires|only supports fp8 kv-cache|requires a BF16 main KV cache|"
         r"fa2 prefill misreads|head_size \d+ is not supported",
         "no attention kernel of this vLLM runs this model with these options (head size, KV cache type, sparse attention) on sm_121",
-        "leave attention-backend and kv-cache-dtype out, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
+        "remove attention-backend and kv-cache-dtype, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
         "SPK501, SPK506, SPK508, SPK517",
     ),
     sign(
@@ -228,43 +228,44 @@ SIGNS: tuple[Sign, ...] = (
         r"moe_backend='\w+' is not supported|is not supported on (?:this|current) (?:device|platform)|linear backend \S+ (?:is not|cannot)|"
         r"No (?:NvFp4|FP8|Mxfp4|Fp8|MXFP4) MoE backend|only supported on|No supported CUDA architectures found for major versions",
         "the named kernels do not run these weights on this GPU",
-        "leave moe-backend (linear-backend) and VLLM_USE_FLASHINFER_MOE_ variables out, or set it to marlin; for an unquantised draft set "
+        "remove moe-backend (linear-backend) and VLLM_USE_FLASHINFER_MOE_ variables, or set it to marlin; for an "
+        "unquantised draft set "
         "moe_backend in speculative-config to triton",
         "SPK503, SPK504",
     ),
     sign(
         "no_layer_kernel",
         r"Failed to find a kernel that can implement",
-        "this vLLM has no kernel for a layer of this checkpoint on this GPU: its format, group size or shape, as with home-made quantisations",
-        "use a checkpoint that a recipe names, quantise with that layer left out, or use a newer image",
+        "this vLLM has no kernel for the format, group size or shape of a layer on this GPU, as in home-made quantisations",
+        "use a checkpoint that a recipe names, leave that layer unquantised, or use a newer image",
     ),
     sign(
         "kernel_fault",
         r"illegal memory access|device-side assert|misaligned address|illegal instruction was encountered|unspecified launch failure|cudaErrorIllegal",
-        "a GPU kernel failed while it ran; kernels are reported late, so the traceback may name another place",
-        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend or moe-backend, or another version of vLLM",
+        "a GPU kernel failed; the report comes late, so the traceback may name another place",
+        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend, moe-backend or vLLM version",
     ),
     sign(
         "compile_cache",
         r"UnpicklingError|Ran out of input|compiler_interface\.py\", line \d+, in load\b|"
         r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
-        "an entry of the compile cache cannot be read, as after an update or a start that was cut off",
+        "an entry of the compile cache cannot be read, for example after an update or an interrupted start",
         "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
     ),
     # --- memory
     sign(
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
-        "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
-        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization; page cache is freed by "
-        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        "at the start, less memory was free than gpu-memory-utilization requires; vLLM counts page cache as used",
+        "stop other programs (status.yml shows them), or lower gpu-memory-utilization; free the page cache with sync; echo 3 | sudo tee "
+        "/proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
     sign(
         "no_cache_memory",
         r"No available memory for the cache blocks",
         "weights and overheads leave nothing of gpu-memory-utilization for the KV cache",
-        "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml says what fits",
+        "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml shows values that fit",
         "memory.no_cache_memory",
     ),
     sign(
@@ -272,7 +273,7 @@ SIGNS: tuple[Sign, ...] = (
         # vLLM before 0.22 prints "models's".
         r"To serve at least one request with the models?'s max seq len|max seq len .* is larger than the maximum number of tokens",
         "one request of max-model-len tokens does not fit into the KV cache",
-        "lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
+        "lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
         "memory.one_request",
     ),
     sign(
@@ -285,7 +286,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "memory_moved",
         r"Error in memory profiling",
-        "another program gave memory back while the engine measured its own",
+        "another program released memory while the engine measured its memory",
         "start engines one after the other: nothing else may load or stop at the same time",
     ),
     sign(
@@ -299,7 +300,7 @@ SIGNS: tuple[Sign, ...] = (
         "state_blocks",
         r"exceeds available Mamba cache blocks",
         "the KV cache has fewer blocks for recurrent state than max-num-seqs requests need",
-        "lower max-num-seqs to what the error names, or raise gpu-memory-utilization",
+        "lower max-num-seqs to the value in the error, or raise gpu-memory-utilization",
         "memory.state_blocks",
     ),
     sign(
@@ -308,13 +309,13 @@ SIGNS: tuple[Sign, ...] = (
         r"KV cache specs? to one unified type|same KV cache group must have the same window|[Hh]ybrid KV cache (?:manager|groups|layouts)|"
         r"Mamba cache mode 'align' is currently not compatible|Mamba with speculative decoding is not supported|QSA ring capacity",
         "vLLM cannot give the layers of this model KV cache blocks of one size with these options",
-        "leave block-size, kv-cache-dtype and speculative-config out one after the other; plan.yml tries that for you",
+        "remove block-size, kv-cache-dtype and speculative-config one after the other; plan.yml tries that for you",
         "memory.plan",
     ),
     sign(
         "warm_up_memory",
         r"out of memory occurred when warming up sampler",
-        "memory ended at the last step of the start, when the sampler warmed up with max-num-seqs requests",
+        "memory ran out at the last step of the start, when the sampler warmed up with max-num-seqs requests",
         "lower max-num-seqs or gpu-memory-utilization",
         "memory.node",
     ),
@@ -323,7 +324,7 @@ SIGNS: tuple[Sign, ...] = (
         r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA [Ee]rror: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
         "the GPU had no memory left for an allocation",
-        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
+        "stop other programs that use memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
         "memory.node",
     ),
     # --- the model's files
@@ -336,8 +337,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "model_path",
         r"HFValidationError|Repo id must be in the form|Invalid repository ID or local directory",
-        "the model is named by a path that does not exist in the container, so that vLLM takes it for a name on the hub",
-        "mount the folder of the model into the container (-v HOST:CONTAINER:ro) and name the path of the container",
+        "the path of the model does not exist in the container, so vLLM reads it as a name on the hub",
+        "mount the folder of the model (-v HOST:CONTAINER:ro) and use its path in the container",
         "model.missing",
     ),
     sign(
@@ -363,15 +364,15 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "offline_cache",
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
-        "downloads are switched off, and the model is not complete in the cache that the container sees",
-        "mount the cache that holds the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
+        "downloads are disabled, and the model is not complete in the cache that the container sees",
+        "mount the cache with the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
         "model.missing",
     ),
     sign(
         "hub_xet",
         r"CAS service error|xethub|hf_xet|Xet (?:download|runtime)",
         "a download by Xet, the hub's storage, failed",
-        "run it again, it goes on where it stopped; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
+        "run it again, it resumes; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
     ),
     sign(
         "no_network",
@@ -379,8 +380,8 @@ SIGNS: tuple[Sign, ...] = (
         r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)|dial tcp: |server misbehaving|no such host|"
         r"TLS handshake timeout|"
         r"ReadTimeout|ConnectTimeout|IncompleteRead|ChunkedEncodingError",
-        "the host or the container has no network to the hub or the registry, or it broke off",
-        "check the network and the name server of the host and the container, and a proxy; or bring the model by models and set HF_HUB_OFFLINE=1",
+        "the host or the container cannot reach the hub or the registry, or the connection broke",
+        "check network, name server and proxy of the host and the container; or copy the model and set HF_HUB_OFFLINE=1",
     ),
     sign(
         "weights_damaged",
@@ -392,15 +393,15 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "json_damaged",
         r"Expecting value: line \d+ column \d+|JSONDecodeError|Extra data: line \d+",
-        "a JSON file of the model (config, tokenizer, processor) is empty or no JSON, as after a download that was cut off or a Git LFS clone",
+        "a JSON file of the model (config, tokenizer, processor) is empty or invalid, for example after an interrupted download or a Git LFS clone",
         "find it by its size (ls -lL), remove it and download the model again",
     ),
     sign(
         "no_model",
         r"No model architectures are specified|Should have a `model_type` key|Unrecognized model in ",
-        "the folder or repository is no model in the format of Hugging Face: its config.json names no architecture, or is missing",
-        "name the folder that has config.json; serve an adapter by lora-modules of its base model; for Mistral's own files set config-format, "
-        "load-format and tokenizer-mode to mistral; a GGUF file needs the repository of its base model as tokenizer",
+        "the folder or repository is not a Hugging Face model: config.json is missing or names no architecture",
+        "use the folder with config.json; serve an adapter with lora-modules of its base model; for Mistral's own files set config-format, "
+        "load-format and tokenizer-mode to mistral; a GGUF file needs its base model's repository as tokenizer",
     ),
     sign(
         "weights_missing",
@@ -414,7 +415,7 @@ SIGNS: tuple[Sign, ...] = (
         r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
         r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|"
         r"Tried to load weights of size|loaded_weight\.shape|Unexpected key",
-        "the checkpoint has tensors that this vLLM does not know where to load, or lacks some it expects",
+        "the checkpoint has tensors that this vLLM does not know where to load, or lacks expected tensors",
         "use a newer vLLM, or a checkpoint that a recipe names for this version",
     ),
     sign(
@@ -435,7 +436,7 @@ SIGNS: tuple[Sign, ...] = (
         "rdma_gid",
         r"ibv_modify_qp failed with (?:61|22)\b",
         "the GID index that NCCL uses does not exist on the port any more, as after a change of addresses",
-        "take NCCL_IB_GID_INDEX out, or set it to the RoCE v2 index of the address (show_gids)",
+        "remove NCCL_IB_GID_INDEX, or set it to the RoCE v2 index of the address (show_gids)",
         "fabric.no_gid",
     ),
     sign(
@@ -457,8 +458,9 @@ SIGNS: tuple[Sign, ...] = (
         "nccl_interface",
         r"no socket interface found|NET/IB : No device found|IB device \S+ not found|Unable to find (?:address|interface)|"
         r"Bootstrap : (?:no|invalid)",
-        "NCCL finds no network interface or RDMA device of the given name on this host",
-        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to the names of this host (they differ by port), and give the container /dev/infiniband and the host's network",
+        "this host has no network interface or RDMA device of the given name",
+        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to this host's names (they differ by port), and give the container /dev/infiniband and the host's "
+        "network",
         "fabric.no_connectx",
     ),
     sign(
@@ -471,8 +473,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "nccl_timeout",
         r"Watchdog caught collective operation timeout|collective operation timeout",
-        "one rank waited for the others in a collective of NCCL until its timeout: another rank ended or hangs",
-        "read the log of the other ranks first; if all are alive use NCCL 2.29.3 or newer, whose older builds for arm64 hang",
+        "a rank waited for the others until NCCL's timeout: another rank ended or hangs",
+        "read the logs of the other ranks; if all are alive, use NCCL 2.29.3 or newer, since older arm64 builds hang",
         "SPK827",
     ),
     sign(
@@ -486,8 +488,8 @@ SIGNS: tuple[Sign, ...] = (
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
         r"Cannot provide a placement group|waiting for .* placement group",
-        "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine holds its GPU",
-        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the address that the engine uses, and stop what else runs in Ray",
+        "Ray lacks the GPUs that the engine requests: a node joined with another address, or another engine uses its GPU",
+        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the engine's address, and stop other programs in Ray",
     ),
     sign(
         "ray_connect",
@@ -506,7 +508,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "tool_choice",
         r"tool choice requires --enable-auto-tool-choice",
-        "a client sends tools, and the engine was started without the options for them: each such request is answered with HTTP 400",
+        "a client sends tools, and the engine has no options for them: each such request gets HTTP 400",
         "add --enable-auto-tool-choice and a --tool-call-parser of the model (enable-auto-tool-choice and tool-call-parser in args)",
         "SPK706",
     ),
@@ -538,8 +540,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
-        "the engine did not answer its own API server in time: a rank or a kernel hangs, or a host has no memory left and swaps",
-        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts an engine that hangs",
+        "the engine did not answer its API server in time: a rank or kernel hangs, or a host swaps",
+        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts a hanging engine",
         generic=True,
     ),
     sign(
@@ -560,8 +562,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "ranks_wait",
         r"No available shared memory broadcast block found",
-        "the ranks wait for each other. That is usual for minutes while one loads, compiles or autotunes; without end one of them hangs",
-        "compare GPU load on all hosts and read the other ranks' logs; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a known hang",
+        "the ranks wait for each other. For minutes this is normal while one loads, compiles or autotunes; if it does not end, one hangs",
+        "compare GPU load and logs of all ranks; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a known hang",
         "SPK827",
         waits=True,
     ),

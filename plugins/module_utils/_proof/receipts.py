@@ -39,7 +39,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         1.00,
         1.0,
         "s",
-        "check what else runs on the host and whether prefix caching is still on",
+        "check other programs of the host, and whether prefix caching is still on",
     ),
     "warmup_seconds": (
         "higher",
@@ -53,21 +53,21 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         0.50,
         60.0,
         "s",
-        "check the disk that holds the weights and that compile caches are kept between starts",
+        "check the disk of the weights and that compile caches are kept between starts",
     ),
     "residency_gib": (
         "higher",
         0.05,
         2.0,
         "GiB",
-        "see which of its terms grew (weights, inside, KV cache, outside stand beside it); plan again with the measured one",
+        "see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value",
     ),
     "kv_cache_tokens": (
         "lower",
         0.05,
         1024.0,
         "tokens",
-        "see what else holds memory on the host since the first start",
+        "see which other programs use memory since the first start",
     ),
 }
 

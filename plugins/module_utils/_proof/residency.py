@@ -426,7 +426,7 @@ def _terms(
 def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, str]:
     """Return the requested memory minus weights and KV cache, and the reason if it cannot be derived."""
     if log.kv_cache_told_gib is not None:
-        return None, "kv-cache-memory-bytes fixes the KV cache, so what else is used cannot be told from it"
+        return None, "kv-cache-memory-bytes fixes the KV cache, so other memory cannot be derived from it"
     if requested is None or log.weights_gib is None or log.kv_cache_gib is None:
         return None, ""
     return requested - log.weights_gib - log.kv_cache_gib, ""
@@ -541,9 +541,9 @@ def _outside_setting(outside: float, inside: float, kept_share: float, planned: 
 
 _MESSAGES = {
     "weights": "The weights of {name} take {measured} GiB; the plan has {planned} GiB ({off}).",
-    "inside": "{name} uses {measured} GiB inside the memory that it asks for, beside weights and KV cache; the plan has "
+    "inside": "{name} uses {measured} GiB of its share in addition to weights and KV cache; the plan has "
     "{planned} GiB ({off}), and the KV cache is that much {cache}.",
-    "outside": "{name} holds {measured} GiB {more} than it asks for (host memory, CUDA context, graphs); the plan has "
+    "outside": "{name} uses {measured} GiB {more} than its share (host memory, CUDA context, graphs); the plan has "
     "{planned} GiB.",
 }
 
@@ -587,7 +587,7 @@ def _findings(
         )
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
         if "memory" in term.override:
-            fix += "; kv_gib is what its cache has now, write there what it is to have"
+            fix += "; kv_gib has the present size of its cache, set the size that it should have"
         findings.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
     return [
         *findings,
@@ -602,8 +602,8 @@ def _unexplained(service: str, residency: Term, use: HostUse) -> list[Finding]:
     if residency.measured is not None or use.gpu_gib is None or most is None or use.gpu_gib <= most:
         return []
     message = (
-        f"The processes of {service} hold {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB. "
-        f"Which term is off cannot be told: {residency.reason}."
+        f"The processes of {service} use {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB. The differing term is "
+        f"unknown: {residency.reason}."
     )
     fix = f"Restart {service} when it is convenient, so that its start is recorded, and prove it again"
     return [_finding(service, "residency", "warning", message, fix)]
@@ -631,8 +631,8 @@ def _layout(
     if abs(off) <= max(SHARE * expected, block_tokens):
         return []
     message = (
-        f"{kv_measured:.2f} GiB of KV cache of {service} hold {term.measured:,.12g} {term.unit}; by the plan's arithmetic they "
-        f"hold {expected:,.0f} ({100 * off / expected:+.0f} %)."
+        f"{kv_measured:.2f} GiB of KV cache of {service} have {term.measured:,.12g} {term.unit}; the plan calculates {expected:,.0f} "
+        f"({100 * off / expected:+.0f} %)."
     )
     hints = list(_layout_hints(planned, log))
     fix = "Check kv-cache-dtype, speculative-config and vllm_version of the service"

@@ -126,8 +126,8 @@ def _loader(service: Mapping[str, Any], last: Mapping[str, Any]) -> list[Finding
         rate = f", {weights / GIB:.1f} GiB at {weights / GIB / took:.2f} GiB/s"
     text = f"its weights took {took:.0f} s of the {last['seconds']:.0f} s of its last start{rate}."
     fix = (
-        f"Try load-format: {' or '.join(names)}, and compare this figure. They take memory of their own (instanttensor 4.4 GiB in one report), "
-        "and loads with either were reported that hung."
+        f"Try load-format: {' or '.join(names)}, and compare this figure. They use extra memory (instanttensor 4.4 GiB in one report), and hanging "
+        "loads were reported for both."
     )
     return [_finding("load_format", "info", service, text, fix, LOADERS)]
 
@@ -161,7 +161,7 @@ def _graphs(service: Mapping[str, Any], last: Mapping[str, Any]) -> list[Finding
         f"{captured:.0f} s."
     )
     fix = (
-        "Where it is asked rarely, enforce-eager: true leaves both out. Its answers get slower then; bench.yml with and without says by how "
-        "much. With compile caches kept, later starts compile less: see the next one first."
+        "If requests are rare, enforce-eager: true skips both. Answers get slower; measure it with bench.yml. Later starts compile less if compile "
+        "caches are kept: see the next start first."
     )
     return [_finding("graphs", "info", service, text, fix, EAGER)]

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         if time.monotonic() + RETRY_SECONDS > deadline:
             break
         time.sleep(RETRY_SECONDS)
-    sys.stderr.write(f"{options.url} has not come to what was asked within {options.seconds:g} s: {problem}\n")
+    sys.stderr.write(f"{options.url} did not reach the requested state within {options.seconds:g} s: {problem}\n")
     return 1
 
 

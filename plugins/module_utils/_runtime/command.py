@@ -31,7 +31,7 @@ from .._common.foreign_text import decode_text
 # Programs format numbers and times themselves, so both are pinned.
 ENVIRONMENT = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": "C", "TZ": "UTC"}
 
-ADVICE = "What it was asked is not known. The host is overloaded or that program hangs: see uptime and journalctl --boot there, then run again"
+ADVICE = "Its answer is not known. The host is overloaded or that program hangs: see uptime and journalctl --boot there, then run again"
 
 FINISHED, MISSING, SILENT = "finished", "missing", "silent"
 
@@ -331,7 +331,7 @@ def unreadable(program: str, message: str) -> NoAnswer:
     """
     first = next(iter(message.strip().splitlines()), "").strip()
     return NoAnswer(
-        program, f"{program} printed {first[:80]!r} where it was to answer" if first else f"{program} printed nothing"
+        program, f"{program} printed {first[:80]!r} instead of an answer" if first else f"{program} printed nothing"
     )
 
 

@@ -228,7 +228,7 @@ class Readiness:
             names = ", ".join(sorted(served))
             raise Problem(
                 f"the server serves {names}, not {self.model}",
-                f"another server may hold port {self.client.port}, or --served-model-name is not the name asked for",
+                f"another server may use port {self.client.port}, or --served-model-name is not the name asked for",
                 True,
             )
         length = served[self.model].get("max_model_len")

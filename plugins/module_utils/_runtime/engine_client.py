@@ -58,7 +58,7 @@ def read_api_key(path: str | None) -> str:
         )
     if not key.isprintable() or not key.isascii() or " " in key:
         raise Problem(
-            f"the API key file {path} holds more than one key or a sign that no HTTP header can carry",
+            f"the API key file {path} contains more than one key or a character that HTTP headers do not allow",
             "leave exactly one key in it, on one line",
             True,
         )
@@ -114,7 +114,7 @@ class Client:
         if isinstance(error, ConnectionRefusedError):
             return Problem(
                 f"connection refused: nothing listens on {where}",
-                "see the unit's log; check that the port is the one that the engine was given",
+                "see the unit's log; check that the port is the engine's port",
                 kind="refused",
             )
         if isinstance(error, socket.gaierror):

@@ -5,7 +5,7 @@
 
 On a GB10 the GPU allocates from the memory of the host, and a host without memory freezes without a word. So steps are taken
 before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; stop engines that are on
-demand and idle; let the gateway give the engine in question no new requests; restart the engine that holds more than its plan; last, stop
+demand and idle; let the gateway give the engine in question no new requests; restart the engine that uses more than its plan; last, stop
 the least important one.
 
 A healthy engine inside its plan is never stopped while another step is left, nor when the memory went to other processes than this host's
@@ -294,11 +294,11 @@ def _say(settings: Settings, state: State, look: Look, account: Account | None) 
     if account is not None and account.complete:
         if not _others_did_it(settings, look, account):
             return [], state
-        why = f"{account.others / GIB:.1f} GiB are held by what is no service of this host: {account.who or 'no process shows them'}"
+        why = f"{account.others / GIB:.1f} GiB are used by processes that are no service of this host: {account.who or 'no process shows them'}"
     else:
         if state.critical is None or now - state.critical < SETTLE_SECONDS:
             return [], state  # the account is being taken
-        why = "who holds the memory is not known, so no engine is touched"
+        why = "the processes that use the memory are not known, so no engine is changed"
     return [Step(NAME, "", why)], replace(state, named=now)
 
 

@@ -185,7 +185,7 @@ def _service(name: str, content: Any) -> Service:
     if missing:
         raise Wrong(f"services.{name} lacks {', '.join(missing)}")
     if options.get("while_loading", WAIT) not in LOADING:
-        raise Wrong(f"services.{name}.while_loading is none of {', '.join(LOADING)}")
+        raise Wrong(f"services.{name}.while_loading is not one of {', '.join(LOADING)}")
     try:
         parts = urlsplit(options["engine"])
         right = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)

@@ -545,9 +545,8 @@ class Rank:
             words = self.attempts.words.items()
             last = "; ".join(f"{self.peers[rank]}: {text}" for rank, text in words if rank in self.peers)
             self._give_up(
-                f"gave up after {len(self.attempts.starts)} starts of the engine within "
-                f"{_span(self.config.engine_interval)}, whatever ended them (each can leave memory behind on a GB10)"
-                + (f"; last reported: {last}" if last else "")
+                f"gave up after {len(self.attempts.starts)} starts of the engine within {_span(self.config.engine_interval)} (each failed start can "
+                "leave memory in use on a GB10)" + (f"; last reported: {last}" if last else "")
             )
             return
         self.attempts.starts.append(now)

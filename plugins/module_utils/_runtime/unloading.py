@@ -88,7 +88,7 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
             if not held:
                 break
             if time.monotonic() - began >= limit_seconds:
-                return f"Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s", False
+                return f"Ollama still uses {', '.join(sorted(held))} after {limit_seconds:.0f} s", False
             time.sleep(min(poll, 0.5))
     except (OSError, ValueError) as error:
         # A missing server holds nothing; a broken connection is reported.

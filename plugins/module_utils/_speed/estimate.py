@@ -402,7 +402,7 @@ def _read_drafting(
         return (None,), ""
     method, tokens = str(spec.get("method") or ""), spec.get("num_speculative_tokens")
     if not isinstance(tokens, int):
-        raise _UnknownError("the number of draft tokens is not stated")
+        raise _UnknownError("the number of draft tokens is not set")
     weights = _drafter_bytes(item, reads, method, tensor)
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
     accepted = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
@@ -430,6 +430,6 @@ def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -
     if item.draft_weights_gib is not None:
         return item.draft_weights_gib * GIB / tensor
     if item.draft_config is None:
-        raise _UnknownError(f"the size of the drafter of method {method!r} is not stated")
+        raise _UnknownError(f"the size of the drafter of method {method!r} is not given")
     drafter = read_geometry(item.draft_config)
     return float(drafter_bytes(item.draft_config, drafter, method, tensor_parallel=tensor))

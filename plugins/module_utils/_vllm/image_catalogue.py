@@ -194,7 +194,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
         "features": ["b12x"],
         "options": ["gdn-decode-kernel"],
         "source": _COMMUNITY,
-        "note": "A fork with kernels and VLLM_USE_B12X_* variables of its own. Nightly tags may be removed again.",
+        "note": "A fork with its own kernels and VLLM_USE_B12X_* variables. Nightly tags may be removed again.",
     },
     {"image": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly*:*", "arm64": True, "source": _COMMUNITY},
     {"image": "ghcr.io/aeon-7/*:*", "source": _COMMUNITY, "note": "Started by environment variables, not by options."},

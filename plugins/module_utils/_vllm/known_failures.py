@@ -87,7 +87,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "message": "MTP with prefix caching spoils the recurrent state of hybrid models up to vLLM 0.28.0. Agents with several turns and many "
         "tools then get malformed tool calls as text (<function= in content), other answers are wrong. Parser and quantisation are "
         "not the cause.",
-        "fix": "Set enable-prefix-caching to false, or leave speculative-config out. No such report names vLLM 0.29.0 or newer.",
+        "fix": "Set enable-prefix-caching to false, or remove speculative-config. No such report is known for vLLM 0.29.0 or newer.",
         "source": "NVIDIA/dgx-spark-playbooks#89; vllm-project/vllm#43559, #43650, #47194, #48970, #53912 (0.28.0)",
         "date": "2026-11-28",
     },
@@ -97,8 +97,8 @@ ROWS: tuple[dict[str, Any], ...] = (
         "verdict": "wrong output",
         "when": {"architecture": "MiMoV2", "facts": ("drafts", "concurrent")},
         "unless": {"args": {"async-scheduling": (False,)}},
-        "message": "MiMo V2 models with drafts (MTP or DFlash) and asynchronous scheduling were reported to answer with garbage as soon as two "
-        "requests run at once.",
+        "message": "MiMo V2 models with drafts (MTP or DFlash) and asynchronous scheduling were reported to answer with garbage when two requests "
+        "run at once.",
         "fix": "Set async-scheduling to false.",
         "source": "vllm-project/vllm#46669; recipe mimo-v2.6-flash of eugr/spark-vllm-docker",
         "date": "2026-11-22",
@@ -108,8 +108,8 @@ ROWS: tuple[dict[str, Any], ...] = (
         "title": "Draft length that the ring of QSA does not allow",
         "verdict": "does not start",
         "symptom": r"QSA ring capacity \d+ must divide the attention block size \d+",
-        "message": "The ring of Qwen3.8-Flash-Next's sparse attention holds 4 x ceil((4 + k) / 4) tokens for k draft tokens, and that has to divide "
-        "the block size of the KV cache.",
+        "message": "The ring of Qwen3.8-Flash-Next's sparse attention has 4 x ceil((4 + k) / 4) tokens for "
+        "k draft tokens, which must divide the block size of the KV cache.",
         "fix": "Set num_speculative_tokens in speculative-config to 4 or less.",
         "source": "meirongdev/nv-dgx-spark, MTP k sweep of 2026-09-03; qsa_cache.py of vLLM 0.32.0",
         "date": "2026-11-28",
@@ -128,28 +128,29 @@ ROWS: tuple[dict[str, Any], ...] = (
     },
     {
         "id": "SPKK08",
-        "title": "Memory that stays taken after a failed start",
+        "title": "Memory that stays in use after a failed start",
         "verdict": "does not start",
         "before": "0.24.0",
         "by_version": True,
         "symptom": r"Engine core initialization failed\b.*Failed core proc\(s\): \{\}",
-        "message": "The engine's process ended while it started and gave no reason. vLLM before 0.24.0 was reported to leave memory taken then; "
-        "each further start ends after 10 to 14 seconds until the host reboots.",
+        "message": "The engine's process ended during its start without a reason. vLLM before "
+        "0.24.0 was reported to leave memory in use then; each further start ends after 10 to 14 seconds until the "
+        "host reboots.",
         "fix": "Compare free -g with the free memory after the boot; reboot the host if memory is missing, and use vLLM 0.24.0 or newer.",
         "source": "vllm-project/vllm#45179",
         "date": "2026-11-22",
     },
     {
         "id": "SPKK09",
-        "title": "Second start over several GPUs with a kept autotuning of FlashInfer",
+        "title": "Second start over several GPUs with stored FlashInfer autotuning",
         "verdict": "hangs",
         "first": "0.31.0",
         "before": "0.32.0",
         "by_version": True,
         "last": True,
         "symptom": r"No available shared memory broadcast block found",
-        "message": "In vLLM 0.31.0 the ranks wait for each other for ever when they read an autotuning of FlashInfer that an earlier start has "
-        "written: one GPU is busy, and the log stops here. The plan avoids it (SPK828).",
+        "message": "In vLLM 0.31.0 the ranks wait for each other forever when they read FlashInfer autotuning "
+        "of an earlier start: one GPU is busy, and the log stops here. The plan avoids it (SPK828).",
         "fix": "Add --no-enable-flashinfer-autotune, or point VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder that is not mounted.",
         "source": "vllm-project/vllm#57635, #57579",
         "date": "2026-11-22",
@@ -163,7 +164,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "before": "0.32.0",
         "when": {"architecture": "Qwen4Exp", "facts": ("prefix_caching",)},
         "message": "Preview images of Qwen3.8-Flash-Next restored an empty recurrent state from the prefix cache and answered wrongly on hits. "
-        "vllm#55601, merged after 0.31.0, reads like the fix; vLLM {version} itself was not reported.",
+        "vllm#55601, merged after 0.31.0, appears to fix it; vLLM {version} itself was not reported.",
         "fix": "Use vLLM 0.32.0 or newer, or set enable-prefix-caching to false if answers change on a repeated prompt.",
         "source": "two owners of pairs; vllm-project/vllm#55601",
         "date": "2026-11-22",
@@ -176,8 +177,8 @@ ROWS: tuple[dict[str, Any], ...] = (
         "when": {"args": {"load-format": "instanttensor"}, "facts": ("drafts",), "nodes": 2},
         "unless": {"env": {"INSTANTTENSOR_BACKEND": "BUFFERED"}},
         "message": "Two owners lost a worker about a minute after loading with InstantTensor, when the draft was loaded as a second pass over two "
-        "Sparks: no exit code, nothing in the kernel's log. Another pair loads well.",
-        "fix": "If that happens set load-format to safetensors, or the variable INSTANTTENSOR_BACKEND to BUFFERED.",
+        "Sparks: no exit code, nothing in the kernel's log. Another pair loads without this problem.",
+        "fix": "If that happens, set load-format to safetensors, or the variable INSTANTTENSOR_BACKEND to BUFFERED.",
         "source": "eugr/spark-vllm-docker#377; tonyd2wild",
         "date": "2026-11-22",
     },
@@ -202,7 +203,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "when": {"architecture": "DeepseekV4", "facts": ("full_and_piecewise",)},
         "message": "DeepSeek V4 was reported to hang on GB10 while CUDA graphs of the mode FULL_AND_PIECEWISE are captured; NVIDIA's own recipe "
         "uses that mode.",
-        "fix": "If the start stops there set cudagraph_mode in compilation-config to PIECEWISE.",
+        "fix": "If the start stops there, set cudagraph_mode in compilation-config to PIECEWISE.",
         "source": "vllm-project/vllm#40969; NVIDIA/local-ai-inference-recipes",
         "date": "2026-11-22",
     },
@@ -217,9 +218,9 @@ ROWS: tuple[dict[str, Any], ...] = (
             "architecture": "DeepseekV4",
             "env": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         },
-        "message": "On builds of vLLM 0.25 the driver refused memory (NVRM 0x51) while DeepSeek V4 warmed up with expandable segments: three "
-        "errors and no start, none without them and without autotuning.",
-        "fix": "If that happens take expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF, and enable-flashinfer-autotune with it.",
+        "message": "On builds of vLLM 0.25 the driver refused memory (NVRM 0x51) while DeepSeek V4 warmed "
+        "up with expandable segments; without them and without autotuning it started.",
+        "fix": "If that happens, remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF, and enable-flashinfer-autotune.",
         "source": "NVIDIA/dgx-spark-playbooks#97",
         "date": "2026-11-22",
     },
@@ -228,8 +229,8 @@ ROWS: tuple[dict[str, Any], ...] = (
         "title": "prometheus-fastapi-instrumentator 8.0.0",
         "verdict": "wrong output",
         "symptom": r"'_IncludedRouter' object has no attribute 'path'",
-        "message": "The image has prometheus-fastapi-instrumentator 8.0.0, with which every request is answered with HTTP 500 (as NGC 26.06).",
-        "fix": "Install prometheus-fastapi-instrumentator==8.0.2 into the image (pip), or take another image.",
+        "message": "The image has prometheus-fastapi-instrumentator 8.0.0, which answers every request with HTTP 500 (as in NGC 26.06).",
+        "fix": "Install prometheus-fastapi-instrumentator==8.0.2 into the image (pip), or use another image.",
         "source": "reports on nvcr.io/nvidia/vllm:26.06-py3",
         "date": "2026-11-22",
     },

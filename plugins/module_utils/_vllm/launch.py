@@ -274,7 +274,7 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
         raise _Refused(_describe_unknown(head, version))
     _spelling, meaning, value = candidates[0]
     if meaning is None:
-        raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
+        raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Remove it."))
     return (*meaning, value)
 
 
@@ -305,7 +305,7 @@ def _describe_unknown(word: str, version: Version | None) -> Problem:
         "unknown",
         word,
         f"is no option of {where}",
-        _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Take it out."),
+        _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Remove it."),
         error,
     )
 
@@ -314,7 +314,7 @@ def _describe_unknown(word: str, version: Version | None) -> Problem:
 _REPLACED = {
     "swap-space": "Take it out: vLLM's V1 engine never swaps the KV cache.",
     "disable-log-requests": "Take it out: requests are only logged with --enable-log-requests.",
-    "disable-frontend-multiprocessing": "Take it out.",
+    "disable-frontend-multiprocessing": "Remove it.",
     "task": "Use --runner (generate, pooling) and --convert.",
     "cuda-graph-sizes": "Use --cudagraph-capture-sizes.",
     "max-seq-len-to-capture": "Use --max-cudagraph-capture-size, which counts tokens of a batch.",
@@ -393,7 +393,7 @@ def _bad_choice(option: Option, text: str, native: str, version: Version | None)
     return Problem(
         "bad_choice",
         f"--{option.name}",
-        f"is {text!r}, which in vLLM {version} is none of {', '.join(option.choices)}",
+        f"is {text!r}, which in vLLM {version} is not one of {', '.join(option.choices)}",
         elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
         f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
         text,
@@ -550,7 +550,7 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
                 "unknown",
                 f"--{option.name}.{'.'.join(path)}",
                 f"is no option: --{option.name} takes no JSON",
-                "Take it out.",
+                "Remove it.",
                 f"unrecognized arguments: --{option.name}.{'.'.join(path)}",
             )
         )
@@ -646,7 +646,7 @@ def _is_option(word: str, version: Version | None) -> bool:
 
 def _extra_word(word: str) -> Problem:
     return Problem(
-        "extra_word", word, "stands there without an option", "Take it out.", f"unrecognized arguments: {word}"
+        "extra_word", word, "stands there without an option", "Remove it.", f"unrecognized arguments: {word}"
     )
 
 

@@ -20,7 +20,7 @@ ROWS: tuple[dict[str, Any], ...] = (
         "why": "built for aarch64 by a gcc before 10 it loses slots of its proxy: engines over several Sparks hang after 20 to 55 "
         "minutes, one rank at 96 % and about 20 W, the other in an all-reduce",
         "fix": "Install nvidia-nccl-cu13==2.29.7 on top of the image (pip of a service), or take an image with 2.29.3 or newer; DGX OS's own "
-        "libnccl2 named by VLLM_NCCL_SO_PATH does as well.",
+        "libnccl2 named by VLLM_NCCL_SO_PATH works too.",
         "source": "release notes of NCCL 2.29.3; vllm-project/vllm#41725, #42354; sgl-project/sglang#33289; marin-community/marin#8038; "
         "eugr/spark-vllm-docker",
         "date": "2026-11-22",

@@ -96,7 +96,7 @@ def serve(argv: list[str], image: dict[str, str]) -> int:
     log(f"non-default args: {shown}", source="utils.py:253")
     fault = os.environ.get("SPARK_SIM_FAULT", "")
     if fault not in FAULTS:
-        return die(f"ValueError: SPARK_SIM_FAULT={fault!r} is none of {', '.join(FAULTS[1:])}")
+        return die(f"ValueError: SPARK_SIM_FAULT={fault!r} is not one of {', '.join(FAULTS[1:])}")
     delay = float(os.environ.get("SPARK_SIM_DELAY") or (30 if fault == "slow" else 1))
     try:
         model = load(model_name, values.get("revision"))

@@ -590,9 +590,9 @@ def test_a_manifest_that_is_not_whole_is_refused(packed: Packed) -> None:
     manifest.write_text(manifest.read_text().replace('"size": 2\n', '"size": 3\n'))
     code, text = fleet.bring()
     assert code != 0
-    assert "its sum does not fit" in text
+    assert "its checksum differs" in text
     manifest.unlink()
-    assert "holds no manifest.json" in fleet.bring()[1]
+    assert "has no manifest.json" in fleet.bring()[1]
 
 
 def test_a_damaged_file_on_the_host_comes_again(packed: Packed) -> None:

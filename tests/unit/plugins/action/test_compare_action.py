@@ -113,7 +113,7 @@ def test_a_second_task_asks_the_host_if_the_new_plan_is_another_one(host: Host) 
 def test_other_facts_than_those_of_the_plan_are_judged_by_the_next_plan(host: Host) -> None:
     checksum = host.checksum()
     host.facts["spark"] = {**MEASURED, "kernel": "6.18"}
-    host.answer.update(up_to_date=False, proved=False, why=["facts of the host are others than those of the plan"])
+    host.answer.update(up_to_date=False, proved=False, why=["facts of the host differ from the plan"])
     earlier = host.task(gather={"hf_home": "/hf"}, facts_checksum=checksum)
     assert not earlier["up_to_date"] and earlier["compared_with"] == ""
     host.answer = copy.deepcopy(CLEAN)

@@ -207,7 +207,7 @@ def test_what_is_there_is_never_overwritten(lan: Lan) -> None:
     path = lan.folder / "my-sparks" / "hosts.yml"
     path.write_text(f"{path.read_text()}# mine\n")
     code, text = lan.run(discover_hosts=hosts)
-    assert code == 0 and "my-sparks/hosts.yml is there and was left as it is" in text, text
+    assert code == 0 and "my-sparks/hosts.yml exists and was not changed" in text, text
     assert "\n-# mine\n" in text and path.read_text().endswith("# mine\n")
     assert 'ansible_user: "me"' in path.read_text()
     assert "localhost : ok=5 changed=0" in " ".join(text.split())

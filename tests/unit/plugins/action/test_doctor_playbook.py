@@ -82,7 +82,7 @@ def test_the_exit_code_goes_by_what_is_asked(tmp_path: Path, engine: Any) -> Non
     never = ("-e", "spark_doctor_fail_on=never", "-e", "spark_doctor_file=-")
     code, text = doctor(tmp_path, engine, "active", *never)
     assert code == 0, text
-    assert '"well": true' in text and "doctor.gpu_fault" in text
+    assert '"healthy": true' in text and "doctor.gpu_fault" in text
     code, text = doctor(tmp_path, engine, "active", *never, "-e", '{"spark_ignore_rules": ["doctor.gpu_fault"]}')
     assert code == 0, text
     assert "doctor.unreachable" in text and "doctor.gpu_fault" not in text

@@ -189,7 +189,7 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
         report["hosts"]["spark-1"]["generation"] == 4
         and report["hosts"]["spark-5"]["why"] == SILENT["spark_asked"]["why"]
     )
-    assert report["well"] is False and report["counts"] == {
+    assert report["healthy"] is False and report["counts"] == {
         "hosts": 6, "silent": 1, "drifted": 4, "services": 6, "error": 5, "warning": 3, "info": 0,
     }  # fmt: skip
     assert f"WARNING fast on spark-1..2: {env} was changed after it was deployed. [drift.file_changed]" in text
@@ -261,8 +261,8 @@ def test_lock_and_plan_are_compared_once(controller: Controller) -> None:
     assert code == 0, text
     assert text.count("[lock.recipe]") == 1 and text.count("[lock.image]") == 1
     assert (
-        f"fast on spark-1..2: fast was locked with the image vllm/vllm-openai:v0.23.0, and is to be served from {REF}."
-        in text
+        "fast on spark-1..2: fast was locked with the image vllm/vllm-openai:v0.23.0, and the inventory serves it "
+        f"from {REF}." in text
     )
 
 

@@ -148,13 +148,13 @@ def test_the_report_names_everything() -> None:
         "spark_cluster": {"name": "pair_a", "services": []},
         "missing": ["service: 'config' is missing."],
         "left_out": [{"item": "--rm", "reason": "of no use"}],
-        "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
+        "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Remove it."}],
         "before": [{"rule": "SPKU01", "severity": "warning", "message": "It is deprecated.", "fix": "Use +."}],
     }
     assert report(launch) == [
         "to do: put 2 hosts into a group pair_a, and this into the variables of that group",
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",
-        "SPK201 warning: It does nothing. Take it out.",
-        "as it was: SPKU01 warning: It is deprecated. Use +.",
+        "SPK201 warning: It does nothing. Remove it.",
+        "the original: SPKU01 warning: It is deprecated. Use +.",
     ]

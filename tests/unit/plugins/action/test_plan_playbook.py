@@ -113,7 +113,7 @@ def test_the_bar_has_the_colours_that_ansible_has(plan: Plan, settings: dict[str
 def test_the_page_cannot_take_the_place_of_the_plan(plan: Plan) -> None:
     code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-e", f"spark_plan_file={plan.folder}/plan.html")
     assert code != 0
-    assert "is to hold JSON" in text
+    assert "must be a .json file" in text
 
 
 def test_a_check_run_writes_nothing(plan: Plan) -> None:
@@ -158,7 +158,7 @@ def test_a_key_that_is_not_there_is_said_and_one_that_is_none_is_refused(plan: P
     assert "[secret.missing]" in text
     (tmp_path / "key").write_text("\n")
     code, text = plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})
-    assert code != 0 and "holds only blanks and line breaks" in text and "[secret.unusable]" in text
+    assert code != 0 and "contains only blanks and line breaks" in text and "[secret.unusable]" in text
     (tmp_path / "key").write_text("secret-of-the-test")
     assert plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})[0] == 0
     assert "secret" not in json.dumps(plan.written()["hosts"]["spark-1"]["services"][0]["argv"]).replace("secrets", "")
@@ -431,7 +431,7 @@ def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_an
         return " ".join((ran.stdout + ran.stderr).split())
 
     text = run("-e", "stop_early=true")
-    assert "has the files of the model yet. Once it is there" in text, text
+    assert "has the files of the model yet. Once the image is present" in text, text
     assert plan.written()["hosts"]["spark-1"]["image_questions"][0]["state"] == "no_files"
     text = run()
     assert "failed=0" in text, text

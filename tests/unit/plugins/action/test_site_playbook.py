@@ -56,7 +56,7 @@ if "{name}" == "compare":
         answer = {{**answer, **facts}}
         checksum = stable_facts.stable_checksum(facts["spark"], facts["images"])
         if module.params["facts_checksum"] not in (None, "", checksum):
-            answer.update(up_to_date=False, proved=False, why=["facts of the host are others than those of the plan"])
+            answer.update(up_to_date=False, proved=False, why=["facts of the host differ from the plan"])
     if not module.params["proof"]:
         answer.update(proved=False)
     elif answer["up_to_date"]:

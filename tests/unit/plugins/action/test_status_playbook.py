@@ -158,7 +158,7 @@ def test_json_for_machines(pair: Pair) -> None:
     code, text = pair.status("-e", f"spark_status_file={dest}", "-e", "spark_status_show=none")
     assert code == 0, text
     report = json.loads(dest.read_text())
-    assert report["well"] is True and report["counts"]["services"] == 1
+    assert report["healthy"] is True and report["counts"]["services"] == 1
     assert [row["host"] for row in report["services"]] == ["spark-1", "spark-2"]
     assert "rank 0 of 2" not in text
     pair.unit("spark-2", "failed")

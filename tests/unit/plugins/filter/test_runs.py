@@ -48,7 +48,8 @@ def test_speech_servers_on_demand_are_selected_by_name_alone() -> None:
     assert service_select(PLANNED, ALL, addons=addons) == service_select(PLANNED, ALL)
     for names, offered in (("talk", addons), ("ears", None)):
         assert (
-            "the inventory has none by this name" in service_select(PLANNED, ALL, names, addons=offered)["problems"][0]
+            "the inventory has no service of this name"
+            in service_select(PLANNED, ALL, names, addons=offered)["problems"][0]
         )
     assert "it is on spark-1" in service_select(PLANNED, ["spark-2"], "ears", addons=addons)["problems"][0]
 

@@ -187,7 +187,7 @@ def test_hostile_what_the_owner_brought_is_listed_and_stays(docker: Docker, call
         "photos",
         "vllm-openai:v0.22.0",
     ]
-    assert any(line.startswith("not recorded as brought by this collection") for line in result["lines"])
+    assert any(line.startswith("not recorded as installed by this collection") for line in result["lines"])
     assert (tmp_path / "cache/photos").is_dir() and (tmp_path / "hf/local/mine").is_dir()
     remaining = sorted(path.name for path in (tmp_path / "hf/hub").rglob("*") if path.is_file())
     assert remaining == ["a", "theirs"], "the owner's model, and the owner's file beside ours"

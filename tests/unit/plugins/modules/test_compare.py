@@ -163,7 +163,7 @@ def test_a_model_from_the_controller_is_compared_by_size_and_time(
     copied = {"path": "/srv/huggingface/own", "copied": {"config.json": {"size": 2, "mtime": 1000}}}
     assert up_to_date(models=[MODEL, copied])["up_to_date"] is True
     verified = up_to_date(models=[MODEL, copied], settings={"verify": "all"})
-    assert verified["why"] == ["/srv/huggingface/own is to be read as a whole, and compared with the controller's"]
+    assert verified["why"] == ["/srv/huggingface/own needs a full read to compare it with the controller's"]
     wrong = ["/srv/huggingface/own: config.json not as on the controller"]
     os.utime(file, (1000, 1001))
     assert up_to_date(models=[MODEL, copied])["why"] == wrong
@@ -380,7 +380,7 @@ def test_ephemeral_ports_that_somebody_changed_are_something_to_apply(
         ),
         (
             {"facts_checksum": "0", "gather": {"gather": ["host"]}},
-            "facts of the host are others than those of the plan",
+            "facts of the host differ from the plan",
         ),
     ],
 )
@@ -500,7 +500,7 @@ SPOILED = [
     (spoil_failed, "starts spark-heavy.service", True),
     (spoil_starting, "spark-heavy.service is activating", True),
     (spoil_disabled, "enables spark-heavy.service", True),
-    (spoil_image, "is another than that of generation 1", True),
+    (spoil_image, "differs from generation 1", True),
     (spoil_commit, "Org/M@main is another commit", True),
     (spoil_weights, "of its own header", True),
     (spoil_name, "has no name", True),
@@ -679,6 +679,6 @@ def test_a_key_that_is_another_than_at_the_last_record_is_named(spark: Spark, ca
     record()
     spark.deploy(secret="key-2")
     assert call()["differences"]["changed"] == [spark.at(KEY)]
-    assert "key files are not those of the current generation" in call()["why"]
+    assert "key files differ from the current generation" in call()["why"]
     record()
     assert call()["why"] == []

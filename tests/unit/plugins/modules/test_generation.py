@@ -210,7 +210,7 @@ def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_co
         back["key_changes"]
         == look["key_changes"]
         == [
-            f"{spark.at(KEY)} changed since generation 1; it stays as it is now",
+            f"{spark.at(KEY)} changed since generation 1; it stays unchanged",
             f"{spark.at('/etc/dgxspark/secrets/more/VLLM_API_KEY')} is newer than generation 1; it stays",
         ]
     )
@@ -440,7 +440,7 @@ def test_damage_in_the_store_is_found_before_it_is_used(spark: Spark, call: Call
         if path.read_text(encoding="utf-8") == "A=1\n":
             path.write_text("A=X\n", encoding="utf-8")
     before = spark.files()
-    assert f"{spark.at(ENV)}: what generation 1 kept of it is gone or damaged" in call("restore")["msg"]
+    assert f"{spark.at(ENV)}: what generation 1 kept of it is missing or damaged" in call("restore")["msg"]
     assert spark.files() == before and call("look")["restoring"] is None
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=2\n"
 

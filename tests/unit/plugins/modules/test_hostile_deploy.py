@@ -108,7 +108,7 @@ def test_hostile_a_folder_of_somebody_keeps_owner_and_mode_and_is_not_removed(
     assert (seen.st_uid, stat.S_IMODE(seen.st_mode)) == (THEM, 0o700)
     gone = call(removed=[str(theirs)])
     assert gone["changed"] is False and (theirs / "thesis.tex").exists()
-    assert "stays, since this collection did not make what is in it" in warned[0]
+    assert "stays, because it has files that this collection did not create" in warned[0]
     ours = theirs / "ours"
     assert call(folders=[{"path": str(ours), "holds": "weights", "mode": "0750", **OWNER}])["changed"]
     ours.chmod(0o777)

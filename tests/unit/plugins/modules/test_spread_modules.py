@@ -335,7 +335,9 @@ def test_a_key_gives_the_images_of_the_run(tmp_path: Path) -> None:
 
 def test_an_image_is_sent_without_the_layers_that_the_receiver_has(tmp_path: Path) -> None:
     request = f"image an/image:1 {HASH}"
-    assert "what came is no archive of docker save" in serve(tmp_path, request).stderr  # the docker of these tests
+    assert (
+        "the received data is not an archive of docker save" in serve(tmp_path, request).stderr
+    )  # the docker of these tests
     (tmp_path / "archive").write_bytes(saved("an/image:1"))
     done = serve(tmp_path, request, docker=f"cat {tmp_path}/archive")
     assert (done.returncode, done.stderr) == (0, "")

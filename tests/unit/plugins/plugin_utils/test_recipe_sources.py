@@ -230,7 +230,7 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
         ({"name": "a", "path": "/x.zip", "checksum": "md5:1"}, "must be sha256:"),
         ({"name": "A b", "path": "/x.zip", "checksum": "0" * 64}, "'name' is"),
         ({"nme": "a", "path": "/x.zip", "checksum": "0" * 64}, "'nme'"),
-        ({"name": "a", "url": "https://me:hidden@example.org/x.git", "commit": "0" * 40}, "'url' holds a login"),
+        ({"name": "a", "url": "https://me:hidden@example.org/x.git", "commit": "0" * 40}, "'url' contains a login"),
     ],
 )
 def test_sources_that_cannot_be_ones(source: dict[str, str], needle: str) -> None:

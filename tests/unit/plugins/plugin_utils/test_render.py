@@ -51,7 +51,7 @@ def test_values_are_escaped_by_the_name_of_the_template(role: Path) -> None:
         ("A={{ value.missing }}\n", "no attribute 'missing'"),
         ("A={{ none }}\n", "None is neither a text nor a number"),
         ("A={{ [1, [2]] }}\n", "neither a text nor a number"),
-        ("{% set all %}x{{ value }}{% endset %}\nA={{ all }}\n", r"holds (U\+0000|a control character)"),
+        ("{% set all %}x{{ value }}{% endset %}\nA={{ all }}\n", r"contains (U\+0000|a control character)"),
         ("A={{ value\n", "unexpected end of template"),
     ],
 )

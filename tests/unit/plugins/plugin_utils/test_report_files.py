@@ -15,7 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.action.plan import check_dest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import files
 
-REPORT = json.dumps({"schema": 1, "hosts": {}, "counts": {}, "well": True})
+REPORT = json.dumps({"schema": 1, "hosts": {}, "counts": {}, "healthy": True})
 
 
 @pytest.mark.parametrize("text", ["", REPORT, json.dumps({"schema": 0, "hosts": 1, "counts": {}, "new": 1})])

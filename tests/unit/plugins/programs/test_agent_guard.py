@@ -216,7 +216,7 @@ def test_what_someone_else_took_costs_no_engine(host: Host) -> None:
     output = host.stop()
     assert host.harm == [] and not host.calls("spark_gateway.py")
     assert (
-        "GiB are held by what is no service of this host" in output
+        "GiB are used by processes that are no service of this host" in output
         and "no engine inside its plan is stopped for it" in output
     )
     assert host.saved_state["last"]["what"] == "name"

@@ -189,7 +189,7 @@ def test_a_key_is_read_from_its_file_and_a_wrong_one_is_named(tmp_path: Path, st
     key.write_text("wrong\n")
     done = ask(tmp_path, "prove", settings)
     assert done.returncode == 1
-    assert "answers 401; its key is another one" in done.stderr and "wrong" not in done.stderr
+    assert "answers 401; its key differs" in done.stderr and "wrong" not in done.stderr
 
 
 def test_a_server_that_never_gets_ready_is_given_up_with_what_is_missing(tmp_path: Path, start: Start) -> None:

@@ -285,7 +285,7 @@ def test_an_agent_whose_loops_changed_ends_so_that_systemd_starts_it_with_the_ne
     (host.etc / "agent/watchdog.json").unlink()
     process.wait(60)
     host.process = None
-    assert "it ends, and is started again" in host.log.read_text()
+    assert "it exits and restarts" in host.log.read_text()
 
 
 def test_without_any_settings_it_says_what_to_do(host: Host) -> None:

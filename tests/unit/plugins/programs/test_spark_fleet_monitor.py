@@ -553,7 +553,7 @@ def test_the_status_page_is_made_of_what_a_run_found(monitor: Monitor, model: Mo
     assert monitor.run() == 0
     page = monitor.state / "page/index.html"
     text = page.read_text()
-    assert "1 host, 1 service: 1 well." in text and "64.0 GiB free of 128.0 GiB" in text
+    assert "1 host, 1 service: 1 healthy." in text and "64.0 GiB free of 128.0 GiB" in text
     assert "Plan and its findings as of 2026-11-23 12:00 UTC" in text and page.stat().st_mode & 0o777 == 0o644
     assert list(monitor.memory()["page"]["tokens"]) == ["spark-1/heavy"]
     # Each run writes the page again, with the tokens that engines produced since the run before.

@@ -247,7 +247,7 @@ def test_memory_short_names_need_state_and_holders_and_frees_the_lock(host: Host
     assert rc == 1 and host.owner() is None
     (line,) = [line for line in text.splitlines() if "not enough memory" in line]
     assert "needs 95.74 GiB, 22.06 GiB available, 4.30 GiB free" in line
-    assert "held by VLLM::EngineCore (pid 197277) 100.22 GiB" in line
+    assert "used by VLLM::EngineCore (pid 197277) 100.22 GiB" in line
 
 
 def test_memory_available_but_not_free_goes_on_with_a_warning(host: Host) -> None:

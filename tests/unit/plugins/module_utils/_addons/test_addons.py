@@ -181,7 +181,7 @@ def test_all_that_is_malformed_is_told_at_once() -> None:
 
 def test_names_are_used_once_on_a_host() -> None:
     hosts = fleet(spark_sidecars=[{"name": "ollama", "memory_gib": 3}])
-    with pytest.raises(InventoryError, match="the name 'ollama' of spark_sidecars is that of a service"):
+    with pytest.raises(InventoryError, match="the name 'ollama' of spark_sidecars is already the name of a service"):
         plan(hosts)
 
 

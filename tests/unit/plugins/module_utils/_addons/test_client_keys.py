@@ -39,5 +39,5 @@ def test_a_key_that_cannot_be_read_is_left_to_the_deployment() -> None:
 
 
 def test_the_key_of_a_client_that_the_host_does_not_have_is_an_error() -> None:
-    with pytest.raises(ValueError, match="/s/joined holds the key /s/own, which no client of this host has"):
+    with pytest.raises(ValueError, match="/s/joined has the key /s/own, which no client of this host has"):
         keys(("/s/joined", [{"host": "/s/own"}]))

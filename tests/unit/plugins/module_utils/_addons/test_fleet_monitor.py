@@ -74,8 +74,8 @@ def test_where_a_guard_is_it_may_have_stopped_the_engine() -> None:
     looks = {endpoint["key"]: endpoint["look"] for endpoint in outcome["settings"]["endpoints"]}
     assert "guard" not in looks["spark-1/heavy"] and "guard" not in looks["spark-2/tts"]
     assert looks["spark-2/fast"] == (
-        "journalctl -u spark-fast.service on spark-2; whether the guard of the memory stopped it: "
-        "journalctl -u spark-agent -p warning on spark-2"
+        "journalctl -u spark-fast.service on spark-2; whether the memory guard stopped it: journalctl -u spark-agent "
+        "-p warning on spark-2"
     )
 
 
@@ -240,7 +240,7 @@ MAIL = {"smtp": "mail.lan", "from": "a@b", "to": ["c@d"]}
         ({"extra": [{"url": "http://h:1"}]}, "'extra[0].name' is missing"),
         ({"extra": [{"name": "m", "url": "h:1"}]}, "'extra[0].url' is 'h:1'"),
         ({"extra": [{"name": "m", "url": "http://h:99999"}]}, "'extra[0].url' is"),
-        ({"extra": [{"name": "m", "url": "http://u:p@h"}]}, "the address holds a password"),
+        ({"extra": [{"name": "m", "url": "http://u:p@h"}]}, "the address contains a password"),
         (
             {"extra": [{"name": "m", "url": "http://h", "kind": "llama"}]},
             "'extra[0].kind' is 'llama'; did you mean 'ollama'?",

@@ -115,7 +115,7 @@ def test_exporters_are_read_strictly(value: Any, message: str) -> None:
         ),
         (
             {**PASSWORD, "receivers": [{"name": "a", "type": "ntfy", "topic": "x", "severities": ["page"]}]},
-            "'receivers[0].severities' holds 'page'; its entries must be critical, warning or info.",
+            "'receivers[0].severities' contains 'page'; its entries must be critical, warning or info.",
         ),
         (
             {

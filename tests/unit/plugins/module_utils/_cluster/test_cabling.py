@@ -187,7 +187,7 @@ def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, 
 
 
 def cabling_said(plan: dict[str, Any]) -> list[str]:
-    """Return the rules of findings about cables and addresses, except "nobody has listened"."""
+    """Return the rules of findings about cables and addresses, except "links were not probed"."""
     return [
         finding["rule"] for finding in plan["findings"] if finding["rule"] not in ("fabric.assumed", "fabric.others")
     ]
@@ -217,7 +217,7 @@ def test_what_addresses_leave_open_is_called_not_known_before_anybody_listens(si
     result = fabric.plan(unheard(plant, plan))
     assert (result["topology"], cabling_said(result)) == ("none", ["fabric.cabling_unknown"])
     (message,) = result["findings"]
-    assert message["severity"] == "warning" and "no address says where spark-2 port 1 (192.168." in message["message"]
+    assert message["severity"] == "warning" and "no address shows where spark-2 port 1 (192.168." in message["message"]
     # Two hosts that a guess would join have addresses that keep them apart.
     hosts = unheard(switch(size), judged(switch(size))[0])
     for netdev in hosts["spark-3"]["fabric"]["ports"][0]["netdevs"]:

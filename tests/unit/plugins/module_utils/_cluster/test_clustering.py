@@ -367,7 +367,7 @@ def test_whether_an_image_has_ray(
     ("change", "needle"),
     [
         ({"executor": "rai"}, "'executor' is 'rai'; did you mean 'ray'? It must be auto, mp or ray"),
-        ({"head": "s9"}, "'head' is 's9', which is none of its hosts (s1, s2)"),
+        ({"head": "s9"}, "'head' is 's9', which is not one of its hosts (s1, s2)"),
         ({"servces": []}, "unknown key 'servces'; did you mean 'services'?"),
         ({"peer_timeout": 1}, "'peer_timeout' is 1; it must be a number of seconds from 5 to 86400"),
         ({"peer_timeout": True}, "'peer_timeout' is a boolean"),
@@ -407,9 +407,9 @@ def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: s
             "data-parallel-size 4 is 4 replicas, 4 Sparks in all; it spans 2. Make data-parallel-size x tensor-parallel-size x "
             "pipeline-parallel-size 2, or",
         ),
-        ({"args": {"data-parallel-rank": 1}}, "args names 'data-parallel-rank'. Replicas of a cluster are those of"),
+        ({"args": {"data-parallel-rank": 1}}, "args names 'data-parallel-rank'. Replicas of a cluster come from"),
         ({"args": {"data-parallel-external-lb": True}}, "args names 'data-parallel-external-lb'"),
-        ({"args": {"data-parallel-backend": "ray"}}, "another backend or balancer is not planned"),
+        ({"args": {"data-parallel-backend": "ray"}}, "other backends and balancers are not supported"),
         ({"args": {"data-parallel-address": "10.0.0.1"}}, "the cluster's to say (the head's address on the fabric)"),
         ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
         ({"port": "x"}, "'port' is a text; it must be a whole number from 1 to 65535"),
@@ -594,10 +594,7 @@ def test_replicas_that_vllm_would_not_start(service: dict[str, Any], count: int,
 
 def test_replicas_with_ray_are_refused_with_the_reason() -> None:
     message = refused(cluster(replicas(2), executor="ray"))
-    assert (
-        "data-parallel-size 2 with the executor ray (as spark_cluster says): Ray places replicas where it finds"
-        in message
-    )
+    assert "data-parallel-size 2 with the executor ray (as spark_cluster says): Ray chooses the host of each" in message
 
 
 def test_an_image_is_not_asked_about_replicas() -> None:

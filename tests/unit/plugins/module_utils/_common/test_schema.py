@@ -48,7 +48,7 @@ NESTED = {
         ({"show": 3}, "'show' is a number; it must be auto, table or none."),
         (
             {"kinds": ["images", "modles"]},
-            "'kinds' holds 'modles'; did you mean 'models'? Its entries must be images or models.",
+            "'kinds' contains 'modles'; did you mean 'models'? Its entries must be images or models.",
         ),
         ({"names": 3}, "'names' is a number; it must be a text or a list."),
         ({"on": "yes"}, "'on' is a text; it must be a boolean or a mapping."),

@@ -1084,7 +1084,7 @@ def test_what_a_name_says(rule: str, release: str, more: dict[str, Any], expecte
 
 @pytest.mark.parametrize(
     ("release", "fix"),
-    [("0.16.0", "Take it out."), ("0.17.0", "Use --moe-backend marlin (this variable never existed).")],
+    [("0.16.0", "Remove it."), ("0.17.0", "Use --moe-backend marlin (this variable never existed).")],
 )
 def test_an_option_that_came_later_is_no_fix(release: str, fix: str) -> None:
     assert fired(version(release, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix

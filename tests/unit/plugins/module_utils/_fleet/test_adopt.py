@@ -167,7 +167,7 @@ def test_what_nobody_wants_is_left_alone_and_said() -> None:
         ({"unit": "spark-fast.service"}, {}, "its unit has the name"),
         ({"alone": "no unit runs it"}, {}, "no unit runs it"),
         ({}, {"state": "stopped"}, "the inventory has it stopped"),
-        ({}, {"state": "stopped", "exclusive": "large"}, "of its exclusive set large another one is to run"),
+        ({}, {"state": "stopped", "exclusive": "large"}, "of its exclusive set large another service should run"),
         ({}, {"state": "started", "exclusive": "large"}, ""),
     ],
 )

@@ -109,10 +109,12 @@ def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, l
 @pytest.mark.parametrize("size", SIZES)
 def test_the_status_of_a_model_is_that_of_its_worst_rank(size: int) -> None:
     order, rows = status(size)
-    assert order.well and [status_rows.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
+    assert order.healthy and [status_rows.part(row) for row in rows] == [
+        f"rank {n} of {size} (mp)" for n in range(size)
+    ]
     for number, host in list(enumerate(names(size)))[1:]:
         order, rows = status(size, **{host: answer_of(host, "failed")})
-        assert not order.well and "many/big" in order.reason
+        assert not order.healthy and "many/big" in order.reason
         assert {row.stage for row in rows if row.host != host} == {f"rank {number}"}
 
 

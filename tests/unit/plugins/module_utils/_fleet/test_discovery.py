@@ -197,7 +197,7 @@ def test_cables() -> None:
     assert outcome.groups() == [["spark-a", "spark-b"]]
     assert outcome.of_host("spark-a") == ["port 0 to spark-b port 0"]
     (stranger,) = outcome.strangers
-    assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is none of these Sparks")
+    assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is not one of these Sparks")
 
 
 def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> tuple[dict[str, Any], str]:

@@ -304,7 +304,7 @@ def test_a_service_that_the_guard_stopped_says_so() -> None:
     findings = doctor.check(doctor_host.HostReport.from_dicts(**host))
     (finding,) = [result for result in findings if result.rule == "doctor.unit_stopped"]
     assert finding.message == (
-        "spark-heavy.service was stopped by the guard of the memory: 0.80 GiB available, nothing milder is left."
+        "spark-heavy.service was stopped by the memory guard: 0.80 GiB available, nothing milder is left."
     )
 
 

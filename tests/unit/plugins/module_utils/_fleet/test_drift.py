@@ -181,7 +181,7 @@ CASES: tuple[Case, ...] = (
     ("stopped by hand", stopped, "stopped", "error", f"{UNIT} is inactive"),
     ("failed", lambda k: stopped(k, "failed"), "stopped", "error", f"{UNIT} has failed"),
     ("stopped by the guard", lambda k: (stopped(k), k["facts"].update(guard={"stopped": {"heavy": "0.8 GiB"}})), "stopped", "error",
-     "the guard of the memory stopped it: 0.8 GiB"),
+     "the memory guard stopped it: 0.8 GiB"),
     ("its unit is gone", lambda k: (k["facts"]["units"].clear(), k["facts"]["containers"].clear()), "stopped", "error", "is gone"),
     ("runs though stopped", meant_stopped, "running", "error", "should be stopped"),
     ("not at boot", lambda k: unit(k, enabled=False), "boot", "warning", "is not enabled"),
@@ -199,7 +199,7 @@ CASES: tuple[Case, ...] = (
     ("no more planned", lambda k: k["facts"]["services"].append("old"), "unplanned", "warning", "its unit is gone"),
     ("gateway down", lambda k: k["compared"]["units"][GATEWAY].update(active="failed"), "stopped", "error", f"{GATEWAY} ran"),
     ("gateway off", lambda k: k["compared"]["units"][GATEWAY].update(enabled=False), "boot", "warning", GATEWAY),
-    ("a relay is left", lambda k: k["facts"].update(fabric={"relay": True}), "relay", "warning", "asks for no relay any more"),
+    ("a relay is left", lambda k: k["facts"].update(fabric={"relay": True}), "relay", "warning", "does not ask for it any more"),
     (
         "a relay is left in a cluster",
         lambda k: (
@@ -432,7 +432,7 @@ def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
     assert [finding["rule"] for finding in messages] == ["lock.recipe"] * 3
     hosts = {host: {"reached": True, "why": ""} for host in ("spark-1", "spark-2", "spark-3")}
     report = drift.report(messages, hosts, 3, "now", "never")
-    assert {body["state"] for body in report["hosts"].values()} == {"same"} and report["well"] is False
+    assert {body["state"] for body in report["hosts"].values()} == {"same"} and report["healthy"] is False
     text = drift.text(report)
     assert text.count("is not what it was") == 1
     assert "heavy on spark-1..3: the recipe of heavy is not what it was [lock.recipe]" in text
@@ -455,7 +455,7 @@ def fleet(*differing: str, fail_on: str = "never", silent: tuple[str, ...] = ())
 def test_nothing_is_one_line() -> None:
     reported = fleet()
     assert drift.text(reported) == drift.text(reported, "lines") == "3 hosts, 3 services: nothing has drifted."
-    assert (reported["well"], reported["reason"]) == (True, "")
+    assert (reported["healthy"], reported["reason"]) == (True, "")
     assert [body["state"] for body in reported["hosts"].values()] == ["same"] * 3
 
 
@@ -477,9 +477,9 @@ def test_the_reason_goes_by_what_is_asked() -> None:
     assert two["reason"] == (
         "1 of 3 hosts did not answer: spark-10; 4 differences on 2 of 3 hosts (spark-1..2): drift.boot, drift.file_changed"
     )
-    assert fleet("spark-1", fail_on="error")["well"] is True
-    assert fleet("spark-1", fail_on="never")["well"] is False
-    assert fleet("spark-1", fail_on="error", silent=("spark-2",))["well"] is False
+    assert fleet("spark-1", fail_on="error")["healthy"] is True
+    assert fleet("spark-1", fail_on="never")["healthy"] is False
+    assert fleet("spark-1", fail_on="error", silent=("spark-2",))["healthy"] is False
 
 
 def test_what_is_only_to_know_is_no_reason_unless_asked() -> None:
@@ -487,7 +487,7 @@ def test_what_is_only_to_know_is_no_reason_unless_asked() -> None:
     host_data["facts"]["kernel"] = "7.0.0"
     reported = [{"host": "spark-1", **finding} for finding in findings(host_data)]
     hosts = {"spark-1": {"reached": True, "why": ""}}
-    assert drift.report(reported, hosts, 1, "now", "warning")["well"] is True
+    assert drift.report(reported, hosts, 1, "now", "warning")["healthy"] is True
     informed = drift.report(reported, hosts, 1, "now", "info")
     assert informed["reason"] == "1 difference on 1 of 1 host (spark-1): drift.kernel"
     assert drift.text(informed).splitlines()[-1] == "1 host, 1 service: 1 to know."

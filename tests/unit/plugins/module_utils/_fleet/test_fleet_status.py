@@ -57,9 +57,9 @@ def fleet(count: int = 100) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_a_hundred_hosts_that_are_well_take_three_lines() -> None:
     status = judged(*fleet())
-    assert status.well and status.reason == ""
+    assert status.healthy and status.reason == ""
     text = fleet_status.text(status)
-    assert text.splitlines()[0] == "100 hosts, 200 services: 200 well."
+    assert text.splitlines()[0] == "100 hosts, 200 services: 200 healthy."
     assert len(text.splitlines()) == 4
     assert (
         "heavy on spark-001..100 (100): Org/Model, 39.5 of 40.0 GiB, requests 200+0, KV up to 10 %, up 3d 2h or more"
@@ -88,7 +88,7 @@ def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
     assert lines[0].startswith(
         "100 hosts (5 silent), 200 services: 10 on hosts that did not answer, 2 down, 2 starting, 2 "
     )
-    assert not status.well and "\n" not in status.reason
+    assert not status.healthy and "\n" not in status.reason
     assert status.reason.startswith(
         "5 of 100 hosts did not answer: spark-003..004, spark-009, spark-050, spark-099; 14 of 200"
     )
@@ -110,7 +110,7 @@ def test_any_fleet_fits_on_a_screen() -> None:
 
 def test_a_silent_host_without_services_is_not_well() -> None:
     status = judged({"spark-1": planned(), "spark-2": planned()}, {"spark-1": result_of()})
-    assert not status.well
+    assert not status.healthy
     assert "1 of 2 hosts did not answer: spark-2" in status.reason
     assert "spark-2: it was not asked" in fleet_status.text(status, "table")
 
@@ -118,16 +118,16 @@ def test_a_silent_host_without_services_is_not_well() -> None:
 def test_what_is_worth_a_look_fails_only_when_told() -> None:
     restarted = {"n_restarts": 2, "active_seconds": 720}
     plans, results = {"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", unit=restarted)}
-    assert judged(plans, results).well
+    assert judged(plans, results).healthy
     status = judged(plans, results, "look")
-    assert (status.well, status.reason) == (False, "1 worth a look: spark-1/heavy")
+    assert (status.healthy, status.reason) == (False, "1 worth a look: spark-1/heavy")
     assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(status)
 
 
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s when it was measured last"),
+        ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s at the last measurement"),
         ({"fast_path": "1 off"}, "fast path: 1 off"),
     ],
 )
@@ -169,8 +169,8 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     assert lines == [
         "a: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; it had nothing to do so far"
     ]
-    assert status.hosts["a"].state == "well" and status.hosts["b"].guard is None
-    assert "guard" not in fleet_status.text(status, "groups")  # a hundred that are well take no hundred lines
+    assert status.hosts["a"].state == "healthy" and status.hosts["b"].guard is None
+    assert "guard" not in fleet_status.text(status, "groups")  # a hundred that are healthy take no hundred lines
     # A service stopped by the guard is down, and its row says who stopped it and why.
     host["guard"].update(stopped={"fast": "0.80 GiB available"}, level="short")
     host["units"][1].update(active_state="inactive")
@@ -180,38 +180,35 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     assert (down.service, down.state, down.status) == (
         "fast",
         "down",
-        "the guard of the memory stopped it: 0.80 GiB available",
+        "the memory guard stopped it: 0.80 GiB available",
     )
     text = fleet_status.text(status, "groups")
     assert (
-        "the guard of the memory stopped it: 0.80 GiB available" in text
-        and "LOOK         a: guard: memory is short" in text
+        "the memory guard stopped it: 0.80 GiB available" in text and "LOOK         a: guard: memory is short" in text
     )
     host["units"][2].update(active_state="failed")
-    assert "the guard of the memory does not run: spark-agent.service is failed" in fleet_status.text(
-        judged(plans, answers)
-    )
+    assert "the memory guard does not run: spark-agent.service is failed" in fleet_status.text(judged(plans, answers))
 
 
 def test_what_is_stopped_on_purpose_is_not_down() -> None:
     results = result_of("heavy", ready=False, unit={"active_state": "inactive"})
-    assert not judged({"spark-1": planned("heavy")}, {"spark-1": results}).well
+    assert not judged({"spark-1": planned("heavy")}, {"spark-1": results}).healthy
     status = judged({"spark-1": planned("heavy", state="stopped")}, {"spark-1": results})
-    assert status.well and status.counts["stopped"] == 1
+    assert status.healthy and status.counts["stopped"] == 1
 
 
 def test_what_waits_for_its_first_request_is_cold() -> None:
     results = result_of("heavy", ready=False, unit={"active_state": "inactive"})
     status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results})
-    assert status.well and status.counts["cold"] == 1
+    assert status.healthy and status.counts["cold"] == 1
     results = result_of("heavy", ready=False, unit={"active_state": "failed"})
-    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results}).well
+    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results}).healthy
     # Another service of its exclusive set serves: this one is still cold, not stopped.
     results = result_of("heavy", "fast")
     results["answers"]["services"]["services"][0].update(ready=False)
     results["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
     both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": results})
-    assert sorted(row.state for row in both.services) == ["cold", "well"]
+    assert sorted(row.state for row in both.services) == ["cold", "healthy"]
 
 
 def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
@@ -220,8 +217,8 @@ def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
     services["services"][0].update(ready=False)
     services["host"]["units"][0].update(active_state="inactive")
     status = judged({"spark-1": planned("heavy", "fast", exclusive="day")}, {"spark-1": results})
-    assert status.well and [row.state for row in status.services] == ["well", "stopped"]
-    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": results}).well
+    assert status.healthy and [row.state for row in status.services] == ["healthy", "stopped"]
+    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": results}).healthy
 
 
 def test_a_rank_on_a_silent_host_takes_its_service_down() -> None:
@@ -259,8 +256,8 @@ def unasked(**answer: Any) -> dict[str, Any]:
 def test_a_systemctl_that_is_silent_takes_no_service_down() -> None:
     status = judged({"a": planned("heavy")}, {"a": unasked()})
     row = status.services[0]
-    assert row.ready is True and row.unit == "not known" and row.state == "well"
-    assert status.well is True and status.hosts["a"].notes == [SILENT]
+    assert row.ready is True and row.unit == "not known" and row.state == "healthy"
+    assert status.healthy is True and status.hosts["a"].notes == [SILENT]
     assert SILENT in fleet_status.text(status)
     status = judged({"a": planned("heavy")}, {"a": unasked(ready=False)})
     assert status.services[0].state == "down" and status.services[0].error == "refused"
@@ -280,7 +277,7 @@ def demanded(results: dict[str, Any], **row_fields: Any) -> dict[str, Any]:
 def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
     plans = {"spark-1": planned("heavy", state="on_demand")}
     status = judged(plans, {"spark-1": demanded(result_of("heavy"), state="ready", idle_seconds=250)})
-    assert status.services[0].idle_seconds == 250 and status.services[0].state == "well"
+    assert status.services[0].idle_seconds == 250 and status.services[0].state == "healthy"
     assert "spark-1/heavy: idle for 4m 10s" in fleet_status.text(status, "table")
     assert "idle for 4m 10s" in fleet_status.text(status, "groups")
     busy = judged(plans, {"spark-1": demanded(result_of("heavy"), state="ready", idle_seconds=None)})
@@ -300,10 +297,10 @@ def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
     ],
 )
 def test_what_keeps_a_service_on_demand_down_is_told(row_fields: dict[str, Any], state: str, says: str) -> None:
-    """A service kept cold on purpose is well; a service that the guard keeps down answers no requests, so it is down."""
+    """A service kept cold on purpose is healthy; a service that the guard keeps down answers no requests, so it is down."""
     off = demanded(result_of("heavy", unit={"active_state": "inactive"}, ready=False), **row_fields)
     status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
-    assert status.services[0].state == state and status.well is (state == "cold")
+    assert status.services[0].state == state and status.healthy is (state == "cold")
     assert says in fleet_status.text(status, "table")
 
 

@@ -124,12 +124,12 @@ def test_dark_light_phone_and_keyboard() -> None:
 def test_what_is_not_well_comes_first_with_its_fix() -> None:
     text = Reader(made(MIXED, SAID)).text
     attention = text.partition("Needs attention")[2].partition("Hosts")[0]
-    assert attention.index("s3 unreachable port 22: Connection refused Fix: See whether it is on") < attention.index(
+    assert attention.index("s3 unreachable port 22: Connection refused Fix: Check whether it is on") < attention.index(
         "s2/heavy down"
     )
     assert "no answer on port 8001 Fix: On s2: journalctl -eu spark-heavy; doctor.yml --limit s2" in attention
-    assert text.index("s2 1 service down") < text.index("s1 2 services well")
-    assert "Nothing: all that was asked is well" in Reader(made({"s1": MIXED["s1"]}, SAID)).text
+    assert text.index("s2 1 service down") < text.index("s1 2 services healthy")
+    assert "Nothing: everything checked is healthy" in Reader(made({"s1": MIXED["s1"]}, SAID)).text
     # A host that did not answer has its plan, and is not said to be free.
     assert "Its memory is not known: port 22: Connection refused" in text
 
@@ -143,7 +143,9 @@ def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
     results["answers"]["services"]["services"][1]["ready"] = False
     text = Reader(made({"s1": body}, {"s1": results})).text
     assert (
-        "Nothing: all that was asked is well" in text and "s1 2 services well" in text and "late Org/late cold" in text
+        "Nothing: everything checked is healthy" in text
+        and "s1 2 services healthy" in text
+        and "late Org/late cold" in text
     )
 
 
@@ -156,7 +158,7 @@ def test_findings_of_the_plan_have_their_fix() -> None:
 
 def test_services_with_their_figures() -> None:
     text = Reader(made(MIXED, SAID)).text
-    assert "heavy Org/heavy well 3+0 12 % 39.5 40.0 41.5 ok 3d 2h" in text
+    assert "heavy Org/heavy healthy 3+0 12 % 39.5 40.0 41.5 ok 3d 2h" in text
 
 
 def test_memory_now_and_planned() -> None:
@@ -182,7 +184,7 @@ def test_memory_now_and_planned() -> None:
     ],
 )
 def test_memory_that_is_not_known_is_not_drawn(memory: dict[str, Any]) -> None:
-    assert status_page.live_map(fleet_status.HostState("well", **memory), [], {}) is None
+    assert status_page.live_map(fleet_status.HostState("healthy", **memory), [], {}) is None
 
 
 def test_names_cannot_become_markup() -> None:

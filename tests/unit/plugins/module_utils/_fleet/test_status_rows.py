@@ -62,10 +62,10 @@ def test_a_service_that_is_stuck_says_where_and_why() -> None:
 
 def test_a_service_that_failed_says_what_its_log_says() -> None:
     unit = {**MEASURED["units"][0], "active_state": "failed"}
-    measured = {**MEASURED, "units": [unit], "causes": {"heavy": "the disk is full. Fix: see which with df -h"}}
+    measured = {**MEASURED, "units": [unit], "causes": {"heavy": "the disk is full. Fix: find it with df -h"}}
     answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": "refused"}]
     (row,) = status_rows.status_rows("spark-1", PLANNED, measured, answers)
-    assert row.error == "refused; its log says why: the disk is full. Fix: see which with df -h"
+    assert row.error == "refused; the reason in its log: the disk is full. Fix: find it with df -h"
 
 
 def test_a_service_that_loads_says_how_far_it_is() -> None:
@@ -196,7 +196,7 @@ def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "state"), [("active", "well"), ("inactive", "cold"), ("activating", "starting"), ("failed", "down")]
+    ("unit", "state"), [("active", "healthy"), ("inactive", "cold"), ("activating", "starting"), ("failed", "down")]
 )
 def test_a_speech_server_on_demand_is_as_its_unit_is(unit: str, state: str) -> None:
     planned = {"speech": [{"name": "ears", "unit": "spark-ears.service", "memory_gib": 4.0, "model": "parakeet"}]}
@@ -211,5 +211,5 @@ def test_a_speech_server_on_demand_is_as_its_unit_is(unit: str, state: str) -> N
         4.0,
         unit == "active",
     )
-    judge_row(row, HostState("well"))
+    judge_row(row, HostState("healthy"))
     assert row.state == state and row.idle_seconds == (9 if unit == "active" else None)

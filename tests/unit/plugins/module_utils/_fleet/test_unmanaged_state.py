@@ -210,7 +210,7 @@ def test_what_is_not_recognised_is_never_touched(docker: Docker, call: Any, conf
 
 def test_what_was_not_noted_is_not_brought_back(docker: Docker, call: Any) -> None:
     docker.running(False)
-    assert "is not noted" in call("started")["msg"]
+    assert "is not recorded" in call("started")["msg"]
 
 
 def test_check_mode_touches_nothing(docker: Docker, call: Any, tmp_path: Path) -> None:

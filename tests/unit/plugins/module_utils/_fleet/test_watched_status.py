@@ -112,7 +112,7 @@ def test_a_page_with_one_of_each() -> None:
     text = Reader(whole_page()).text
     assert all(
         word in text
-        for word in ("unreachable", "down", "look", "well", "memory.node", "served tok/s", "Other endpoints")
+        for word in ("unreachable", "down", "look", "healthy", "memory.node", "served tok/s", "Other endpoints")
     )
 
 
@@ -123,15 +123,17 @@ def test_a_service_with_all_that_is_known_of_it() -> None:
         {"s1": exporter("heavy")},
         {"s1/heavy": FIGURES},
     )
-    assert rows["s1/heavy"].state == "well" and status.well and status.hosts["s1"].why == ""
-    assert "heavy Org/heavy well 3+0 12 % 39.5 40.0 41.5 - 3d 2h 12.3 2026-11-1" in text and "UTC, 40.2 tok/s" in text
-    assert "Nothing: all that was asked is well" in text and "Made anew." in text
+    assert rows["s1/heavy"].state == "healthy" and status.healthy and status.hosts["s1"].why == ""
+    assert (
+        "heavy Org/heavy healthy 3+0 12 % 39.5 40.0 41.5 - 3d 2h 12.3 2026-11-1" in text and "UTC, 40.2 tok/s" in text
+    )
+    assert "Nothing: everything checked is healthy" in text and "Made anew." in text
 
 
 def test_without_exporters_nothing_is_known_of_memory_and_units_and_that_is_no_trouble() -> None:
     rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()})
-    assert rows["s1/heavy"].state == "well" and status.well
-    assert f"Its memory is not known: {watched_status.NO_EXPORTERS}" in text and "Nothing: all that was asked" in text
+    assert rows["s1/heavy"].state == "healthy" and status.healthy
+    assert f"Its memory is not known: {watched_status.NO_EXPORTERS}" in text and "Nothing: everything checked" in text
     rows, _status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "Connection refused")})
     assert rows["s1/heavy"].state == "down" and "s1/heavy down Connection refused Fix: On s1: journalctl" in text
 
@@ -150,14 +152,14 @@ def test_a_service_that_does_not_answer_by_its_unit(unit: str, state: str) -> No
 
 def test_a_service_that_the_monitor_may_not_ask_goes_by_its_unit() -> None:
     plans = {"s1": plan(service("hidden"))}
-    assert seen(plans, {}, {"s1": exporter("hidden")})[0]["s1/hidden"].state == "well"
+    assert seen(plans, {}, {"s1": exporter("hidden")})[0]["s1/hidden"].state == "healthy"
     assert seen(plans)[0]["s1/hidden"].state == "unknown"
 
 
 def test_one_on_demand_is_cold_though_its_socket_answers() -> None:
     plans = {"s1": plan(service("late", state="on_demand"))}
     rows, _status, text = seen(plans, {"s1/late": check()}, {"s1": exporter("late", state="inactive")})
-    assert rows["s1/late"].state == "cold" and "Nothing: all that was asked is well" in text
+    assert rows["s1/late"].state == "cold" and "Nothing: everything checked is healthy" in text
 
 
 def test_ranks_without_exporters_run_when_the_model_answers() -> None:
@@ -167,7 +169,7 @@ def test_ranks_without_exporters_run_when_the_model_answers() -> None:
         "s2": plan(service("big", rank=1, cluster=span)),
     }
     rows, status, _text = seen(plans, {"pair/big": check()})
-    assert {row.state for row in rows.values()} == {"well"} and status.counts["services"] == 1
+    assert {row.state for row in rows.values()} == {"healthy"} and status.counts["services"] == 1
     rows, _status, _text = seen(plans, {"pair/big": check(False, "no answer")})
     assert rows["s1/big"].state == "down" and rows["s2/big"].state == "unknown"
 
@@ -180,9 +182,9 @@ def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
     }
     exporters_by_host = {host: exporter("big", state="inactive") for host in plans}
     rows, _status, text = seen(plans, {"pair/big": check()}, exporters_by_host)
-    assert {row.state for row in rows.values()} == {"cold"} and "Nothing: all that was asked is well" in text
+    assert {row.state for row in rows.values()} == {"cold"} and "Nothing: everything checked is healthy" in text
     rows, _status, _text = seen(plans, {"pair/big": check()})
-    assert {row.state for row in rows.values()} == {"well"}  # its socket answers, and no more is known
+    assert {row.state for row in rows.values()} == {"healthy"}  # its socket answers, and no more is known
     rows, _status, _text = seen(
         plans, {"pair/big": check()}, {**exporters_by_host, "s2": exporter("big", state="failed")}
     )
@@ -195,18 +197,18 @@ def test_an_exporter_that_is_gone() -> None:
     assert rows["s1/heavy"].state == "unreachable" and "s1 unreachable its exporter does not answer" in text
     # The engine answers: the host is there, and somebody looks after the exporter.
     rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()}, gone)
-    assert rows["s1/heavy"].state == "well" and status.hosts["s1"].state == "look"
+    assert rows["s1/heavy"].state == "healthy" and status.hosts["s1"].state == "look"
     assert "s1 look its exporter does not answer: timed out Fix: doctor.yml --limit s1" in text
 
 
 def test_figures_that_are_old_or_not_there_are_not_shown() -> None:
     plans, checks = {"s1": plan(service("heavy"))}, {"s1/heavy": check()}
     rows, status, text = seen(plans, checks, {"s1": exporter("heavy", age=900)})
-    assert status.hosts["s1"].notes == ["its collector has written nothing for 15m 0s"]
+    assert status.hosts["s1"].notes == ["its collector has written no metrics for 15m 0s"]
     assert rows["s1/heavy"].residency_gib is None and "Its memory is not known: its collector has stopped" in text
     # By the clock of that host, which is another than the monitor's.
     late = exporter("heavy", age=900, more=f"node_time_seconds {NOW - 890}")
-    assert seen(plans, checks, {"s1": late})[1].hosts["s1"].state == "well"
+    assert seen(plans, checks, {"s1": late})[1].hosts["s1"].state == "healthy"
     _rows, status, _text = seen(plans, checks, {"s1": ("node_load1 1\n", "")})
     assert status.hosts["s1"].notes == [watched_status.NO_COLLECTOR]
 

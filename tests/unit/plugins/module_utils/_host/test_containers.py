@@ -266,7 +266,7 @@ def test_lists_name_every_package_with_sums(path: str) -> None:
 )
 def test_a_network_of_its_own_and_published_ports_are_told(words: list[str]) -> None:
     (finding,) = findings_of_rule(planned(docker_args=words), "container.network")
-    assert finding["severity"] == "warning" and "in no firewall" in finding["message"]
+    assert finding["severity"] == "warning" and "ufw does not see a published port" in finding["message"]
     assert not findings_of_rule(planned(docker_args=words, ignore=["container.network"]), "container.network")
 
 

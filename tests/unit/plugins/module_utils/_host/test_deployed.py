@@ -58,7 +58,7 @@ def test_a_damaged_record_is_a_warning_and_nothing_is_known(tmp_path: Path, text
     path.parent.mkdir(parents=True)
     path.write_text(text)
     assert deployed.load(tmp_path, warnings.append) is None
-    assert warnings == [f"{path} cannot be read; the current generation of the host is taken as what is deployed"]
+    assert warnings == [f"{path} cannot be read; the current generation of the host counts as deployed"]
 
 
 def test_a_checksum_is_one_of_rows_and_digests_alone() -> None:

@@ -659,9 +659,9 @@ def test_a_host_that_prints_something_else_is_not_known(tmp_path: Any, fake_run:
     fake_run.on("nvidia-smi", "hello\n")
     spark = collect(fake_run, tmp_path)
     assert spark["unknown"] == {
-        "docker": "docker printed 'Usage:  docker [OPTIONS] COMMAND' where it was to answer",
-        "systemctl": "systemctl printed 'hello' where it was to answer",
-        "nvidia-smi": "nvidia-smi printed 'hello' where it was to answer",
+        "docker": "docker printed 'Usage:  docker [OPTIONS] COMMAND' instead of an answer",
+        "systemctl": "systemctl printed 'hello' instead of an answer",
+        "nvidia-smi": "nvidia-smi printed 'hello' instead of an answer",
     }
 
 

@@ -27,5 +27,5 @@ def test_the_holders_of_memory_are_named_in_words() -> None:
     apps = [
         {"pid": number, "name": f"p{number}", "used_mib": mib} for number, mib in enumerate((4096, 512, None, 256, 1))
     ]
-    assert nvidia_smi.name_holders(apps) == "held by p0 (pid 0) 4.00 GiB, p1 (pid 1) 0.50 GiB, p3 (pid 3) 0.25 GiB"
-    assert nvidia_smi.name_holders([]).startswith("no GPU process holds memory")
+    assert nvidia_smi.name_holders(apps) == "used by p0 (pid 0) 4.00 GiB, p1 (pid 1) 0.50 GiB, p3 (pid 3) 0.25 GiB"
+    assert nvidia_smi.name_holders([]).startswith("no GPU process uses memory")

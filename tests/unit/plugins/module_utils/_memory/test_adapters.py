@@ -188,7 +188,7 @@ def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -
 def test_an_image_that_does_not_say_leaves_it_unknown(adapter: dict[str, Any] | None) -> None:
     result = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=answer_about(adapter))
     assert result["services"]["x"] == {"verdict": "fails"}
-    assert "what adapters take is not known" in " ".join(item["message"] for item in result["findings"])
+    assert "the memory of adapters is not known" in " ".join(item["message"] for item in result["findings"])
 
 
 def test_an_image_that_says_otherwise_is_named() -> None:

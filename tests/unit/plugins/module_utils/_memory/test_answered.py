@@ -101,7 +101,10 @@ def test_a_hidden_family_is_planned_by_the_image_as_by_arithmetic(
     refused, findings = plan(args, config=unquantised(recipe))
     assert refused == {"verdict": "fails"} and "memory.refused" in rules(findings)
     result, findings = plan(args, config=unquantised(recipe), image_plan=answer)
-    assert computed["sources"] == {"weights": "arithmetic, compared", "kv_cache": "arithmetic, compared"}
+    assert computed["sources"] == {
+        "weights": "calculated (compared with vLLM)",
+        "kv_cache": "calculated (compared with vLLM)",
+    }
     assert result["sources"] == {"weights": "image", "kv_cache": "image"} and result["exact"]
     assert "config.model_type: the family is not known" in rules(findings)["memory.image"]
     # Longer ones were not asked about.
@@ -182,7 +185,7 @@ def test_a_request_that_windows_rule_is_said_to_be_ruled_by_the_batch(hidden: No
     assert made.blocks_per_request(16384) == 5120 and made.ruled_by_batch(16384) and made.largest_batch(1, 16384) == 0
     args = {**DENSE_ARGS, "gpu-memory-utilization": 0.13}
     _result, findings = plan(args, config=NEW, image_plan=answer)
-    assert "Most of that is for max-num-batched-tokens, 8192" in rules(findings)["memory.one_request"]
+    assert "Most of it is for max-num-batched-tokens, 8192" in rules(findings)["memory.one_request"]
     plain = answered.kv_plan(image_answer.read(image_plan_answer("dense")["answer"]), "", True)
     assert not plain.ruled_by_batch(16384)
 
@@ -254,7 +257,7 @@ def test_a_refusal_of_vllm_in_the_image_is_an_error_in_its_own_words(hidden: Non
 def test_a_version_that_was_not_compared_is_planned_by_its_image() -> None:
     computed, args = config("qwen3-4b-instruct-2507"), DENSE_ARGS
     plain, _findings = plan(args, config=computed, vllm_version="0.32.1.dev1")
-    assert plain["sources"]["kv_cache"] == "arithmetic, not compared" and not plain["exact"]
+    assert plain["sources"]["kv_cache"] == "calculated (not compared)" and not plain["exact"]
     result, findings = plan(args, config=computed, vllm_version="0.32.1.dev1", image_plan=image_plan_answer("dense"))
     assert result["sources"] == {"weights": "image", "kv_cache": "image"} and result["exact"]
     assert "memory.version" not in rules(findings) and "memory.differs" not in rules(findings)
@@ -312,7 +315,7 @@ def test_the_fix_of_a_refusal_exists_and_plans(hidden: None) -> None:
     _result, findings = plan({}, config=NEW)
     assert "memory_gib" in findings[0]["fix"]
     result, findings = plan({}, config=NEW, memory_gib=40)
-    assert result["verdict"] == "fits" and result["sources"] == {"weights": "stated", "kv_cache": "stated"}
+    assert result["verdict"] == "fits" and result["sources"] == {"weights": "given", "kv_cache": "given"}
     assert result["gpu_memory_utilization"] == 0.34 and result["solved"] == ["gpu-memory-utilization"]
     assert result["requested_bytes"] >= 40 * 2**30
     assert [(item["rule"], item["severity"]) for item in findings] == [("memory.stated", "warning")]
@@ -356,13 +359,13 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
 @pytest.mark.parametrize(
     ("statements", "why"),
     [
-        ({"memory_gib": 5, "memory": {"weights_gib": 1}}, "stands beside memory"),
+        ({"memory_gib": 5, "memory": {"weights_gib": 1}}, "is set together with memory"),
         ({"memory": {"kv_gib": 1}}, "memory.weights_gib: is missing"),
         ({"memory": {"weights_gib": -1}}, "must be at least 0"),
         ({"memory": {"weights_gib": 1, "other": 1}}, "memory.other: unknown key"),
         ({"memory": 5}, "expected a mapping"),
-        ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: does not count beside memory;"),
-        ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: does not count beside memory_gib"),
+        ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: has no effect with memory;"),
+        ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: has no effect with memory_gib"),
         ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "beside memory.other_gib"),
     ],
 )

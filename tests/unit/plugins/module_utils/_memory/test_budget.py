@@ -71,7 +71,7 @@ def test_the_same_pair_is_refused_from_the_inventory_alone() -> None:
     result = budget(*services)
     assert rules(result) == [("heavy", "free_at_restart"), ("", "utilization_sum")]
     finding = errors(result)[0]
-    assert "101.36 GiB are free when it is restarted" in finding["message"]
+    assert "101.36 GiB are free when it restarts" in finding["message"]
     assert "(101.36/119.67 GiB)" in finding["vllm_error"]
     assert finding["basis"] == "inventory"
     for item in errors(result):
@@ -238,7 +238,7 @@ def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
     assert errors(result)[0]["vllm_error"] == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
-    assert "a block of qwen holds 2128 tokens" in errors(result)[0]["message"]
+    assert "a block of qwen has 2128 tokens" in errors(result)[0]["message"]
     assert errors(result)[0]["fix"] == (
         "Set max-num-batched-tokens of qwen to 8192, or set enable-prefix-caching of qwen to false."
     )
@@ -802,7 +802,7 @@ def test_an_argument_that_is_misspelt_is_not_passed_over_in_silence() -> None:
     fields["args"]["max-modell-len"] = fields["args"].pop("max-model-len")
     result = budget(fields)
     assert rules(result, "warning")[0] == ("fast", "argument")
-    assert result["findings"][0]["fix"] == "Write max-model-len, if that is what was meant."
+    assert result["findings"][0]["fix"] == "Write max-model-len, if you meant that."
     fields["args"].update({"tool-call-parser": "hermes", "of-a-fork": 1, "max-model-len": 4096})
     del fields["args"]["max-modell-len"]
     assert rules(budget(fields), "warning") == []
@@ -816,7 +816,7 @@ def test_the_whole_memory_is_printed_as_python_prints_it() -> None:
 def test_a_margin_that_is_not_kept_is_no_matter_of_overheads() -> None:
     result = budget(fast(gpu_memory_utilization=0.2), safety_margin_gib=100)
     assert [item["message"] for item in result["findings"] if item["rule"] == "memory.node"] == [
-        "With everything running, 89.24 GiB are left of 119.67 GiB; 100.0 GiB should stay free."
+        "With everything running, 89.24 GiB are free of 119.67 GiB; 100.0 GiB should stay free."
     ]
 
 

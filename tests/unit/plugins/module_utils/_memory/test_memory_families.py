@@ -143,7 +143,7 @@ def test_a_budget_solves_for_the_batch_where_that_is_the_price() -> None:
     }
     made = memory_budget({"total_gib": 119.67, "services": [fields]})
     result = next(item for item in made["findings"] if item["rule"] == "memory.one_request")
-    assert "Most of that is for max-num-batched-tokens, 16384" in result["message"]
+    assert "Most of it is for max-num-batched-tokens, 16384" in result["message"]
     assert "max-num-batched-tokens" in result["fix"]
 
 

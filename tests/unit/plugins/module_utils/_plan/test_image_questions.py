@@ -238,7 +238,7 @@ def test_a_recipe_on_a_build_that_was_not_compared_is_asked_by_its_snapshot() ->
     body = planned({"a": host(service, measured=facts, images=present())})["a"]
     (question,) = body["image_questions"]
     assert (question["state"], question["snapshot"]["repo"], question["refused"]) == ("ask", repo, False)
-    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "arithmetic, not compared"
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "calculated (not compared)"
 
 
 def test_a_model_that_is_not_there_yet_is_asked_about_later_where_the_run_brings_it() -> None:
@@ -283,7 +283,7 @@ def test_a_drafter_is_read_from_its_own_snapshot() -> None:
     (question,) = planned({"a": host(service, measured=facts, images=present())})["a"]["image_questions"]
     assert question["state"] == "ask" and question["draft_snapshot"]["commit"] == COMMIT
     body = planned({"a": with_snapshot({**service, "model": {"repo": "org/new"}})})["a"]
-    assert body["image_questions"] == [] and "the drafter org/draft is no repository" in errors(body)[0]["message"]
+    assert body["image_questions"] == [] and "the drafter org/draft is not among" in errors(body)[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_version_that_was_not_compared_is_asked_and_planned_meanwhile() -> Non
     body = planned({"a": spark(service)})["a"]
     (question,) = body["image_questions"]
     assert not question["refused"] and errors(body) == []
-    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "arithmetic, not compared"
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "calculated (not compared)"
     body = planned({"a": spark(service)}, {question["key"]: SAID}.get)["a"]
     assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
 
@@ -316,7 +316,7 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
     assert body["services"][0]["args"]["gpu-memory-utilization"] == 0.26
     assert "memory.stated" in [finding["rule"] for finding in body["findings"]]
     body = planned({"a": spark({**NEW, "memory": {"weights_gib": 20, "kv_gib": 8, "other_gib": 1}})})["a"]
-    assert body["services"][0]["memory"]["sources"] == {"weights": "stated", "kv_cache": "stated"}
+    assert body["services"][0]["memory"]["sources"] == {"weights": "given", "kv_cache": "given"}
 
 
 @pytest.mark.parametrize(
@@ -329,12 +329,12 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
         ({"memory": {"weights_gib": 1}, "memory_gib": 2}, "say the same"),
         (
             {"memory": {"weights_gib": 1}, "weights_gib": 2},
-            "'weights_gib' does not count beside 'memory': write it as weights_gib of",
+            "'weights_gib' has no effect with 'memory': write it as weights_gib of",
         ),
-        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' does not count beside 'memory_gib'"),
+        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' has no effect with 'memory_gib'"),
         (
             {"memory": {"weights_gib": 1, "other_gib": 2}, "overheads": {"inside_gib": 2}},
-            "inside_gib, which does not count beside memory.other_gib",
+            "inside_gib, which has no effect with memory.other_gib",
         ),
     ],
 )

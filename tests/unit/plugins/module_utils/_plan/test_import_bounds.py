@@ -91,7 +91,7 @@ ALIASES = "a0: &a0 [x, x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}, *
         ("services:\n  a:\n    command: " + "[" * 60 + "]" * 60, "As YAML it is broken: line 3: it is nested more than 40 deep"),
         ("services:\n  a:\n    command: " + "[" * 5000, "As YAML it is broken: line 3: it is nested more than 40 deep"),
         (f"{ALIASES}services: {{a: {{image: vllm/vllm-openai, command: *a20}}}}", "more than 100000 entries, those that aliases repeat"),
-        ("services: &a {x: *a}", "its aliases hold each other too deeply"),
+        ("services: &a {x: *a}", "its aliases are nested too deeply"),
         ("x" * 300_000, "it has more than 256 KiB"),
     ],
 )  # fmt: skip

@@ -505,7 +505,7 @@ def test_rootless_docker(start: str) -> None:
     launch = read(f"{start} -d --name r -p 8001:8000 {IMAGE} Qwen/Qwen3-8B --max-model-len 4096")
     assert (launch["service"]["name"], launch["service"]["port"]) == ("r", 8001)
     assert launch["service"]["args"] == {"max-model-len": 4096} and "env" not in launch["service"]
-    assert "not seen by it" in omissions(launch)["rootless docker"]
+    assert "does not see images" in omissions(launch)["rootless docker"]
 
 
 def test_podman_and_its_devices() -> None:
@@ -857,7 +857,7 @@ def test_a_variant_for_this_machine_goes_before_the_default() -> None:
 def test_replicas_are_services_of_their_own(options: str) -> None:
     launch = read(f"vllm serve a/b {options} --seed 1")
     assert launch["nodes"] == 1 and omissions(launch)["--data-parallel-size"].startswith(
-        "replicas are services of their own"
+        "replicas are separate services"
     )
     assert not any(key.startswith("data-parallel") for key in launch["service"]["args"])
 

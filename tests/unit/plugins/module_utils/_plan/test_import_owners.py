@@ -133,7 +133,7 @@ def test_a_script_that_is_written_mounted_and_run() -> None:
 def test_a_mounted_script_that_nobody_shows_is_refused() -> None:
     with pytest.raises(
         importer.Unreadable,
-        match=r"the container runs bash /serve\.sh, not vllm serve; what that starts is not in this text",
+        match=r"the container runs bash /serve\.sh, not vllm serve; this text does not contain the command",
     ):
         read("docker run -v /tmp/serve.sh:/serve.sh:ro --entrypoint bash vllm/vllm-openai:v0.28.0 /serve.sh\n")
 
@@ -309,10 +309,13 @@ MANIFEST = (
             'if [ "$1" == "prod" ]; then sed -i s/A=.*/A=0.15/ .env; fi\ndocker compose up -d vllm-4b\n',
             "starts services of a compose file; give that file",
         ),
-        (MANIFEST, "writes a compose file or a manifest of Kubernetes by a here-document; give that as a file"),
+        (
+            MANIFEST,
+            "writes a compose file or a Kubernetes manifest in a here-document; pass that text as a separate file",
+        ),
         (
             'pip install "transformers>=5.0" --quiet 2>&1 | tail -5\npython3 << \'PATCH\'\nimport re\nPATCH\nexec vllm serve "$@"\n',
-            r"by whoever calls it \(\$@\)",
+            r"as an argument \(\$@\)",
         ),
         (
             "bash run_cluster.sh $VLLM_IMAGE 192.168.100.10 --worker ~/.cache/huggingface -e MASTER_ADDR=192.168.100.10\n",

@@ -257,7 +257,7 @@ def test_its_own_build_is_named_as_one() -> None:
 
 
 def test_an_image_started_by_variables_of_its_own_is_refused() -> None:
-    with pytest.raises(importer.Unreadable, match="started by variables of its own"):
+    with pytest.raises(importer.Unreadable, match="started by its own variables"):
         read(
             "docker run -d --gpus all --network host -e MODEL=nvidia/Qwen3-30B-A3B-NVFP4 -e PORT=8888 "
             "-e MAX_MODEL_LEN=4096 avarok/dgx-vllm-nvfp4-kernel:v75"

@@ -198,7 +198,7 @@ def test_without_a_drafter_such_an_image_serves_the_model_alone() -> None:
 
 
 def test_an_image_that_is_started_by_variables_that_nobody_knows_cannot_be_read() -> None:
-    with pytest.raises(importer.Unreadable, match="variables of its own"):
+    with pytest.raises(importer.Unreadable, match="its own variables"):
         docker("-e MODEL_PATH=a/b example.org/vllm:1")
 
 

@@ -508,7 +508,7 @@ def test_the_refusal_of_a_fleet_names_its_services_and_the_fix_once() -> None:
     assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
     text = lock_findings.refusal(moving)
     assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
-    assert text.endswith("what is locked there holds for all hosts. [lock.moving]")
+    assert text.endswith("its locked versions apply to all hosts. [lock.moving]")
     assert lock_findings.refusal([]) == ""
 
 

@@ -91,7 +91,7 @@ def test_what_fits_beside_each_other_is_worked_out() -> None:
     pairs = [["a", "b"], ["a", "c"], ["b", "c"]]
     assert all(service["on_demand"]["combinations"] == pairs for service in planned["services"])
     notes = picture.label_notes(planned["services"])
-    assert "set big: beside each other run at most a + b or a + c or b + c" in notes
+    assert "set big: at most these run together: a + b or a + c or b + c" in notes
 
 
 def test_what_is_always_there_takes_its_part() -> None:
@@ -147,9 +147,7 @@ def test_any_combination_of_one_set_fits_beside_any_of_another() -> None:
     assert combinations_of(planned) == {"a": [["a0", "a1"]], "b": [["b0"], ["b1"]]}
     [finding] = [item for item in planned["findings"] if item["rule"] == "on_demand.sets"]
     assert finding["severity"] == "warning"
-    assert (
-        "of the set b, b0 + b1 would fit beside each other, but not beside a0 + a1 of the set a" in finding["message"]
-    )
+    assert "of the set b, b0 + b1 would fit together, but not together with a0 + a1 of the set a" in finding["message"]
     assert finding["message"].endswith("So at most b0 or b1 run.")
     roomy = plan_of(*two_sets(0.15))
     assert combinations_of(roomy) == {"a": [["a0", "a1"]], "b": [["b0", "b1"]]}
@@ -317,7 +315,7 @@ def test_a_speech_server_shares_the_memory_of_a_set() -> None:
         host["services"][0]["on_demand"]["combinations"] == server["on_demand"]["combinations"] == combinations_on_host
     )
     assert (
-        "set big: beside each other run at most a + b or a + c or a + ears or"
+        "set big: at most these run together: a + b or a + c or a + ears or"
         in picture.label_notes(host["services"])[-1]
     )
     # A small server fits with each pair; without a set its memory is reserved for every combination.
@@ -336,7 +334,7 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
     )
     assert host["sets"] == {"s": [["ears"], ["mouth"]]}
     assert [server["on_demand"]["combinations"] for server in servers] == [[["ears"], ["mouth"]]] * 2
-    assert picture.label_notes([], host["sets"]) == ["set s: beside each other run at most ears or mouth"]
+    assert picture.label_notes([], host["sets"]) == ["set s: at most these run together: ears or mouth"]
     # Only the larger server is planned; the reserve counts the memory in use before the first engine.
     assert host["settings"]["reserve_gib"] == pytest.approx(5.2 + on_demand.PROXY_GIB)
     assert [entry["gib"] for entry in host["memory_map"] if entry["service"] in ("ears", "mouth")] == [30.0]

@@ -223,7 +223,7 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
     assert len(picture.same_findings(few)) == 3
     many = picture.same_findings([*few, finding(7, message="7 GiB are missing.")])
     assert [(group.where, group.figures) for group in many] == [("heavy on spark-1..3, spark-7", True)]
-    assert "The figures are those of spark-1/heavy" in picture.findings_text(
+    assert "The figures are for spark-1/heavy" in picture.findings_text(
         [*few, finding(7, message="7 GiB are missing.")]
     )
     # Their fixes differ in more than figures: not the same.
@@ -268,7 +268,7 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     for named in ("heavy [set large] ", "coder [set large, stopped] ", "spare [stopped] "):
         assert any(line.startswith(named) for line in lines), named
     assert any(line.startswith("[set NAME] one of the set runs at a time") for line in lines)
-    assert any(line.startswith("[stopped] deployed, and not to run") for line in lines)
+    assert any(line.startswith("[stopped] deployed, but stopped") for line in lines)
 
 
 def test_a_replica_is_told_and_explained() -> None:

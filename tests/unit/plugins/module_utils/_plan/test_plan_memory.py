@@ -148,7 +148,7 @@ def test_every_mistake_in_the_sidecars_is_told() -> None:
     )
     for place, part_of_message in (
         (0, "must be a mapping"),
-        ("", "'fast' of spark_sidecars is that of a service"),
+        ("", "'fast' of spark_sidecars is already the name of a service"),
         (2, "memory_gib' is 0"),
         (3, "'a'; another entry has that name"),
         (4, "did you mean 'name'?"),

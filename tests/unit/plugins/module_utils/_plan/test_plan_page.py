@@ -184,8 +184,8 @@ def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
 
 def test_what_was_worked_out_is_marked() -> None:
     text = plan_page.page(make_plan(1), [])
-    assert '<span class="solved" title="worked out">0.81</span>' in text
-    assert 'title="worked out">65536' not in text
+    assert '<span class="solved" title="calculated">0.81</span>' in text
+    assert 'title="calculated">65536' not in text
 
 
 def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
@@ -196,7 +196,7 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     body["services"].append({**copy.deepcopy(body["services"][0]), "name": "coder", "state": "stopped"})
     text = Reader(plan_page.page(plan, [])).text
     assert "heavy [set large]" in text and "coder [set large, stopped]" in text
-    assert "one of the set runs at a time" in text and "[stopped] deployed, and not to run" in text
+    assert "one of the set runs at a time" in text and "[stopped] deployed, but stopped" in text
 
 
 def test_no_path_of_the_controller_is_told() -> None:

@@ -98,7 +98,7 @@ def test_an_api_key_file_is_a_secret_of_the_engine() -> None:
         ({"image": "-v /:/host"}, "'image' is '-v /:/host'"),
         ({"args": {"port": 1}}, "it is the key 'port' of the service"),
         ({"args": {"served_model_name": "x"}}, "it is the key 'served_model_name' of the service"),
-        ({"args": {"chat-template": "a\nb"}}, "args.chat-template holds a control character"),
+        ({"args": {"chat-template": "a\nb"}}, "args.chat-template contains a control character"),
         ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
         ({"env": {"A B": "x"}}, "no environment variable"),
         ({"env": {"A": "x\ny"}}, "line break"),

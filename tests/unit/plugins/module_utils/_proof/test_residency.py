@@ -385,7 +385,7 @@ def test_each_part_that_is_stated_is_held_against_the_start_and_the_fix_makes_it
     override = merged_override(terms)
     assert override["memory"] == {"weights_gib": 50, "kv_gib": 10.4, "other_gib": 4.22}
     assert set(override) == {"memory", "overheads"} and set(override["overheads"]) == {"outside_gib"}
-    assert "memory: {weights_gib: 50, kv_gib: 10.4, other_gib: 4.22}; kv_gib is what" in findings[0].fix
+    assert "memory: {weights_gib: 50, kv_gib: 10.4, other_gib: 4.22}; kv_gib has the present size" in findings[0].fix
     corrected = stated(**override)
     assert corrected["gpu_memory_utilization"] == 0.54
     assert compare("new", corrected, *measured)[1] == []
@@ -421,7 +421,7 @@ def test_a_stated_sum_is_held_against_what_the_host_lost() -> None:
     assert (finding.rule, finding.severity) == ("residency.outside", "warning") and "GiB more than" in finding.message
     measured = started(plan, held=-20.0)
     terms, (finding,) = compare("new", plan, *measured)
-    assert "20.00 GiB less than it asks for" in finding.message
+    assert "20.00 GiB less than its share" in finding.message
     assert terms["outside"].override == {"memory_gib": pytest.approx(64.62 - 20 - 1.7, abs=0.02)}
     corrected = stated(**terms["outside"].override)
     assert corrected["residency_gib"]["typical"] == pytest.approx(measured[1].taken_gib, abs=1.2)  # a step of the share

@@ -110,7 +110,7 @@ def test_it_says_who() -> None:
     account = Account(10.0, mib(2.0), (HEAVY,), others=8 * GIB, who="python3 (pid 77, of bob) 8.0 GiB")
     steps, _state = guard.decide(SETTINGS, State(), Look(10.0, mib(2.0)), account)
     assert [step.why for step in steps] == [
-        "8.0 GiB are held by what is no service of this host: python3 (pid 77, of bob) 8.0 GiB"
+        "8.0 GiB are used by processes that are no service of this host: python3 (pid 77, of bob) 8.0 GiB"
     ]
 
 

@@ -535,7 +535,7 @@ def test_settings() -> None:
         ({"idle_seconds": "20"}, "services.a.idle_seconds is no number of at least 0"),
         ({"hold_seconds": True}, "services.a.hold_seconds is no number of at least 0"),
         ({"minimum_seconds": -1}, "services.a.minimum_seconds is no number"),
-        ({"while_loading": "later"}, "services.a.while_loading is none of wait, comments, reject"),
+        ({"while_loading": "later"}, "services.a.while_loading is not one of wait, comments, reject"),
         ({"model": 5}, "services.a.model is no text"),
     ],
 )

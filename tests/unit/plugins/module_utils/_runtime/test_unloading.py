@@ -32,7 +32,7 @@ def test_all_models_go(two: Server) -> None:
 def test_one_that_answers_keeps_its_model_for_a_while() -> None:
     server = Server({"a:1b": 2**30}, stays=True)
     try:
-        assert unloading.unload(server.url, 0.3, poll=0.05) == ("Ollama still holds a:1b after 0 s", False)
+        assert unloading.unload(server.url, 0.3, poll=0.05) == ("Ollama still uses a:1b after 0 s", False)
         assert server.asked == ["a:1b"]  # asked once
     finally:
         server.close()
