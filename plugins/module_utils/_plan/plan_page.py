@@ -85,7 +85,7 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
         for part in body["memory_map"]:
             sizes[part["kind"]] += part["gib"]
     tiles = [
-        (str(verdicts[key]), "host" + "s"[: verdicts[key] != 1] + f" {_FATE[key][verdicts[key] != 1]}", key)
+        (str(verdicts[key]), "host" + "s"[: verdicts[key] != 1] + f" {picture.FATES[key][verdicts[key] != 1]}", key)
         for key in picture.VERDICTS
         if verdicts[key]
     ]
@@ -104,9 +104,6 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
 def _counted(count: int, words: str) -> str:
     """The plural, or the singular for one."""
     return words[:-1] if count == 1 else words
-
-
-_FATE = {"fails": ("fails", "fail"), "tight": ("is tight", "are tight"), "fits": ("fits", "fit")}
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> str:

@@ -74,7 +74,7 @@ def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
             if name != "steps":
                 words = {"all": "speed", "decode": "tokens per second", "prefill": "first token"}[name]
                 by_text.setdefault(f"{words} unknown: {reason}", []).append(service["name"])
-    return _with_names(by_text)
+    return names_first(by_text)
 
 
 def advice(services: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -83,8 +83,9 @@ def advice(services: Iterable[Mapping[str, Any]]) -> list[str]:
     for service in services:
         for lever in (service.get("speed") or {}).get("levers") or ():
             by_text.setdefault(describe_lever(lever), []).append(service["name"])
-    return _with_names(by_text)
+    return names_first(by_text)
 
 
-def _with_names(by_text: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in by_text.items()]
+def names_first(by_text: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each text, after the names that it is about."""
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items()]

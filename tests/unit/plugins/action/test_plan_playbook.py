@@ -78,7 +78,7 @@ def test_notes_are_counted_unless_they_are_wanted(plan: Plan) -> None:
     for options, printed in (((), False), (("-v",), True), (("-e", "spark_plan_show=full"), True)):
         code, text = plan(hosts, *options)
         assert code == 0 and "spark-1: fits" in text, text
-        assert (note in text) is printed and ("shown with -v" in text) is not printed
+        assert (note in text) is printed and ("in full with -v" in text) is not printed
     code, text = plan(hosts, "-e", "spark_plan_show=none")
     assert code == 0 and "spark-1: fits" not in text
     ran = ansible_playbook(
@@ -333,7 +333,7 @@ def test_the_controllers_docker_is_asked_for_a_model_that_is_not_known(plan: Pla
     for body in plan.written()["hosts"].values():
         assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
         assert body["services"][0]["memory"]["bytes_per_block"] == 2359296
-    assert "weights and KV cache: image (new)" in text
+    assert "new: weights and KV cache by the vLLM of the image" in text
     assert docker.read_text().split().count("run") == 1, "once for the fleet"
 
 
