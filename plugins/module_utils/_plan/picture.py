@@ -261,13 +261,22 @@ class HostGroup:
 
     def _clusters(self) -> dict[str, int]:
         """Return the sizes of the clusters of these hosts by name."""
+        return {span.get("name", ""): span["size"] for service in self.services() if (span := service.get("cluster"))}
+
+    def services(self, name: str = "") -> list[Mapping[str, Any]]:
+        """Return the services of all these hosts, or those of a name."""
         services = [service for body in self.bodies.values() for service in body["services"]]
-        return {span.get("name", ""): span["size"] for service in services if (span := service.get("cluster"))}
+        return [service for service in services if name in ("", service["name"])]
 
     def ranks(self, name: str) -> list[int]:
         """Return the ranks of a service on these hosts, none for one that spans no hosts."""
-        services = [service for body in self.bodies.values() for service in body["services"]]
-        return sorted({service["rank"] for service in services if service["name"] == name and service.get("cluster")})
+        return sorted({service["rank"] for service in self.services(name) if service.get("cluster")})
+
+    def timed(self) -> dict[str, Mapping[str, Any]]:
+        """Return the services by label, a cluster only with its first rank: its speed is the same for all."""
+        services = {service["name"]: service for service in self.body["services"]}
+        ranks = {name: self.ranks(name) for name in services}
+        return {label(services[name], ranks[name]): services[name] for name in services if 0 in (ranks[name] or [0])}
 
     def takes(self, body: Mapping[str, Any]) -> bool:
         """Whether the free memory of another host is close enough to that of all these."""
@@ -617,7 +626,9 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
             if figure in sources:
                 alike = sources.get("weights") == sources.get("kv_cache")
                 figures = "weights and KV cache" if alike else figure.replace("kv_cache", "KV cache")
-                by_source.setdefault(f"{figures} {_SOURCES.get(sources[figure], sources[figure])}", []).append(service["name"])
+                by_source.setdefault(f"{figures} {_SOURCES.get(sources[figure], sources[figure])}", []).append(
+                    service["name"]
+                )
         for part in service["memory"].get("host_memory") or ():
             if part["gib"]["typical"] >= 0.05:
                 text = f"{size_text(part['gib']['typical'])} GiB of host memory for {part['name']}"
@@ -685,12 +696,9 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
         f"{group.title}: {paint(group.verdict, standing(body), color)}, {group.room} of {body['total_gib']:.2f}, "
         f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}{f', {span}' if span else ''}"
     )
-    ranks = {service["name"]: group.ranks(service["name"]) for service in body["services"]}
-    rows = [service_cells(service, ranks[service["name"]]) for service in body["services"]]
+    rows = [service_cells(service, group.ranks(service["name"])) for service in body["services"]]
     inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
-    # The speed of a cluster stands with its first rank alone.
-    labels = {row[0]: service for row, service in zip(rows, body["services"]) if 0 in (ranks[service["name"]] or [0])}
-    speeds = speed_text.speed_table(list(labels.values()), list(labels))
+    speeds = speed_text.speed_table(group.timed())
     inside += ["", speeds] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
 

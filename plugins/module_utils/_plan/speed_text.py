@@ -47,19 +47,21 @@ def cells(service: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def speed_table(services: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Return the table of speeds of a host for a terminal, empty without a known figure; columns without any are left out.
+def speed_rows(services: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Return the header and the rows of the table of speeds, empty without a known figure; columns without any are left out.
 
-    :param services: of the plan
-    :param labels: their names in the table
-    :returns: lines
+    services: of the plan, by their names in the table.
     """
-    rows = [cells(service) for service in services]
-    columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows)]
-    if not columns:
-        return ""
+    rows = {label: cells(service) for label, service in services.items()}
+    columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows.values())]
     header = ["speed, predicted", *(HEADS[number] for number in columns)]
-    return table(header, [[label, *(row[number] for number in columns)] for label, row in zip(labels, rows)])
+    return [header, *([label, *(row[number] for number in columns)] for label, row in rows.items())] if columns else []
+
+
+def speed_table(services: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of C(speed_rows) for a terminal."""
+    rows = speed_rows(services)
+    return table(rows[0], rows[1:]) if rows else ""
 
 
 def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
