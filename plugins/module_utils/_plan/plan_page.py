@@ -209,9 +209,7 @@ def _services(group: picture.HostGroup) -> str:
         return "<p>No services.</p>"
     hues = picture.service_hues(body["memory_map"], len(HUES))
     rows = [
-        _row(
-            service, group.ranks(service["name"]), f"s{hues[service['name']]}" if service["name"] in hues else "system"
-        )
+        _row(service, group, f"s{hues[service['name']]}" if service["name"] in hues else "system")
         for service in body["services"]
     ]
     lines = [page_parts.table(HEADS, rows, FIGURES)]
@@ -239,8 +237,9 @@ def _services(group: picture.HostGroup) -> str:
     return "".join(lines)
 
 
-def _row(service: Mapping[str, Any], ranks: Sequence[int], hue: str) -> str:
-    """The row of a service. ranks: all that the row is about. hue: the class of its colour."""
+def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
+    """The row of a service. group: of its hosts. hue: the class of its colour."""
+    ranks = group.ranks(service["name"])
     memory, args = service["memory"], service["args"]
     solved, total = memory.get("solved") or [], memory.get("residency_gib") or {}
     utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
@@ -251,7 +250,8 @@ def _row(service: Mapping[str, Any], ranks: Sequence[int], hue: str) -> str:
     model = str(service["model"]["repo"] or folder or service["recipe"] or "")
     image, _at, digest = service["image"]["ref"].partition("@")
     # Only the first rank of a cluster answers requests.
-    address = str(service.get("url") or ("-" if service.get("cluster") else service["port"]))
+    urls = [other["url"] for other in group.services(service["name"]) if other.get("url")]
+    address = str(urls[0] if urls else "-" if ranks else service["port"])
     name = f'<span class="dot {hue}"></span>{escape(picture.label(service, ranks))}'
 
     def size(head: str, text: str, note: str = "") -> str:

@@ -194,8 +194,16 @@ def test_a_cluster_is_one_host_of_the_page() -> None:
         )
         body["memory_map"][-1]["gib"] = 19.8 - 0.4 * rank
     text = Reader(plan_page.page(plan, [])).text
-    assert "heavy-000..001 fit 19.4 to 19.8 GiB free" in text and "2 hosts over 2 Sparks: heavy-000, heavy-001" in text
-    assert text.count("heavy, 2 ranks") == 1 and "75.0 GiB each" in text and "1 service 240 GiB memory" in text
+    assert (
+        "heavy-000..001 fit heavy weights 75.0 free 19.4 19.4 to 19.8 GiB free 120.00 GiB" in text
+        and "2 hosts over 2 Sparks: heavy-000, heavy-001" in text
+    )
+    assert (
+        text.count("heavy, 2 ranks") == 1
+        and "192.0.2.1:8001" in text
+        and "75.0 GiB each" in text
+        and "1 service 240 GiB memory" in text
+    )
 
 
 def test_the_head_has_time_and_inventory_and_a_refused_plan_says_so() -> None:
