@@ -80,7 +80,7 @@ EXAMPLES = r"""
 RETURN = r"""
 counts:
   description: Hosts, those that are silent and those that differ, services, and differences by their severity.
-  returned: always
+  returned: success
   type: dict
   sample: {hosts: 2, silent: 0, drifted: 1, services: 3, error: 0, warning: 1, info: 0}
 msg:

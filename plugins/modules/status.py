@@ -92,7 +92,7 @@ look:
   type: int
 counts:
   description: Hosts, hosts that are silent, services, and services by their state.
-  returned: always
+  returned: success
   type: dict
   sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, healthy: 2}
 msg:
@@ -136,4 +136,6 @@ services:
       ready: true
       residency_gib: 93.5
       planned_gib: 95.7
+      url: http://192.168.1.11:8001
+      vllm_version: 0.19.0
 """

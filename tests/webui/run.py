@@ -84,7 +84,8 @@ def write_pages(folder: Path) -> list[Path]:
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-healthy": status.made({"s1": status.MIXED["s1"]}, status.SAID),
-        "plan": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
+        "plan": plan.plan_page.page(plan.make_plan(3), [], about=plan.page_parts.as_of(status.AT, "my-sparks")),
+        "plan-failed": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
         "plan-fleet": plan.plan_page.page(
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),

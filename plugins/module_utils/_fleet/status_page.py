@@ -48,7 +48,7 @@ MOST_OPEN = picture.MOST_TABLES
 MOST_MESSAGE = 600
 """Characters of a finding of the plan."""
 STYLE = """
-.pair{display:grid;grid-template-columns:3rem 1fr 10rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
+.pair{display:grid;grid-template-columns:3rem 1fr 10.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
 .attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
 border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.attention li.fails{border-left-color:var(--fails)}
 .host>summary{grid-template-columns:minmax(6rem,14rem) 1fr auto}summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
@@ -326,10 +326,12 @@ def _service(row: Row, watched: bool) -> str:
             note=f"{int(waiting)} waiting" if waiting else "",
         ),
         figure("KV cache", "-" if use is None else f"{100 * use:.0f} % used"),
-        figure("memory", f"{held} GiB" if held != "-" else held, note=f"{planned} planned" if planned != "-" else ""),
+        figure(
+            "memory", f"{held} GiB" if held != "-" else held, note=f"{planned} GiB planned" if planned != "-" else ""
+        ),
         figure("tok/s", status_rows.decode(row)),
         text("fast path", escape(str(row.fast_path or "-"))),
-        text("up", escape(tables.uptime(row.uptime_seconds))),
+        text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
     ]
     if watched:
         watched_figures = row.watched or Watched(None, None, None)

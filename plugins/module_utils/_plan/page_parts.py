@@ -40,7 +40,7 @@ p{margin:.3rem 0}.soft{color:var(--soft)}
 details,.open{background:var(--card);border:1px solid var(--line);border-radius:.5rem;margin:.5rem 0}
 summary{padding:.5rem .9rem;cursor:pointer}
 .inside{padding:0 .9rem .8rem}
-.host>summary{display:grid;grid-template-columns:minmax(6rem,12rem) 2.8rem 1fr 7.5rem;gap:.8rem;align-items:center;list-style:none}
+.host>summary{display:grid;grid-template-columns:minmax(6rem,12rem) 2.8rem 1fr 10.5rem;gap:.8rem;align-items:center;list-style:none}
 .host>summary::-webkit-details-marker{display:none}
 .host>summary .name{font-weight:600;overflow-wrap:anywhere}
 .host>summary .name::before{content:"\\25B8";color:var(--soft);margin-right:.45rem;display:inline-block}
@@ -70,7 +70,7 @@ table{border-collapse:collapse;width:100%;margin:.7rem 0 .3rem;font-size:.87rem}
 th{font-weight:600;color:var(--soft);text-align:left;border-bottom:1px solid var(--line)}
 th,td{padding:.25rem .7rem .25rem 0;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td{overflow-wrap:break-word}td:first-child{min-width:6.5rem}.m{min-width:11rem}
+td{overflow-wrap:break-word}td:first-child{min-width:6.5rem}.m{min-width:11rem}.v{white-space:nowrap}
 td small{display:block;color:var(--soft)}.m small{overflow-wrap:anywhere}a{color:var(--info)}
 .dot{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;background:var(--c);margin-right:.45rem}
 .solved{color:var(--info);font-weight:600}

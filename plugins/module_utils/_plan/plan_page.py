@@ -21,20 +21,9 @@ from .page_parts import HUES
 # So many different hosts are shown unfolded, and so many findings of one severity.
 MOST_OPEN = picture.MOST_TABLES
 
-HEADS = (
-    "service",
-    "model",
-    "vLLM",
-    "address",
-    "utilisation",
-    "context",
-    "requests at once",
-    "weights",
-    "KV cache",
-    "memory",
-)
+HEADS = ("service", "model", "address", "utilisation", "context", "weights", "KV cache", "memory")
 """Columns of the table of services."""
-FIGURES = HEADS[4:]
+FIGURES = HEADS[3:]
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
@@ -141,7 +130,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
 def _finding(group: picture.SameFinding, unfolded: bool) -> str:
     """One finding: where and what, and unfolded vLLM's own words and the fix."""
     finding = group.first
-    head = f'<b>{escape(group.where)}</b> <span class="soft">{page_parts.rule_link(finding["rule"])}</span><br>{escape(finding["message"])}'
+    head = f'<b>{escape(group.where)}</b> <span class="soft">{escape(finding["rule"])}</span><br>{escape(finding["message"])}'
     lines = [
         f'<details class="finding {escape(finding["severity"])}"{" open" if unfolded else ""}><summary>{head}</summary>'
     ]
@@ -156,6 +145,8 @@ def _finding(group: picture.SameFinding, unfolded: bool) -> str:
         lines.append(
             f'<details><summary>More</summary><p class="inside soft">{escape(finding["details"])}</p></details>'
         )
+    if (link := page_parts.rule_link(finding["rule"])).startswith("<a"):
+        lines.append(f'<p class="soft">In the documentation: {link}</p>')
     if group.figures:
         lines.append(f'<p class="soft">The figures are for {escape(group.example)}; the other hosts differ.</p>')
     return "\n".join([*lines, "</details>"])
@@ -184,7 +175,7 @@ def _hosts(groups: Sequence[picture.HostGroup]) -> str:
 
 def _host(group: picture.HostGroup, unfolded: bool) -> str:
     body, standing, over = group.body, picture.standing(group.body), picture.over_gib(group.body)
-    several = f"{len(group.hosts)} hosts{f' {group.span}' if group.span else ' alike'}"
+    several = f"{group.span[:1].upper()}{group.span[1:]}" or f"{len(group.hosts)} hosts alike"
     names = f'<p class="soft">{several}: {escape(", ".join(group.hosts))}</p>' if len(group.hosts) > 1 else ""
     return "\n".join(
         [
@@ -244,11 +235,12 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
     solved, total = memory.get("solved") or [], memory.get("residency_gib") or {}
     utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
     context = args.get("max-model-len") or memory.get("max_model_len")
-    spread = f"{gib(total['low'], True)} to {gib(total['high'], True)}" if {"low", "high"} <= set(total) else ""
+    spread = f"{gib(total['low'], True)} to {gib(total['high'], True)} GiB" if {"low", "high"} <= set(total) else ""
     # A folder of the controller is told by its name: the page may be given to others.
     folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
     model = str(service["model"]["repo"] or folder or service["recipe"] or "")
-    image, _at, digest = service["image"]["ref"].partition("@")
+    image, mark, digest = service["image"]["ref"].partition("@")
+    digest = mark + digest[:19]  # sha256 and twelve digits
     # Only the first rank of a cluster answers requests.
     urls = [other["url"] for other in group.services(service["name"]) if other.get("url")]
     address = str(urls[0] if urls else "-" if ranks else service["port"])
@@ -261,14 +253,17 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
 
     cells = [
         page_parts.text_cell("service", name),
-        page_parts.text_cell("model", escape(model), f"{image}{f'@{digest[:19]}' if digest else ''}", "m"),
-        page_parts.text_cell("vLLM", escape(str(service["vllm_version"] or "?"))),
+        page_parts.text_cell("model", escape(model), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"),
         page_parts.text_cell("address", escape(address.rpartition("//")[2])),
         page_parts.cell(
             "utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved
         ),
-        page_parts.cell("context", f"{context} tokens" if context else "-", "max-model-len" in solved),
-        page_parts.cell("requests at once", f"{concurrency:.1f}" if concurrency is not None else "-"),
+        page_parts.cell(
+            "context",
+            f"{context} tokens" if context else "-",
+            "max-model-len" in solved,
+            "" if concurrency is None else f"{concurrency:.1f} requests at once",
+        ),
         size("weights", gib(memory.get("weights_bytes"))),
         size("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
         size("memory", gib(total.get("typical"), already_gib=True), spread),

@@ -166,7 +166,7 @@ def test_findings_of_the_plan_have_their_fix() -> None:
 def test_services_with_their_figures() -> None:
     text = Reader(made(MIXED, SAID)).text
     assert (
-        "heavy Org/heavy vLLM 0.24.0 192.0.2.1:8001 healthy 3 running 12 % used 39.5 GiB 40.0 planned 41.5 ok 3d 2h"
+        "heavy Org/heavy vLLM 0.24.0 192.0.2.1:8001 healthy 3 running 12 % used 39.5 GiB 40.0 GiB planned 41.5 ok 3d 2h"
         in text
     )
     assert "2026-11-23 12:00 UTC, inventory my-sparks." in text

@@ -34,6 +34,13 @@ def make_plan(hosts: int = 2, name: str = "heavy", over: bool = False) -> dict[s
             "max_concurrency": 2.5,
             "residency_gib": {"low": 90.0, "typical": 95.2, "high": 99.0},
         },
+        "speed": {
+            "one_stream": {"low": 40.2, "high": 50.5},
+            "all_streams": {"low": 75.9, "high": 138.0},
+            "streams": 4,
+            "first_token_8k": {"low": 2.09, "high": 3.27},
+            "shared_by": 2,
+        },
     }
     body = {
         "verdict": "fails" if over else "fits",
@@ -196,10 +203,10 @@ def test_a_cluster_is_one_host_of_the_page() -> None:
     text = Reader(plan_page.page(plan, [])).text
     assert (
         "heavy-000..001 fit heavy weights 75.0 free 19.4 19.4 to 19.8 GiB free 120.00 GiB" in text
-        and "2 hosts over 2 Sparks: heavy-000, heavy-001" in text
+        and "Over 2 Sparks: heavy-000, heavy-001" in text
     )
     assert (
-        text.count("heavy, 2 ranks") == 1
+        text.count("heavy, 2 ranks") == 2
         and "192.0.2.1:8001" in text
         and "75.0 GiB each" in text
         and "1 service 240 GiB memory" in text
