@@ -18,8 +18,8 @@ from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
-    HEADER,
     SHARE,
+    VERDICTS,
     cells,
     model_rows,
     rate,
@@ -29,6 +29,8 @@ HTML = ROOT / "docs" / "models.html"
 PAGE = ROOT / "docs" / "models.md"
 RECIPES = ROOT / "playbooks" / "recipes"
 TEMPLATE = Path(__file__).with_suffix(".txt")
+DEFAULT = "(default)"
+"""Name of a recipe without a variant on the page."""
 JOBS = {
     "chat": "Chat",
     "code": "Code",
@@ -40,74 +42,108 @@ JOBS = {
     "rerank": "Ranking of documents",
 }
 """Titles of C(service_keys.JOBS) on the page, in their order."""
+
+
 FASTEST = 6
-"""Ways to serve on one Spark, and on several, that the page lists for each job."""
+"""Recipes that the table by job lists for a number of Sparks."""
+REMARKS = {"SPK307": "the vLLM version of the image is unknown", "memory.stated": "the recipe gives the memory"}
+"""Short forms of frequent remarks, by rule."""
 
 
 def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str, Mapping[str, Any]]) -> str:
     """Return docs/models.md."""
-    first: dict[str, Mapping[str, Any]] = {}
+    recipes: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        first.setdefault(row["recipe"], row)
-    jobs: list[str] = []
-    for job, title in JOBS.items():
-        jobs += [f"### {title}", "", *_by_job([row for row in rows if job in row["jobs"]]), ""]
-    header = ("recipe", "description", *HEADER[2:], "least vLLM")
-    recipes = _table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()])
-    recipes.append("")
-    for name, base in first.items():
-        recipes += [f"## {name}", "", f"{base['summary']}.", ""]
-        recipes += _recipe_lines([row for row in rows if row["recipe"] == name])
+        recipes.setdefault(row["recipe"], []).append(row)
     return TEMPLATE.read_text(encoding="utf-8").format(
         share=SHARE,
         recommended="\n".join(_recommended(recipes_by_name)),
         pick="\n".join(
             _table(("key", "meaning"), [[f"`{name}`", key.meaning] for name, key in model_choice.KEYS.items()])
         ),
-        jobs="\n".join(jobs).rstrip("\n"),
+        fastest=FASTEST,
+        jobs="\n".join(_by_job(rows)),
         architectures="\n".join(_by_architecture(rows)),
-        recipes="\n".join(recipes).rstrip("\n"),
+        recipes="\n".join(line for name, own in recipes.items() for line in _recipe_lines(name, own)).rstrip("\n"),
     )
 
 
-def _recipe_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table and the notes of one recipe on the page."""
-    header = ("variant", "description", *HEADER[2:], "image")
-    lines = _table(header, [_page_cells(row, False) for row in rows])
-    rates = [(row["variant"], entry) for row in rows for entry in row["published"]]
-    notes = [f"- {_label(row)}: {row['remark']}" for row in rows if row["remark"]]
-    notes += [
-        f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{f' ({variant})' if variant else ''}: "
-        f"{entry['what']}; {entry['source']}{_other(entry)}"
-        for variant, entry in rates
+def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the section of one recipe on the page."""
+    base = rows[0]
+    jobs = [title.lower() for job, title in JOBS.items() if job in base["jobs"]]
+    images: dict[str, list[str]] = {}
+    for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
+        refs = ", ".join(
+            f"`{_short(image)}`" for other in rows if other["variant"] == variant for image in other["images"]
+        )
+        images.setdefault(refs, []).insert(0, row["variant"] or DEFAULT)
+    usual = max(images, key=lambda refs: len(images[refs]))
+    least = f"; vLLM {base['least_vllm']} or newer" if base["least_vllm"] else ""
+    lines = [f"## {name}", "", f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {usual}"]
+    lines[-1] += "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual) + "."
+    lines += [
+        "",
+        *_table(
+            ("variant", "Sparks", "weights", "KV cache", "longest", "requests", "tokens/s", "fits on"), _cells(rows)
+        ),
+        "",
     ]
-    return [*lines, "", *dict.fromkeys(notes), ""] if notes else [*lines, ""]
+    notes = [f"- {row['variant']}: {row['summary']}" for row in rows if row["variant"] and row["summary"]]
+    remarks: dict[str, list[str]] = {}
+    for row in rows:
+        rule, _, message = row["remark"].partition(": ")
+        if rule:
+            remarks.setdefault(f"`{rule}`: {REMARKS.get(rule, message.rstrip('.'))}", []).append(
+                row["variant"] or DEFAULT
+            )
+    variants = {row["variant"] or DEFAULT for row in rows}
+    for remark, names in remarks.items():
+        notes.append(f"- {'all' if set(names) == variants else ', '.join(dict.fromkeys(names))}: {remark}")
+    notes += [
+        f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{_variant(row)}: "
+        f"{entry['what'].removeprefix('decode rate of one stream').lstrip(', ') or 'one stream'}; {entry['source']}{_other(entry)}"
+        for row in rows
+        for entry in row["published"]
+    ]
+    return [*lines, *dict.fromkeys(notes), ""] if notes else lines
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return a line of the table for each variant of a recipe."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        variant = row["variant"] or DEFAULT
+        verdicts = [(count, VERDICTS[fit]) for count, fit in row["fits"].items() if fit != "fails"]
+        fits = ", ".join(f"{count}" if verdict == "yes" else f"{count} {verdict}" for count, verdict in verdicts)
+        lines.setdefault(variant, [variant, *cells(row)[2:6], f"{row['requests'] or '-'}", cells(row)[-2], fits or "-"])
+    return list(lines.values())
 
 
 def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of recipes for one job, by their number of Sparks and the rates."""
-    fitting: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    for row in rows:
-        if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
-            fitting.setdefault((row["recipe"], row["variant"]), row)
-    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"] > 1, -_rate(row), row["recipe"]))
-    ordered = [
-        row for several in (False, True) for row in [row for row in ordered if (row["nodes"] > 1) is several][:FASTEST]
-    ]
-    lines = [
-        [
-            f"{row['nodes']}",
-            _link(row["recipe"]),
-            row["variant"] or "",
-            *(cells(row)[column] for column in (3, 5)),
-            f"{row['requests']}" if row["requests"] else "-",
-            *cells(row)[-2:],
-        ]
-        for row in ordered
-    ]
-    return _table(
-        ("Sparks", "recipe", "variant", "weights", "longest", "requests at once", "predicted", "published"), lines
-    )
+    """Return a table of the recipes for each job by their number of Sparks, the fastest first."""
+    counts = sorted({row["nodes"] for row in rows})
+    lines = []
+    for job, title in JOBS.items():
+        fitting: dict[tuple[int, str], float] = {}
+        for row in rows:
+            if job in row["jobs"] and row["fits"][row["nodes"]] != "fails":
+                key = (row["nodes"], row["recipe"])
+                fitting[key] = max(fitting.get(key, 0.0), _rate(row))
+        ordered = sorted(fitting.items(), key=lambda item: (-item[1], item[0][1]))
+        named = {
+            count: [
+                f"{_link(name)}{f' {value:.3g}' if value else ''}" for (nodes, name), value in ordered if nodes == count
+            ][:FASTEST]
+            for count in counts
+        }
+        lines.append([title, *(", ".join(names) or "-" for names in named.values())])
+    return _table(("job", *(f"{count} Spark{'s' if count > 1 else ''}" for count in counts)), lines)
+
+
+def _short(image: str) -> str:
+    """Return a reference to an image with the first digits of its digest."""
+    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1...", image)
 
 
 def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -135,7 +171,7 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _recommended(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the recipes that C(discover.yml) recommends: the first for each of four Sparks, and one over several."""
+    """Return the recipes that C(discover.yml) recommends: for each of four Sparks, and one over several."""
     picks = recommend.recommend(recommend.ranked(recipes_by_name, 1), ["first", "second", "third", "fourth"])
     spans = [recommend.ranked(recipes_by_name, nodes)[0] for nodes in (2, 4)]
     lines = [[f"{host} Spark", _link(pick.recipe), pick.variant or "", str(pick.rate)] for host, pick in picks.items()]
@@ -156,16 +192,8 @@ def _on(entry: Mapping[str, Any]) -> str:
     return f" on {entry['sparks']} Sparks" if entry.get("sparks", 1) > 1 else ""
 
 
-def _label(row: Mapping[str, Any]) -> str:
-    return f"{row['variant'] or 'recipe'}, {', '.join(row['images'])}"
-
-
-def _page_cells(row: Mapping[str, Any], overview: bool) -> list[str]:
-    figures = cells(row)[2:]
-    if overview:
-        return [_link(row["recipe"]), row["summary"], *figures]
-    images = ", ".join(f"`{image}`" for image in row["images"])
-    return [row["variant"] or "", (row["summary"] if row["variant"] else "") or "", *figures, images]
+def _variant(row: Mapping[str, Any]) -> str:
+    return f" ({row['variant']})" if row["variant"] else ""
 
 
 def _link(recipe: str) -> str:

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/monitoring.md from the alert rules and the collector's metrics.
+"""Write the alerts of docs/monitoring.md from the alert rules, and the metrics of the role exporters' README.md from the collector.
 
 Run with PYTHONPATH=collections; --check only compares.
 """
@@ -20,7 +20,7 @@ from common import ROOT, write_generated
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 
-PAGE = ROOT / "docs/monitoring.md"
+PAGES = {"alerts": ROOT / "docs/monitoring.md", "metrics": ROOT / "roles/exporters/README.md"}
 RULES = ROOT / "roles/monitoring/templates/rules.yml.j2"
 
 
@@ -45,38 +45,47 @@ def annotation(text: str) -> str:
     return re.sub(r"\{\{\s*\$(?:labels\.)?(\w+)[^}]*\}\}", r"`\1`", " ".join(text.split()))
 
 
-def tables() -> dict[str, list[str]]:
-    """Return the lines of each generated part of the page, by the part's name."""
-    metric_lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for name, (kind, meaning, labels) in figures.METRICS.items():
-        metric_lines.append(f"| `{name}` | {kind} | {', '.join(labels)} | {meaning} |")
-    alert_lines, runbook = ["| alert | severity | when |", "|---|---|---|"], []
+def alert_lines() -> list[str]:
+    """Return the lines about each alert, below a heading of its own, which its message links to."""
+    lines = []
     for rule in (rule for group in rules()["groups"] for rule in group["rules"] if "alert" in rule):
-        name, severity, notes = rule["alert"], rule["labels"]["severity"], rule["annotations"]
-        wait = f", for {rule['for']}" if "for" in rule else ""
-        alert_lines.append(f"| [{name}](#{name.lower()}) | {severity} | {annotation(notes['summary'])} |")
-        runbook += [f"### {name}", "", f"{annotation(notes['description'])} ({severity}{wait})", ""]
-        runbook += ["```text", " ".join(rule["expr"].split()), "```", "", annotation(notes["fix"]), ""]
-    return {"metrics": metric_lines, "alerts": alert_lines, "runbook": runbook}
+        notes, wait = rule["annotations"], f" after {rule['for']}" if "for" in rule else ""
+        severity = f"**{rule['labels']['severity']}{wait}**"
+        for line in (
+            f"### {rule['alert']}",
+            f"{severity}: {annotation(notes['description'])}",
+            f"**Fix**: {annotation(notes['fix'])}",
+        ):
+            lines += [line, ""]
+    return lines
 
 
-def page(text: str) -> str:
-    """Return the page with its generated parts replaced.
+def metric_lines() -> list[str]:
+    """Return the table of the collector's metrics."""
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for name, (kind, meaning, labels) in figures.METRICS.items():
+        lines.append(f"| `{name}` | {kind} | {', '.join(labels)} | {meaning} |")
+    return lines
 
-    :param text: the present page; SystemExit if a mark of a generated part is missing
+
+def page(name: str, lines: list[str]) -> str:
+    """Return a page with its generated part replaced; SystemExit if a mark of that part is missing.
+
+    :param name: of the part
+    :param lines: of the new part
     """
-    for name, lines in tables().items():
-        begin, end = f"<!-- {name}: written by scripts/generate_monitoring_doc.py -->", f"<!-- /{name} -->"
-        before, _mark, remainder = text.partition(begin)
-        if end not in remainder:
-            raise SystemExit(f"{PAGE.name} lacks the marks {begin} and {end}")
-        text = before + begin + "\n\n" + "\n".join(lines).strip("\n") + "\n\n" + end + remainder.partition(end)[2]
-    return text
+    text = PAGES[name].read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: written by scripts/generate_monitoring_doc.py -->", f"<!-- /{name} -->"
+    before, _mark, remainder = text.partition(begin)
+    if end not in remainder:
+        raise SystemExit(f"{PAGES[name].relative_to(ROOT)} needs the marks {begin} and {end}")
+    return before + begin + "\n\n" + "\n".join(lines).strip("\n") + "\n\n" + end + remainder.partition(end)[2]
 
 
 def main() -> int:
-    """Write the page, or compare it; returns the exit code."""
-    return write_generated({PAGE: page(PAGE.read_text(encoding="utf-8"))})
+    """Write the pages, or compare them; returns the exit code."""
+    lines = {"alerts": alert_lines(), "metrics": metric_lines()}
+    return write_generated({PAGES[name]: page(name, lines[name]) for name in PAGES})
 
 
 if __name__ == "__main__":

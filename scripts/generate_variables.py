@@ -207,7 +207,7 @@ def page(text: str, options: Mapping[str, Any] | None = None) -> str:
 
 def variables_table(keys: Keys, title: str = "variable") -> list[str]:
     """Return a table of the keys of an inventory."""
-    rows = [f"| {title} | type | default | meaning |", "|---|---|---|---|"]
+    rows = [f"| {title} | type, default | meaning |", "|---|---|---|"]
     for name, key in keys.items():
         page_link = key.page.replace("inventory.md#", "#")
         see = (
@@ -218,7 +218,8 @@ def variables_table(keys: Keys, title: str = "variable") -> list[str]:
         default = "required" if key.required else shown(key.default)
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
-        rows.append(f"| `{name}` | {key.type_words} | {default} | {key.meaning}{span}{see} |".replace("|  |", "| |"))
+        kind = ", ".join(filter(None, [key.type_words, default]))
+        rows.append(f"| `{name}` | {kind} | {key.meaning}{span}{see} |")
     return rows
 
 

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: doctor
-short_description: Diagnose hosts from everything that is known about them
+short_description: Run all checks on hosts and print findings with their fixes
 version_added: 0.1.0
 description:
-  - Puts together the findings of the plan, of the comparison of running engines with it, of what was changed since it was deployed, of
-    the placement of services and of the checks of a running host, and prints them with their fixes, the worst first. What is alike on
-    several hosts is said once.
-  - It changes nothing, and fails in one line by the worst finding, see O(fail_on).
-  - A host that is silent, and a check that could not be made, are findings too.
+  - Combines the findings of the plan, of the running engines compared with it, of changes since the deployment, of the placement of
+    services and of checks of the running host, and prints them with their fixes, the worst first. Equal findings of several hosts are
+    printed once.
+  - It changes nothing, and fails with one line according to O(fail_on).
+  - A host without an answer and a check that failed to run are findings, too.
 options:
   plan:
-    description: The result of M(dgxspark.vllm.plan) that knows what the hosts say.
+    description: The result of M(dgxspark.vllm.plan) with the facts of the hosts.
     type: dict
     required: true
   asked_from:
     description:
-      - Name of a variable that holds, on each host, the result of M(dgxspark.vllm.ask) with the answer C(host)
-        (M(dgxspark.vllm.spark_info) with its C(images)).
+      - Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answer is C(host)
+        (M(dgxspark.vllm.spark_info) with C(images)).
     type: str
     required: true
   looked_from:
     description:
-      - Name of a variable that holds that with the answers C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and V(health))
-        and C(deployed) (M(dgxspark.vllm.compare)).
+      - Name of the variable with another such result. Its answers are C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and
+        V(health)) and C(deployed) (M(dgxspark.vllm.compare)).
     type: str
     required: true
   dest:
-    description: File on the controller for all of it as JSON. V(-) prints it as one line instead.
+    description: File on the controller for the findings as JSON. V(-) prints them as one line instead.
     type: str
     default: ''
   fail_on:
-    description: The mildest severity that fails; V(never) does not fail.
+    description: Lowest severity that fails the task. V(never) does not fail.
     type: str
     choices: [error, warning, never]
     default: error
@@ -53,7 +53,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Judge the hosts
+- name: Show the findings
   dgxspark.vllm.doctor:
     plan: "{{ spark_planned }}"
     asked_from: spark_asked
@@ -63,12 +63,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 counts:
-  description: Hosts, hosts that are silent, and findings by severity.
+  description: Number of hosts, hosts without an answer, and findings by severity.
   returned: success
   type: dict
   sample: {hosts: 2, silent: 0, error: 0, warning: 1, info: 4}
 msg:
-  description: Why it fails, in one line.
+  description: The reason of the failure in one line.
   returned: failure
   type: str
   sample: '1 error: doctor.unit_failed'

@@ -8,39 +8,38 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: drift
-short_description: Report how hosts differ from what was deployed, from the plan and from the lock file
+short_description: Report how hosts differ from their deployment, the plan and the lock file
 version_added: 0.1.0
 description:
   - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first.
-  - It finds changed files, services that should run and do not or the reverse, containers of other images, incomplete models, services
-    that are not in the inventory any more, engines that were started differently than planned, and changed kernels, drivers and releases
-    of DGX OS. Differences between plan and lock file are reported once for all hosts.
-  - Files, options and variables are named. Their contents are not shown, since they include secrets.
+  - It finds changed files, services that do not run although they should and the reverse, containers of other images, incomplete models,
+    services that are no longer in the inventory, engines with other options than planned, and changed kernels, drivers and releases of
+    DGX OS. Differences between plan and lock file are reported once for all hosts.
+  - Messages name files, options and variables, but not their contents, which can be secret.
 options:
   plan:
-    description: The result of M(dgxspark.vllm.plan), made with what the hosts said.
+    description: The result of M(dgxspark.vllm.plan) with the facts of the hosts.
     type: dict
     required: true
   asked_from:
     description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts, with the answers C(host) of M(dgxspark.vllm.spark_info) with its
+      - Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answers are C(host) of M(dgxspark.vllm.spark_info) with
         C(images), and C(deployed) of M(dgxspark.vllm.compare).
     type: str
     required: true
   show:
     description:
-      - V(groups) says once what hosts have in common, and how it is mended. V(lines) is a line for each difference of each host. V(none) shows
-        nothing.
+      - V(groups) shows equal differences of hosts once, with their fix, V(lines) a line for each difference of each host, V(none) nothing.
     type: str
     choices: [groups, lines, none]
     default: groups
   dest:
-    description: File on the controller for all of it as JSON. V(-) prints it as one line instead.
+    description: File on the controller for the report as JSON. V(-) prints it as one line instead.
     type: str
     default: ''
   fail_on:
     description:
-      - The mildest difference that makes the task fail, which a host that did not answer then does, too. V(never) does not fail.
+      - Lowest severity that fails the task. Hosts without an answer then fail it, too. V(never) does not fail.
     type: str
     choices: [error, warning, info, never]
     default: never
@@ -79,26 +78,26 @@ EXAMPLES = r"""
 
 RETURN = r"""
 counts:
-  description: Hosts, those that are silent and those that differ, services, and differences by their severity.
+  description: Number of hosts, hosts without an answer, hosts with differences, services, and differences by severity.
   returned: success
   type: dict
   sample: {hosts: 2, silent: 0, drifted: 1, services: 3, error: 0, warning: 1, info: 0}
 msg:
-  description: Why it fails, in one line.
+  description: The reason of the failure in one line.
   returned: failure
   type: str
   sample: '1 difference on 1 of 2 hosts (spark-1): drift.file_changed'
 healthy:
-  description: Whether nothing differs by O(fail_on), errors and warnings where that is V(never).
+  description: Whether there is no difference from O(fail_on) on; with V(never), no error and no warning.
   returned: success
   type: bool
 reason:
-  description: What differs, in one line, empty when nothing does.
+  description: The differences in one line; empty if there are none.
   returned: success
   type: str
 hosts:
   description:
-    - Each host with its C(state), which is V(same), V(drifted) or V(unreachable), C(why) it is silent, and the C(generation) that it was
+    - Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was
       compared with.
   returned: success
   type: dict

@@ -230,7 +230,8 @@ hosts:
       streams together, at a context of about 1000 tokens. C(first_token_8k) and C(first_token_full) are seconds to the first token of a
       prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
     - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step;
-      with a drafter the limit is C(drafted + 1) times as high. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
+      with a drafter the limit is C(drafted + 1) times as high. C(by_streams) are the rates of 2 to 64 streams together, C(proof) is what
+      M(dgxspark.vllm.service_proof) compares its measurements with. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
       largest part. C(shared_by) is the number of services that may answer at the same time on its busiest Spark. C(levers) names
       changes that made launches of others faster and that it does not have; docs/speed.md lists them.
   returned: success

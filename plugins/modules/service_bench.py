@@ -11,22 +11,22 @@ module: service_bench
 short_description: Benchmark the services of a host
 version_added: 0.1.0
 description:
-  - Runs C(vllm bench serve) of the service's own image in its container. Measures prefill and decode of single requests at several
-    prompt lengths, a shared prefix and several requests at once, and on request answers of a certain content and a rate of requests;
-    compares with the last measurement of the service, which its receipt keeps.
-  - Lengths of answers are forced, no two prompts begin alike, and tokens are counted by the engine, those of the reasoning too.
-  - Refuses to measure while other requests run on the host, unless told otherwise.
-  - Of an engine that spans hosts only the first rank is measured, together with all the others.
-  - A companion action plugin makes one measurement a call and prints it, so that a long run shows how far it is.
-  - With O(report_from) it prints tables and charts of what all hosts of the play measured, with what is published for the recipes,
-    and findings, and fails when a service could not be measured. A figure that got worse is a finding and fails nothing.
-  - With the file of the API key the module needs to be root.
+  - Runs C(vllm bench serve) of the service's image in its container. It measures prefill and decode of single requests at several
+    prompt lengths, a shared prefix, several requests at once and, if set, contents of answers and rates of requests. The results are
+    compared with the baseline in the receipt of the service.
+  - Lengths of answers are forced, no two prompts begin alike, and the engine counts the tokens, including reasoning.
+  - Refuses to measure while other requests run on the host, unless C(disturb) is set.
+  - For an engine over several hosts, the requests go to the first rank.
+  - The action plugin makes one measurement per call and prints it, to show the progress.
+  - With O(report_from) it prints tables, charts and findings of all hosts of the play, with predictions of the plan and published figures
+    of the recipes, and fails if a service could not be measured. A lower figure is a finding and does not fail.
+  - Reading a file with an API key requires root.
 options:
   planned:
     description: RV(dgxspark.vllm.plan#module:hosts). Needed to measure.
     type: dict
   settings:
-    description: What to measure; the keys of C(spark_bench), which C(docs/benchmarks.md) lists.
+    description: Settings, the keys of C(spark_bench) in C(docs/benchmarks.md).
     type: dict
     default: {}
   only:
@@ -38,38 +38,38 @@ options:
     type: path
     default: /var/lib/dgxspark/receipts
   report_from:
-    description: Name of a variable that holds a result of this module on the hosts of the play, which is then shown and nothing is measured.
+    description: Name of the variable with the result of this module on each host of the play. It is shown, and nothing is measured.
     type: str
     default: ''
   against:
-    description: With O(report_from), another such variable. Both are shown beside each other, host by host.
+    description: With O(report_from), another such variable. Both results are compared host by host.
     type: str
     default: ''
   hosts:
-    description: With O(report_from), the hosts that were to measure; all of the play when empty.
+    description: With O(report_from), the hosts that should have measured; all of the play when empty.
     type: list
     elements: str
     default: []
   offline:
     description:
-      - Measure the models without their servers, by C(vllm bench throughput) in a container like that of the service. It takes
-        the memory of the service, which has to be stopped. Nothing is written to receipts.
+      - Measure the models without their servers, by C(vllm bench throughput) in a container like the service's. It needs the memory of
+        the service, so stop the service first. Receipts are not changed.
     type: bool
     default: false
   dest:
     description:
-      - With O(report_from), a file on the controller that gets all of it as JSON; none unless given. A file that is no such report is
-        not replaced; the task fails, also without O(report_from), before anything is measured.
+      - With O(report_from), a file on the controller for the results as JSON. An existing file that is not such a report is never
+        replaced; the task fails before it measures, also without O(report_from).
     type: str
     default: ''
   step:
     description:
-      - For the action plugin. V(look) asks what the service is and whether others use it, V(measure) makes one run of C(vllm bench serve),
-        V(offline) one of C(vllm bench throughput). V(keep) writes the figures into the receipt.
+      - For the action plugin. V(look) reads the service and its other requests, V(measure) runs C(vllm bench serve) once, V(offline)
+        runs C(vllm bench throughput) once, V(keep) writes the results into the receipt.
     type: str
     choices: [look, measure, offline, keep]
   task:
-    description: For the action plugin. What the step needs.
+    description: For the action plugin. Input of the step.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -78,12 +78,12 @@ attributes:
   check_mode:
     support: none
     details:
-      - Measuring is making requests. In check mode nothing is measured.
+      - In check mode nothing is measured.
   diff_mode:
     support: none
   idempotent:
     details:
-      - Nothing but the figures in the receipts is changed, which count as no change.
+      - Only the results in the receipts are written, which is not reported as a change.
 seealso:
   - module: dgxspark.vllm.service_proof
 author:
@@ -109,7 +109,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 results:
-  description: One entry a measured service, as its receipt keeps it, with C(where), C(published) and C(findings).
+  description: One entry per measured service, as in its receipt, with C(where), C(published), C(predicted) and C(findings).
   returned: when not skipped
   type: list
   elements: dict

@@ -17,6 +17,10 @@ description:
   - A receipt has what was deployed and how it measured. The measurements of the first proof of a deployment are its baseline; figures
     that got worse, and another deployment, are findings. Only what was deployed counts as a change and is part of the diff.
   - Services are asked one after the other, so that the figures of one are not those of two at a time.
+  - Then the speed of each service is measured for up to a minute - one stream, as many streams as it serves, with different prompts, and the
+    prefill of one long prompt. Tokens are counted by the engine. The result is compared with the first measurement of the same deployment and
+    with the prediction of the plan; a slow service is a warning with its most likely causes. It is left out in check mode, while other
+    requests run, and for models that make no tokens. M(dgxspark.vllm.compare) never measures.
   - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
     Spark, for plans of the same launch; not in check mode.
   - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written.
@@ -101,6 +105,10 @@ options:
       fingerprint:
         description: Which of its plans it has to run from, for what it took to be kept. Not compared unless given.
         type: str
+      speed:
+        description: Its predicted speed; C(proof) is read.
+        type: dict
+        default: {}
       on_demand:
         description:
           - That requests start it, as the plan says it. The question starts it then, and the answer is waited for as long as its start may take.
@@ -164,6 +172,20 @@ findings:
   returned: success
   type: list
   elements: dict
+speeds:
+  description:
+    - The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
+      (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
+      tokens per second, C(prefill), and C(tokens_per_step) with a drafter. C(figures) has each rate beside its range, in steps per second with
+      a drafter. C(causes) has the most likely cause first, C(first) is the first measurement of this deployment, C(line) a summary.
+  returned: success
+  type: dict
+  sample:
+    heavy:
+      verdict: slow
+      line: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'
+      measured: {single: 18.2, several: 9.1, streams: 8, prefill: 2100.0}
+      causes: [eager, kernel]
 receipts:
   description: The receipts by service, each with C(receipt), C(previous), C(changed) and C(findings). Empty without O(receipts_dir).
   returned: success
@@ -180,7 +202,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=host_proof.ARGUMENTS, supports_check_mode=True)
     task = host_proof.Task.read(module.params)
     try:
-        proof = host_proof.look(module, task, explain.explain)
+        proof = host_proof.measure_speeds(module, task, host_proof.look(module, task, explain.explain))
     except host_proof.Silent as silent:
         module.fail_json(msg=str(silent), answers={name: answer.to_dict() for name, answer in silent.answers.items()})
         raise

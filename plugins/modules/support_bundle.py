@@ -11,15 +11,15 @@ module: support_bundle
 short_description: Pack logs and facts of a host for support
 version_added: 0.1.0
 description:
-  - Collects logs, facts, plan, receipts, metrics, units and what Docker and the system say, takes secrets out, and puts a
-    C(HOST.tar.gz) into a folder of the controller. On the host nothing is written.
-  - Secrets are taken out on the host. They are the values of its secret files, of variables of containers and environment files
-    whose names say so, and of Docker's accounts, in every spelling, and all that looks like a key, a token or a password.
-  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails when a host is missing.
-  - A host that cannot be reached is part of the result, as with M(dgxspark.vllm.ask).
+  - Collects logs, facts, plan, receipts, metrics, units and the state of Docker and the system, redacts secrets, and writes a
+    C(HOST.tar.gz) into a folder of the controller. It writes nothing on the host.
+  - Secrets are redacted on the host. They are the contents of its secret files, values of variables with names like key or password in
+    containers and environment files, and Docker's accounts, in every spelling, and all texts that look like a key, token or password.
+  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails if a host has no bundle.
+  - An unreachable host is part of the result, as with M(dgxspark.vllm.ask).
 options:
   dest:
-    description: Folder on the controller. It is made for its owner alone.
+    description: Folder on the controller. Only its owner can read it.
     type: path
     required: true
   services:
@@ -37,7 +37,7 @@ options:
         type: str
         required: true
       url:
-        description: Where its metrics are.
+        description: URL of its server, for the metrics.
         type: str
   plan:
     description: The host's part of the plan, for C(plan.json) of the bundle.
@@ -48,7 +48,7 @@ options:
     type: int
     default: 2000
   max_mib:
-    description: MiB of text that a bundle holds at most. What does not fit is named in its manifest.
+    description: Most MiB of text in a bundle. Its manifest lists the omitted files.
     type: int
     default: 16
   secret_files:
@@ -57,11 +57,11 @@ options:
     elements: path
     default: []
   root:
-    description: Where C(/proc) and C(/sys) are read. Simulated Sparks show their own there.
+    description: Folder that contains C(/proc) and C(/sys); for simulated hosts.
     type: path
     default: /
   index_from:
-    description: Name of a variable that holds a result of this module on the hosts.
+    description: Name of the variable with the result of this module on each host.
     type: str
     default: ''
 attributes:
@@ -75,7 +75,7 @@ attributes:
   idempotent:
     support: N/A
     details:
-      - Each run collects what there is.
+      - Each run collects the current data.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 author:
@@ -104,7 +104,7 @@ reached:
   returned: without index_from
   type: bool
 why:
-  description: Why there is no bundle, empty when there is one.
+  description: Why there is no bundle; empty if there is one.
   returned: without index_from
   type: str
 bundle:
@@ -127,12 +127,12 @@ files:
   type: int
   sample: 41
 redacted:
-  description: How many secrets were taken out.
+  description: Number of redacted secrets.
   returned: when there is one
   type: int
   sample: 12
 left_out:
-  description: What was left out or cut for the size.
+  description: Files that were left out or cut because of their size.
   returned: when there is one
   type: list
   elements: str

@@ -22,7 +22,7 @@ def test_every_page_is_in_the_menu_once() -> None:
     [
         # Code is no part of the site: its name stays. Links to a page, an anchor and another site are unchanged.
         ("[a](../LICENSE) b", "a b"),
-        ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
+        ("[a](health.md#as-a-page)", "[a](health.md#as-a-page)"),
         ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),
         ("![a](images/open-webui.png)", "![a](images/open-webui.png)"),
         # A link to nothing stays one, and the generator refuses it.
@@ -31,7 +31,7 @@ def test_every_page_is_in_the_menu_once() -> None:
 )
 def test_links(text: str, page_text: str) -> None:
     pages = set(docs_site.pages())
-    assert docs_site.without_code_links(text, "docs/status.md", pages) == page_text
+    assert docs_site.without_code_links(text, "docs/health.md", pages) == page_text
 
 
 def test_labels_of_ansible_have_a_place(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ LOOKS_AT = {
     "compile_cache": "the folder of a service's caches, and the notes of the host",
     "host_health": "logs, folders, accounts and clock of a host, its programs through a view, and model servers, over HTTP",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
+    "speed_probe": "model servers, through their client, and the clock to measure by",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
     "image_asker": "the folder of what images said, which it writes, and docker through the program that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",

@@ -23,44 +23,44 @@ TLS = ("starttls", "tls", "none")
 _URL: Any = {"form": plain_data.web_address, "like": "an address like https://host/path"}
 NOTIFIERS: dict[str, Key] = {
     "telegram": Key(dict, None, "a bot of Telegram", of={
-        "token_file": Key(str, None, "file on the controller with the token of the bot", required=True),
+        "token_file": Key(str, None, "file on the controller with the bot's token", required=True),
         "chat_id": Key((str, int), None, "ID of the chat", required=True),
-        "url": Key(str, None, "URL of a self-hosted Bot API server", **_URL),
+        "url": Key(str, None, "self-hosted Bot API server", **_URL),
     }),
     "ntfy": Key(dict, None, "a topic of ntfy", of={
         "url": Key(str, None, "URL of the topic", required=True, **_URL),
         "token_file": Key(str, None, "file on the controller with an access token"),
     }),
     "webhook": Key(dict, None, "an address that JSON is posted to", of={
-        "url": Key(str, None, "URL that JSON is posted to", **_URL),
-        "url_file": Key(str, None, "file on the controller with the URL, if it is secret (Slack, Discord)"),
+        "url": Key(str, None, "URL for JSON by POST", **_URL),
+        "url_file": Key(str, None, "file on the controller with a secret URL (Slack, Discord)"),
         "headers_file": Key(str, None, "file on the controller with headers, one `Name: value` a line"),
-        "text_key": Key(str, None, "JSON key of the message text: text by default (Slack, Mattermost), content for Discord"),
+        "text_key": Key(str, None, "JSON key of the message: text (default; Slack, Mattermost), content (Discord)"),
     }),
     "mail": Key(dict, None, "a mail server", of={
         "smtp": Key(str, None, "mail server, HOST or HOST:PORT", required=True),
         "from": Key(str, None, "sender", required=True),
         "to": Key((str, list), None, "recipients", required=True),
-        "user": Key(str, None, "account at the server; the sender when left out"),
+        "user": Key(str, None, "account; by default the sender"),
         "password_file": Key(str, None, "file on the controller with its password"),
         "tls": Key(
             str,
             None,
-            "starttls, tls or none; depends on the port when left out: tls for 465, none for 25 on loopback, otherwise starttls",
+            "starttls, tls or none; by default tls for port 465, none for 25 on loopback, else starttls",
             choices=TLS,
         ),
     }),
     "command": Key(dict, None, "a program on the host", of={
-        "argv": Key(list, None, "program on the host and its arguments; it reads the message from standard input", required=True,
+        "argv": Key(list, None, "program on the host with arguments; reads the message from standard input", required=True,
                     of=Key(str, None, "a word", form=bool, like="a text")),
     }),
 }  # fmt: skip
-"""What each kind of notifier is told."""
+"""Keys of each kind of notifier."""
 NOTIFY: dict[str, Key] = {
     "name": Key(
         str,
         None,
-        "tells several notifiers of one kind apart; the kind when left out",
+        "unique name, if there are several of a kind",
         form=re.compile(r"[a-z0-9][a-z0-9_-]{0,39}").fullmatch,
         like="lower-case letters, digits, - and _",
     ),
@@ -76,9 +76,9 @@ KINDS = {
     "ollama": "/api/tags",
     "http": "",
 }
-"""Kinds of further endpoints, and what they are asked; C(http) is asked for the very address that is given."""
+"""Kinds of further endpoints, and the path of their check; C(http) is checked at its own URL."""
 EXTRA: dict[str, Key] = {
-    "name": Key(str, None, "what messages call it", required=True, form=plain_data.is_line, like="one line of text"),
+    "name": Key(str, None, "name in messages", required=True, form=plain_data.is_line, like="one line of text"),
     "url": Key(
         str,
         None,
@@ -87,19 +87,17 @@ EXTRA: dict[str, Key] = {
         form=plain_data.web_address,
         like="an address like http://192.168.1.10:8009",
     ),
-    "kind": Key(
-        str, "openai", f"what it is asked: {schema.one_of(KINDS)}, see [below](#what-is-checked)", choices=tuple(KINDS)
-    ),
+    "kind": Key(str, "openai", f"{schema.one_of(KINDS)}: the [request](#checks)", choices=tuple(KINDS)),
     "api_key_file": Key(
         str, None, "file on the controller with its key", form=plain_data.is_line, like="a file on the controller"
     ),
     "models": Key(
         list,
         [],
-        "models that it has to list",
+        "models that it must list",
         of=Key(str, None, "name that clients send", form=bool, like="a name that clients send"),
     ),
-    "completion": Key(bool, False, "whether it is also asked for a completion"),
+    "completion": Key(bool, False, "also request a completion"),
 }
 """Keys of an entry of C(extra)."""
 KEYS: dict[str, Key] = {
@@ -108,14 +106,14 @@ KEYS: dict[str, Key] = {
     "delay_seconds": Key(
         int,
         20,
-        "random delay of a run in seconds, so that several monitors do not run at once",
+        "random delay of a run in seconds",
         least=0,
         most=3600,
     ),
     "completion_every": Key(
         int,
         None,
-        "every n-th run requests a completion of one token; 0 for never; hourly when left out",
+        "every n-th run requests a completion of one token; 0: never; by default hourly",
         least=0,
         most=10000,
     ),
@@ -123,15 +121,15 @@ KEYS: dict[str, Key] = {
     "completion_seconds": Key(
         NUMBER,
         60,
-        "timeout of a completion in seconds; an engine that generates tokens for other requests meanwhile is busy, not down",
+        "timeout of a completion in seconds",
         least=10,
         most=600,
     ),
-    "failures": Key(int, 2, "failed checks in a row after which an endpoint is down", least=1, most=100),
-    "notify": Key((dict, list), [], "a notifier, or a list of notifiers, see below", of=NOTIFY),
+    "failures": Key(int, 2, "failed checks in a row until an endpoint is down", least=1, most=100),
+    "notify": Key((dict, list), [], "a [notifier](#notifiers), or a list of them", of=NOTIFY),
     "heartbeat": Key(str, "off", "time of a daily heartbeat message, HH:MM, or off"),
-    "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; changes in them are reported afterwards"),
-    "extra": Key(list, [], "further endpoints: a list of name, url, kind and further keys", of=EXTRA),
+    "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; their changes are sent afterwards"),
+    "extra": Key(list, [], "[further endpoints](#further-endpoints)", of=EXTRA),
     "leave_out": Key(
         list,
         [],
@@ -147,14 +145,14 @@ KEYS: dict[str, Key] = {
     "page_port": Key(
         int,
         0,
-        "port of the [status page](#the-status-page), which each run makes anew; 0 for none",
+        "port of the [status page](#the-status-page); 0 for none",
         least=0,
         most=65535,
     ),
     "page_listen": Key(
         str,
         "127.0.0.1",
-        "address that the status page listens on; it asks for no password",
+        "address of the status page; it asks for no password",
         form=plain_data.is_address,
         like="an address of the host, or 0.0.0.0",
     ),

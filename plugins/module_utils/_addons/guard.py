@@ -23,13 +23,13 @@ LEAST_FLOOR_GIB, SHARE_OF_LEFT = 1.5, 0.75
 short of memory all the time; and never below that."""
 
 KEYS: dict[str, Key] = {
-    "enabled": Key(bool, True, "guard the memory of the host while engines serve"),
-    "act": Key(bool, True, "take the steps; with false they are only logged and counted"),
+    "enabled": Key(bool, True, "guard the memory while engines serve"),
+    "act": Key(bool, True, "take the steps; with false only log and count them"),
     "floor_gib": Key(
         NUMBER,
         None,
-        f"memory is short below this `MemAvailable`; when left out {DEFAULTS.floor_gib:g}, or three quarters of what the plan leaves free where that "
-        f"is less, {LEAST_FLOOR_GIB:g} at least",
+        f"memory is short below this `MemAvailable`; by default {DEFAULTS.floor_gib:g}, or three quarters of the planned free memory if less, "
+        f"at least {LEAST_FLOOR_GIB:g}",
         least=0.25,
         most=64,
         unit="GiB",
@@ -37,7 +37,7 @@ KEYS: dict[str, Key] = {
     "start_floor_gib": Key(
         NUMBER,
         None,
-        f"the same while an engine starts; {DEFAULTS.start_floor_gib:g} or less, in the same way, when left out",
+        f"the same while an engine starts; by default {DEFAULTS.start_floor_gib:g}, or less in the same way",
         least=0.25,
         most=64,
         unit="GiB",
@@ -45,7 +45,7 @@ KEYS: dict[str, Key] = {
     "free_floor_gib": Key(
         NUMBER,
         DEFAULTS.free_floor_gib,
-        "the page cache is dropped while `MemFree` is below this",
+        "the page cache is dropped below this `MemFree`",
         least=0.25,
         most=64,
         unit="GiB",
@@ -53,7 +53,7 @@ KEYS: dict[str, Key] = {
     "contiguous_floor_gib": Key(
         NUMBER,
         DEFAULTS.contiguous_floor_gib,
-        "memory is compacted while less than this is free in blocks of 2 MiB, which the driver wants",
+        "memory is compacted when less is free in blocks of 2 MiB, which the driver needs",
         least=0.01,
         most=64,
         unit="GiB",
@@ -61,7 +61,7 @@ KEYS: dict[str, Key] = {
     "last_gib": Key(
         NUMBER,
         DEFAULTS.last_gib,
-        "memory is critical below this `MemAvailable`, now or in two seconds as it falls",
+        "memory is critical below this `MemAvailable`, now or, at its current rate, in two seconds",
         least=0.1,
         most=64,
         unit="GiB",
@@ -69,54 +69,48 @@ KEYS: dict[str, Key] = {
     "pressure_percent": Key(
         NUMBER,
         DEFAULTS.pressure_percent,
-        "share of time that all tasks wait for memory (PSI `full avg10`) from which memory is short; four times that is critical",
+        "share of time that all tasks wait for memory (PSI `full avg10`): short; critical at four times that",
         least=0.1,
         most=100,
     ),
-    "swap_percent": Key(
-        NUMBER, DEFAULTS.swap_percent, "share of the swap in use from which memory is short", least=1, most=100
-    ),
+    "swap_percent": Key(NUMBER, DEFAULTS.swap_percent, "share of swap in use: short", least=1, most=100),
     "interval_seconds": Key(
-        NUMBER, DEFAULTS.interval_seconds, "seconds between two looks", least=0.1, most=60, unit="seconds"
+        NUMBER, DEFAULTS.interval_seconds, "seconds between two checks", least=0.1, most=60, unit="seconds"
     ),
     "calm_seconds": Key(
         NUMBER,
         DEFAULTS.calm_seconds,
-        "seconds without a shortage before requests are admitted again; longer after several shortages within an hour",
+        "seconds without a shortage until requests are admitted again",
         least=1,
         most=3600,
         unit="seconds",
     ),
-    "idle": Key(
-        bool, DEFAULTS.idle, "stop engines that are on demand and have no request; the next one starts them again"
-    ),
-    "refuse": Key(bool, DEFAULTS.refuse, "let a gateway on this host give the engine in question no new requests"),
-    "restart": Key(bool, DEFAULTS.restart, "restart the engine that holds more than its plan"),
-    "stop": Key(bool, DEFAULTS.stop, "as the last step stop the least important engine"),
+    "idle": Key(bool, DEFAULTS.idle, "stop idle engines on demand; the next request starts them"),
+    "refuse": Key(bool, DEFAULTS.refuse, "send the next engine no new requests from a gateway on this host"),
+    "restart": Key(bool, DEFAULTS.restart, "restart the engine above its plan"),
+    "stop": Key(bool, DEFAULTS.stop, "stop the least important engine as the last step"),
     "stop_for_others": Key(
         bool,
         DEFAULTS.stop_for_others,
-        "stop an engine inside its plan also when something else on the host took the memory",
+        "stop an engine within its plan also if another program took the memory",
     ),
     "cooldown_minutes": Key(
         NUMBER, DEFAULTS.cooldown_minutes, "least minutes between two restarts of an engine", least=1, most=1440
     ),
     "max_restarts": Key(int, DEFAULTS.max_restarts, "most restarts of an engine within 24 hours", least=0, most=24),
-    "order": Key(list, [], "services, the most important first; the order of the inventory when left out"),
+    "order": Key(list, [], "services, the most important first; by default the order of the inventory"),
 }
 """Keys of C(spark_guard). The floors are those that owners of Sparks run with: 5 GiB for a start, 3 GiB while serving."""
 
 PROTECTION_KEYS: dict[str, Key] = {
-    "enabled": Key(bool, True, "protect what keeps the host in reach"),
-    "ssh_mib": Key(int, 512, "memory of sshd that is not reclaimed; 0 for none", least=0, most=16384, unit="MiB"),
-    "sessions_mib": Key(
-        int, 512, "the same of all sessions of users together; 0 for none", least=0, most=16384, unit="MiB"
-    ),
-    "journal_mib": Key(int, 128, "the same of the journal; 0 for none", least=0, most=16384, unit="MiB"),
+    "enabled": Key(bool, True, "protect SSH and the journal"),
+    "ssh_mib": Key(int, 512, "protected memory of sshd; 0 for none", least=0, most=16384, unit="MiB"),
+    "sessions_mib": Key(int, 512, "of all user sessions together", least=0, most=16384, unit="MiB"),
+    "journal_mib": Key(int, 128, "of the journal", least=0, most=16384, unit="MiB"),
     "hardware_watchdog_seconds": Key(
         int,
         60,
-        "seconds without a sign of systemd after which the board resets the host, if it has a watchdog; 0 for never",
+        "seconds without a sign of systemd until the board resets the host; 0: never",
         least=0,
         most=3600,
         unit="seconds",

@@ -15,17 +15,17 @@ from . import guard
 DEFAULTS = Settings()
 
 KEYS: dict[str, Key] = {
-    "enabled": Key(bool, True, "whether the guard runs while a service of this host starts"),
+    "enabled": Key(bool, True, "keep memory free while a service starts"),
     "floor_gib": Key(
         NUMBER,
         DEFAULTS.floor_gib,
-        "caches are dropped while `MemFree` is below this, GiB",
+        "caches are dropped below this `MemFree`",
         least=0.25,
         most=64,
         unit="GiB",
     ),
     "interval_seconds": Key(
-        NUMBER, DEFAULTS.interval_seconds, "seconds between two looks", least=0.1, most=60, unit="seconds"
+        NUMBER, DEFAULTS.interval_seconds, "seconds between two checks", least=0.1, most=60, unit="seconds"
     ),
 }
 """Keys of C(spark_load_guard)."""

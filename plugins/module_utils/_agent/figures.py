@@ -49,11 +49,11 @@ class Metric(NamedTuple):
 
 TABLE = """
 gauge dgxspark_memory_total_bytes: Unified memory of the host.
-gauge dgxspark_memory_available_bytes: MemAvailable: what vLLM takes as free on an integrated GPU.
-gauge dgxspark_memory_free_bytes: MemFree: what the driver allocates from.
+gauge dgxspark_memory_available_bytes: MemAvailable, which vLLM uses as free memory on an integrated GPU.
+gauge dgxspark_memory_free_bytes: MemFree, from which the driver allocates.
 gauge dgxspark_memory_page_cache_bytes: Page cache, buffers and reclaimable slab, less shared memory.
 gauge dgxspark_memory_swap_used_bytes: Swap in use.
-gauge dgxspark_gpu_memory_bytes{service,owner}: GPU memory of processes by owner; service is empty for processes outside of this collection.
+gauge dgxspark_gpu_memory_bytes{service,owner}: GPU memory of processes by owner; service is empty for other processes.
 gauge dgxspark_gpu_up: 1 when nvidia-smi answers for a device.
 gauge dgxspark_gpu_power_watts: Power of the GPU; only without another exporter for it.
 gauge dgxspark_gpu_temperature_celsius: Temperature of the GPU; only without another exporter.
@@ -67,15 +67,15 @@ gauge dgxspark_load_guard_drops{service}: How often the load guard dropped cache
 gauge dgxspark_load_guard_compactions{service}: How often the load guard compacted memory in the last start.
 gauge dgxspark_load_guard_lowest_free_bytes{service}: Lowest MemFree that the load guard measured in the last start.
 gauge dgxspark_unit_active{unit,service}: 1 when a unit of this collection is active.
-gauge dgxspark_unit_starting{unit,service}: 1 when a unit is on its way up.
+gauge dgxspark_unit_starting{unit,service}: 1 while a unit starts.
 gauge dgxspark_unit_active_seconds{unit,service}: How long a unit has been active.
-gauge dgxspark_unit_enabled{unit,service}: 1 when a unit starts at boot, 0 for what its owner has stopped or requests start.
+gauge dgxspark_unit_enabled{unit,service}: 1 when a unit starts at boot; 0 when it was stopped or starts on demand.
 gauge dgxspark_unit_failed{unit,service}: 1 when a unit has failed and systemd has given up.
-counter dgxspark_unit_restarts_total{unit,service,supervisor}: Restarts by systemd; supervisors of ranks, which come back by design, have supervisor=1.
+counter dgxspark_unit_restarts_total{unit,service,supervisor}: Restarts by systemd; supervisor=1 for supervisors of ranks, which restart by design.
 gauge dgxspark_rail_up{netdev,rdma,cage}: 1 when the interface is up and its RoCE port active.
 gauge dgxspark_rail_expected{netdev}: 1 for a rail that the cluster of the host uses.
 gauge dgxspark_rail_mtu_bytes{netdev,rdma,cage}: MTU of a rail.
-gauge dgxspark_rail_expected_mtu_bytes{netdev}: MTU that the cluster's network was planned with.
+gauge dgxspark_rail_expected_mtu_bytes{netdev}: Planned MTU of the cluster's network.
 gauge dgxspark_rail_speed_bits_per_second{netdev,rdma,cage}: Rate of the link as RoCE reports it.
 gauge dgxspark_rail_pcie_transfers_per_second{netdev,rdma,cage}: Speed of the PCIe link per lane.
 gauge dgxspark_rail_pcie_lanes{netdev,rdma,cage}: Width of the PCIe link.
@@ -83,21 +83,21 @@ counter dgxspark_rail_received_bytes_total{netdev,rdma,cage}: Received by a rail
 counter dgxspark_rail_transmitted_bytes_total{netdev,rdma,cage}: Sent by a rail, RDMA included.
 counter dgxspark_rail_errors_total{netdev,rdma,cage,counter}: Errors of a rail by the name of the card's counter.
 gauge dgxspark_receipt_timestamp_seconds{service}: When the receipt of a service was written.
-gauge dgxspark_receipt_measured{service,figure}: Figure of the last proof, in the unit that its name states.
+gauge dgxspark_receipt_measured{service,figure}: Figure of the last proof, in the unit of its name.
 gauge dgxspark_receipt_baseline{service,figure}: The same figure when the deployment was first proved.
 gauge dgxspark_benchmark_decode_tokens_per_second{service}: Decode rate of the last bench.yml at the shortest prompts.
 gauge dgxspark_benchmark_baseline_decode_tokens_per_second{service}: Decode rate of the baseline measurement.
 gauge dgxspark_benchmark_ratio{service}: Decode rate relative to its baseline; no sample while the two are not comparable or something else is deployed.
 gauge dgxspark_benchmark_timestamp_seconds{service}: When bench.yml last measured a service.
-gauge dgxspark_watchdog_state{service,state}: 1 for the current state of a server as the watchdog sees it.
+gauge dgxspark_watchdog_state{service,state}: 1 for the current state of a server in the watchdog.
 gauge dgxspark_watchdog_restarts_within_day{service}: Restarts by the watchdog within 24 hours.
 gauge dgxspark_watchdog_last_action_timestamp_seconds{service}: When the watchdog last acted on a service.
-gauge dgxspark_guard_level{level}: 1 for how short memory is as the guard sees it: calm, short, critical.
+gauge dgxspark_guard_level{level}: 1 for the current memory level of the guard: calm, short, critical.
 counter dgxspark_guard_steps_total{step}: Steps of the guard by kind.
 gauge dgxspark_guard_lowest_available_bytes: Lowest MemAvailable that the guard has seen since its start.
 gauge dgxspark_guard_last_action_timestamp_seconds{service,step}: When the guard last restarted or stopped a service, or named another holder (no service).
 gauge dgxspark_guard_stopped{service}: 1 for a service that the guard stopped and nobody has started since.
-gauge dgxspark_collector_source_up{source}: 1 when a source of these metrics could be read.
+gauge dgxspark_collector_source_up{source}: 1 when a source of metrics could be read.
 gauge dgxspark_collector_interval_seconds: Seconds between two runs of the collector.
 gauge dgxspark_collector_last_run_timestamp_seconds: When the collector last ran.
 gauge dgxspark_collector_duration_seconds: Duration of the last run of the collector.
@@ -106,7 +106,7 @@ METRICS = {
     name: Metric(kind, meaning, tuple(filter(None, labels.split(","))))
     for kind, name, labels, meaning in re.findall(r"^(\w+) (\w+)(?:\{(.*)\})?: (.*)$", TABLE, re.MULTILINE)
 }
-"""The metrics in the order of the page; C(docs/monitoring.md) lists them."""
+"""The metrics in the order of the page; C(roles/exporters/README.md) lists them."""
 
 BENCHMARK = {
     "dgxspark_benchmark_decode_tokens_per_second": "decode_tokens_per_second",

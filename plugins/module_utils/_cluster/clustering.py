@@ -24,11 +24,11 @@ FABRIC_KEYS: dict[str, Key] = {
     "network": Key(
         str,
         _FABRIC.network,
-        "IPv4 network that the subnets of new addresses are cut from, one for each rail; the first interfaces of a cable and the second",
+        "IPv4 network for the subnets of new addresses, one subnet per rail",
     ),
-    "subnets": Key(list, [], "subnets given instead, in the order of rails"),
+    "subnets": Key(list, [], "subnets to use instead, in the order of the rails"),
     "first_host": Key(
-        int, _FABRIC.first_host, "number of the first host of the group in each subnet", least=1, most=65000
+        int, _FABRIC.first_host, "host number of the group's first host in each subnet", least=1, most=65000
     ),
     "mtu": Key(
         int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric_layout.LEAST_MTU, most=fabric_layout.MOST_MTU
@@ -36,34 +36,33 @@ FABRIC_KEYS: dict[str, Key] = {
     "migrate": Key(
         bool,
         _FABRIC.migrate,
-        "repair a network that is wrong and that this role did not set up. One that is right is adopted either way",
+        "repair a wrong network that this role did not set up; a working one is always adopted",
     ),
     "relay": Key(
         bool,
         _FABRIC.relay,
-        "in a ring of four or more, let hosts pass on what is for hosts that no cable joins them with: routes, IP forwarding, Docker's "
-        "chain DOCKER-USER. Engines need it only where no other network joins the hosts",
+        "in a ring of four or more, let hosts forward packets between hosts without a common cable; engines need it only without another common network",
     ),
     "topology": Key(
         str,
         _FABRIC.topology,
-        "what the hosts are cabled to, where it cannot be seen",
+        "cabling, if it cannot be probed",
         choices=fabric_layout.TOPOLOGIES,
     ),
-    "probe_seconds": Key(int, 6, "how long hosts listen for each other", least=1, most=600, unit="seconds"),
+    "probe_seconds": Key(int, 6, "seconds that hosts listen for each other", least=1, most=600, unit="seconds"),
     "revert_seconds": Key(
-        int, 90, "a change is undone after this time unless the host still answers", least=10, most=3600, unit="seconds"
+        int, 90, "seconds after which a change is undone unless the host answers", least=10, most=3600, unit="seconds"
     ),
-    "firewall": Key(bool, True, "let the fabric through ufw, where that is active"),
+    "firewall": Key(bool, True, "open an active ufw for the fabric"),
     "bandwidth": Key(
         bool,
         True,
-        "measure the bandwidth with what all hosts have of `ib_write_bw` and `iperf3`, and have the ranks add up numbers before an engine starts",
+        "measure rails with `ib_write_bw` or `iperf3`, and run an all-reduce before an engine starts",
     ),
     "min_gbps": Key(
         dict,
         {"ib_write_bw": 80, "iperf3": 20, "all_reduce": 80},
-        "Gb/s that each program must reach on a rail, and an all-reduce over all hosts; less is a warning",
+        "Gb/s below which a measurement is a warning",
     ),
 }
 """Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""
@@ -74,29 +73,29 @@ RAY_VERSION = component_versions.RAY.version
 PEER_TIMEOUT = 45
 """Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
-    "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
-    "head": Key(str, None, "host that answers requests; the first of the group when left out"),
+    "name": Key(str, None, "inventory group with the cluster's hosts"),
+    "head": Key(str, None, "host that answers requests; default: the first of the group"),
     "executor": Key(
         str,
         "auto",
-        "how vLLM spans the hosts: `mp` (its own), `ray`, or `auto`, which takes `mp` where that vLLM has it",
+        "`mp` (vLLM's own), `ray`, or `auto`: `mp` if that vLLM has it",
         choices=("auto", "mp", "ray"),
     ),
-    "services": Key(list, [], "services of the cluster, in the order in which they start; keys as in `spark_services`"),
+    "services": Key(list, [], "services of the cluster in start order; keys as in `spark_services`"),
     "fabric": Key(
         dict,
         {},
-        "keys of the network, see below; those of the role [fabric](../roles/fabric/README.md) without their prefix",
+        "the network, see below; keys of the role [fabric](../roles/fabric/README.md) without their prefix",
     ),
     "peer_timeout": Key(
         NUMBER,
         PEER_TIMEOUT,
-        "seconds without a sign of another rank after which the engine is stopped",
+        "seconds without a sign of another rank until the engine is stopped",
         least=5,
         most=86400,
         unit="seconds",
     ),
-    "ray_version": Key(str, RAY_VERSION, "Ray that an image without it is given, for the executor `ray`"),
+    "ray_version": Key(str, RAY_VERSION, "Ray version to add to images without Ray, for the executor `ray`"),
 }
 """Keys of C(spark_cluster)."""
 PORTS = 29450

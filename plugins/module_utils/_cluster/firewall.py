@@ -265,7 +265,7 @@ def blocked_listeners(
         Finding(
             "firewall.shuts_out",
             "warning",
-            f"what listens on {names} can only be reached from the fabric, because of the firewall"
+            f"the servers on {names} can only be reached from the fabric, because of the firewall"
             + (": Ray, torch and the kernel take ports from the same ranges." if ranges else "."),
             fix=f"To allow it: spark_firewall_allowed: [{ports}].",
             basis="measured",

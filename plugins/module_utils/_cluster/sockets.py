@@ -33,32 +33,32 @@ class Kind(NamedTuple):
     closed: bool
 
 
-_ASKED = "loopback; the management address where another host has to reach it"
+_ASKED = "loopback; the management address if another host needs it"
 KINDS: dict[str, Kind] = {
     "engine": Kind(
         "vLLM", "spark-SERVICE", "root of its container", "`port` of the service",
-        "loopback; with a key the management address where another host has to reach it; `host`, `spark_listen`",
-        "`api_key_file`, which vLLM asks for on some paths only", True,
+        "loopback; with a key the management address if another host needs it; `host`, `spark_listen`",
+        "`api_key_file`, on some paths only", True,
     ),
     "asr": Kind(
         "speech to text", "spark-SERVICE", "the image's account", "8765",
-        "loopback; the management address where a gateway, or with a key another host, has to reach it; `listen`",
+        "loopback; the management address if a gateway, or with a key another host, needs it; `listen`",
         "`api_key_file`, or none", True,
     ),
     "tts": Kind(
         "text to speech", "spark-SERVICE", "the image's account", "8882",
-        "loopback; the management address where a gateway, or with a key another host, has to reach it; `listen`",
-        "`api_key_file` where the image knows one, or none", True,
+        "loopback; the management address if a gateway, or with a key another host, needs it; `listen`",
+        "`api_key_file` if the image supports it, or none", True,
     ),
     "ollama": Kind(
         "Ollama", "spark-ollama", "root of its container", "11434",
-        "loopback; the management address where a gateway on another host has to reach it; `listen`", "none", True,
+        "loopback; the management address if a gateway on another host needs it; `listen`", "none", True,
     ),
     "node-exporter": Kind(
         "node_exporter", "spark-node-exporter", "`prometheus`", "9100", f"{_ASKED}; `listen`", "none", True,
     ),
     "gpu-exporter": Kind(
-        "nvidia_gpu_exporter", "spark-gpu-exporter", "an account of systemd's making", "9835",
+        "nvidia_gpu_exporter", "spark-gpu-exporter", "a dynamic account", "9835",
         f"{_ASKED}; `listen`", "none", True,
     ),
     "prometheus": Kind("Prometheus", "spark-prometheus", "`prometheus`", "9090", "loopback; `listen`", "none", True),
@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
     "gateway": Kind(
         "LiteLLM", "spark-gateway", "`spark-gateway`", "4000",
         "all addresses with `master_key_file`, else loopback; `listen`",
-        "the master's, or a client's for its names; `/metrics` is open without `metrics_key_file`", False,
+        "master key or client key; `/metrics` is open without `metrics_key_file`", False,
     ),
     "open-webui": Kind(
         "Open WebUI", "spark-open-webui", "root of its container", "3000",
@@ -77,10 +77,10 @@ KINDS: dict[str, Kind] = {
     ),
     "hermes": Kind(
         "Hermes agent", "spark-hermes", "`spark-hermes`", "8642", "loopback; `listen`",
-        "`api_key_file`, or one made on the host", False,
+        "`api_key_file`, or a generated key", False,
     ),
     "status-page": Kind(
-        "status page", "spark-status-page", "an account of systemd's making", "`page_port`", "loopback; `page_listen`",
+        "status page", "spark-status-page", "a dynamic account", "`page_port`", "loopback; `page_listen`",
         "none", True,
     ),
 }  # fmt: skip

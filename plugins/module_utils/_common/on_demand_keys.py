@@ -19,37 +19,34 @@ KEYS: dict[str, Key] = {
     "idle_minutes": Key(
         NUMBER, 20, "minutes without a request after which the engine is stopped", least=0.1, most=10080, unit="minutes"
     ),
-    "exclusive": Key(
-        str, "", "name of a set of services on demand that share memory: as many of them run as fit beside each other"
-    ),
-    "keep": Key(int, None, "most engines of the set that run at once; as many as fit when left out", least=1, most=8),
+    "exclusive": Key(str, "", "name of a set of services on demand that share memory; as many run as fit together"),
+    "keep": Key(int, None, "most engines of the set at once; default: as many as fit", least=1, most=8),
     "minimum_minutes": Key(
         NUMBER,
         2,
-        "minutes that an engine runs at least before another one of its set takes its place",
+        "least run time of an engine before another one of its set replaces it, minutes",
         least=0,
         most=1440,
         unit="minutes",
     ),
-    "priority": Key(int, 0, "of two engines that could go, the one with the lower number goes", least=-100, most=100),
+    "priority": Key(int, 0, "the engine with the lower number is stopped first", least=-100, most=100),
     "engine_port": Key(
         int,
         None,
-        "port of the engine itself, on the loopback address; `port` plus 10000, or minus 10000 where that is too high, when left out",
+        "loopback port of the engine; default: `port` + 10000, or - 10000 if that is too high",
         least=1,
         most=65535,
     ),
     "while_loading": Key(
         str,
         "wait",
-        "what a request gets while its engine loads: `wait` holds it, `comments` holds it and sends SSE comments to those that stream, "
-        "`reject` answers 503 with Retry-After",
+        "requests to a loading engine: `wait` holds them, `comments` also sends SSE comments to streams, `reject` answers 503 with Retry-After",
         choices=("wait", "comments", "reject"),
     ),
     "hold_minutes": Key(
         NUMBER,
         15,
-        "longest time that a request is held; then it gets 503 with Retry-After",
+        "minutes until a held request gets 503 with Retry-After",
         least=0.1,
         most=1440,
         unit="minutes",
@@ -57,7 +54,7 @@ KEYS: dict[str, Key] = {
     "retry_minutes": Key(
         NUMBER,
         5,
-        "minutes after a start that failed in which requests get its reason at once",
+        "minutes after a failed start in which requests get its reason at once",
         least=0.1,
         most=1440,
         unit="minutes",

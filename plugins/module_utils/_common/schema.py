@@ -25,7 +25,7 @@ _BOOLEANS = {
 }
 """The words of Ansible's filter C(bool)."""
 _WRITTEN_NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{0,6})?")
-_WORDS = {str: "text", bool: "boolean", int: "whole number", float: "number", list: "list", dict: "mapping"}
+_WORDS = {str: "text", bool: "boolean", int: "integer", float: "number", list: "list", dict: "mapping"}
 
 
 class Key(NamedTuple):
@@ -59,7 +59,7 @@ class Key(NamedTuple):
 
     @property
     def type_words(self) -> str:
-        """The types for a page, C(whole number) or C(text or list)."""
+        """The types for a page, C(integer) or C(text or list)."""
         types = [kind for kind in self.listed if not (kind is int and float in self.listed)]
         return " or ".join(_WORDS[kind] for kind in types)
 

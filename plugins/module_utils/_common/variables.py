@@ -10,119 +10,118 @@ from .schema import NUMBER, Key
 VARIABLES: dict[str, Key] = {
     "spark_services": Key(list, [], "services of this host, see [their keys](#keys-of-a-service)"),
     "spark_defaults": Key(
-        dict, {}, "settings shared by all services of the host: `args`, `env`, `image`, `api_key_file` and others"
+        dict, {}, "settings for all services of the host: `args`, `env`, `image`, `api_key_file` and others"
     ),
     "spark_recipe_dirs": Key(list, [], "further folders with recipes, on the controller; later ones win"),
     "spark_recipe_sources": Key(
         list,
         [],
-        "repositories and archives of others that services name recipes of, as `recipe: SOURCE:NAME`",
+        "repositories and archives with recipes of other projects, for `recipe: SOURCE:NAME`",
         page="importing.md#recipes-by-reference",
     ),
     "spark_model_dir": Key(
-        str, "", "folder on the controller that model.path is relative to; the inventory folder when left out"
+        str, "", "folder on the controller for relative `model.path`; default: the inventory folder"
     ),
     "spark_management_address": Key(
-        str, "", "address that engines listen on which other hosts have to reach; asked from the host when left out"
+        str, "", "address on which engines listen for other hosts; default: read from the host"
     ),
-    "spark_listen": Key(str, "", "address that every engine of the host listens on; overrides the default"),
+    "spark_listen": Key(str, "", "address on which all engines of the host listen"),
     "spark_hf_home": Key(
-        str, "/srv/huggingface", "HF_HOME on the host: where weights are kept; without colon, comma and double quote"
+        str, "/srv/huggingface", "HF_HOME on the host, for weights; without colon, comma and double quote"
     ),
     "spark_cache_dir": Key(
         str,
         "/var/cache/dgxspark",
-        "compile and JIT caches on the host, a folder per service; without colon, comma and double quote",
+        "compile and JIT caches on the host; without colon, comma and double quote",
     ),
     "spark_hf_token_file": Key(str, "", "file on the controller with a Hugging Face token, for gated models"),
-    "spark_registries": Key(
-        list, [], "accounts of Docker at registries, for all hosts that pull from them", page="inventory.md#registries"
-    ),
+    "spark_registries": Key(list, [], "registry accounts of Docker", page="inventory.md#registries"),
     "spark_hf_endpoint": Key(
         str,
         "",
-        "address of a Hugging Face mirror, `https://...` without login and parameters; the public hub when left out",
+        "Hugging Face mirror, `https://...` without login and parameters; default: the public hub",
     ),
-    "spark_gpu_args": Key(list, ["--gpus", "all"], "how docker run is given the GPU"),
+    "spark_gpu_args": Key(list, ["--gpus", "all"], "options of docker run for the GPU"),
     "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),
     "spark_shm_size": Key(
         str,
         "8g",
-        "private /dev/shm of each engine; an upper bound, taken from the same memory. `kv-offloading-size` gets more by itself",
+        "largest private /dev/shm of each engine; `kv-offloading-size` raises it",
     ),
-    "spark_docker_args": Key(list, [], "further options of docker run for every engine of the host"),
-    "spark_sysroot": Key(str, "/", "where the host's /proc and /sys are read; for simulated hosts"),
+    "spark_docker_args": Key(list, [], "further options of docker run for all engines of the host"),
+    "spark_sysroot": Key(str, "/", "root of /proc and /sys; for simulated hosts"),
     "spark_total_gib": Key(
-        NUMBER, None, "total memory as CUDA reports it, GiB; measured, else 119.67", least=0, unit="GiB"
+        NUMBER, None, "total memory as CUDA reports it, GiB; default: measured, else 119.67", least=0, unit="GiB"
     ),
-    "spark_os_reserve_gib": Key(NUMBER, 5.2, "memory of everything but the services, GiB", least=0, unit="GiB"),
-    "spark_safety_margin_gib": Key(NUMBER, 2.0, "memory kept free above the reserve, GiB", least=0, unit="GiB"),
+    "spark_os_reserve_gib": Key(NUMBER, 5.2, "memory of everything except the services, GiB", least=0, unit="GiB"),
+    "spark_safety_margin_gib": Key(
+        NUMBER, 2.0, "memory kept free in addition to the reserve, GiB", least=0, unit="GiB"
+    ),
     "spark_overheads": Key(dict, {}, "overheads of an engine, see the module memory_budget"),
-    "spark_sidecars": Key(list, [], "other programs of the host that need memory: a list of name and memory_gib"),
+    "spark_sidecars": Key(list, [], "other programs that need memory: a list of `name` and `memory_gib`"),
     "spark_image_catalogue": Key(list, [], "further entries of the image catalogue"),
     "spark_ignore_rules": Key(list, [], "ids of rules to ignore on the host"),
     "spark_autofix": Key(
-        bool, False, "apply corrections that do not change the meaning of a launch; usually given by -e"
+        bool, False, "apply corrections that do not change the meaning of a launch; usually set by -e"
     ),
     "spark_plan_facts": Key(
         str,
         "auto",
-        "whether the plan uses facts of the hosts: auto, never or required; site.yml gathers them unless set to never, plan.yml only if set by -e",
+        "use of host facts in the plan: auto, never or required; plan.yml reads them only if set by -e",
         choices=("auto", "never", "required"),
     ),
     "spark_probe": Key(
         str,
         "auto",
-        "where the vLLM of an image is asked to plan what the arithmetic does not know: auto (on a Spark that has it), controller (by "
-        "its own Docker) or none; usually given by -e",
+        "where to ask an image's vLLM about an unknown model: auto (a Spark with the image), controller (its Docker) or none",
         choices=("auto", "controller", "none"),
         page="memory.md#ask-the-image",
     ),
     "spark_learn": Key(
         bool,
         True,
-        "plan with what proofs measured of the same launch, in place of what is assumed of it",
+        "plan with measurements of earlier proofs of the same launch",
         page="memory.md#what-proofs-measured",
     ),
     "spark_measurements_file": Key(
         str,
         "",
-        "where export_measurements.yml writes, on the controller; `.spark/measurements.json` when left out",
+        "output of export_measurements.yml on the controller; default: `.spark/measurements.json`",
         page="memory.md#contribute-measurements",
     ),
-    "spark_plan_file": Key(str, "", "where plan.json is written, on the controller; `.spark/plan.json` when left out"),
+    "spark_plan_file": Key(str, "", "output of plan.yml on the controller; default: `.spark/plan.json`"),
     "spark_plan_show": Key(
         str,
         "short",
-        "how plan.yml and site.yml show the plan: `short` (notes are counted), `full` (as with `-v`), `json` (one line) or `none`; usually given by -e",
+        "output of the plan: `short` (counts the notes), `full` (as with `-v`), `json` (one line) or `none`",
         choices=("short", "full", "json", "none"),
     ),
     "spark_status_timeout": Key(
-        NUMBER, 10, "seconds that status.yml gives a service for its answer", least=0, unit="seconds"
+        NUMBER, 10, "seconds that status.yml waits for the answer of a service", least=0, unit="seconds"
     ),
     "spark_status_show": Key(
         str,
         "auto",
-        "how status.yml shows a fleet: `auto`, `table` (a line a service), `groups` or `none`",
+        "output of status.yml: `auto`, `table` (a line per service), `groups` or `none`",
         choices=("auto", "table", "groups", "none"),
-        page="status.md",
+        page="health.md#status",
     ),
-    "spark_status_file": Key(str, "", "file on the controller for the JSON of status.yml; `-` prints it as one line"),
+    "spark_status_file": Key(str, "", "JSON of status.yml, a file on the controller; `-` prints it as one line"),
     "spark_status_page": Key(
         str,
         "",
-        "file on the controller for the status as a page, status.html; none when left out",
-        page="status.md#as-a-page",
+        "HTML page of status.yml, a file on the controller",
+        page="health.md#as-a-page",
     ),
     "spark_status_watch": Key(
         NUMBER,
         0,
-        "seconds between two looks of status.yml, which then goes on until it is interrupted; 0 looks once",
+        "seconds between two checks of status.yml, which repeats until interrupted; 0 checks once",
         least=0,
         unit="seconds",
-        page="status.md",
+        page="health.md#status",
     ),
-    "spark_status_looks": Key(int, 0, "looks after which a watching status.yml ends; 0 for no end", least=0),
+    "spark_status_looks": Key(int, 0, "checks after which a repeating status.yml ends; 0 for no limit", least=0),
     "spark_status_fail_on": Key(
         str,
         "down",
@@ -132,11 +131,11 @@ VARIABLES: dict[str, Key] = {
     "spark_drift_show": Key(
         str,
         "groups",
-        "how drift.yml shows differences: `groups`, `lines` (one for each host) or `none`",
+        "output of drift.yml: `groups`, `lines` (one per host) or `none`",
         choices=("groups", "lines", "none"),
-        page="drift.md",
+        page="health.md#drift",
     ),
-    "spark_drift_file": Key(str, "", "file on the controller for the JSON of drift.yml; `-` prints it as one line"),
+    "spark_drift_file": Key(str, "", "JSON of drift.yml, a file on the controller; `-` prints it as one line"),
     "spark_drift_fail_on": Key(
         str,
         "never",
@@ -144,7 +143,7 @@ VARIABLES: dict[str, Key] = {
         choices=("error", "warning", "info", "never"),
     ),
     "spark_doctor_file": Key(
-        str, "", "file on the controller for the JSON of doctor.yml; `-` prints it as one line", page="doctor.md"
+        str, "", "JSON of doctor.yml, a file on the controller; `-` prints it as one line", page="health.md#doctor"
     ),
     "spark_doctor_fail_on": Key(
         str,
@@ -152,65 +151,56 @@ VARIABLES: dict[str, Key] = {
         "severity from which doctor.yml fails: `error`, `warning` or `never`",
         choices=("error", "warning", "never"),
     ),
-    "spark_doctor_answers": Key(bool, True, "whether doctor.yml reads an answer of each service"),
+    "spark_doctor_answers": Key(bool, True, "doctor.yml reads an answer of each service"),
     "spark_support_dir": Key(
         str,
         "",
-        "folder on the controller for support bundles; `.spark/support` when left out",
-        page="support_bundle.md",
+        "folder on the controller for support bundles; default: `.spark/support`",
+        page="health.md#support-bundle",
     ),
-    "spark_support_mib": Key(
-        int, 16, "MiB of text that a support bundle takes from one host at most", least=0, unit="MiB"
-    ),
+    "spark_support_mib": Key(int, 16, "MiB of text per host in a support bundle, at most", least=0, unit="MiB"),
     "spark_support_lines": Key(int, 2000, "lines of each log in a support bundle", least=0),
     "spark_lock_file": Key(
-        str,
-        "",
-        "lock file on the controller; `.spark/spark.lock.yml` when left out",
-        page="distribution.md#the-lock-file",
+        str, "", "lock file on the controller; default: `.spark/spark.lock.yml`", page="distribution.md#the-lock-file"
     ),
     "spark_lock_ask": Key(
         bool,
         True,
-        "whether site.yml checks at registries and the hub what locked tags and branches point to now",
+        "site.yml asks registries and the hub for the current targets of locked tags and branches",
         page="distribution.md#the-lock-file",
     ),
     "spark_site_mirrors": Key(
         list,
         [],
-        "`images`, `models`: kinds that every host downloads from the site's own mirror instead of copying them from another host",
+        "`images`, `models`: downloaded by every host from the site's mirror, not copied between hosts",
         choices=("images", "models"),
     ),
     "spark_spread_fabric": Key(
         str,
         "",
-        "name of the fast network that a host shares with others of that name; that of its cluster when left out",
+        "fast network of the host, shared by all hosts with the same value; default: its cluster's",
     ),
     "spark_moving_hosts": Key(
         int,
         2,
-        "number of Sparks up to which a mutable tag or branch without a lock entry is a warning, not an error",
+        "largest number of Sparks on which an unlocked mutable tag or branch is only a warning",
         least=0,
     ),
-    "spark_allow_moving": Key(
-        bool, False, "allows mutable tags and branches without a lock entry on any number of Sparks"
-    ),
+    "spark_allow_moving": Key(bool, False, "allow unlocked mutable tags and branches on any number of Sparks"),
     "spark_verify": Key(
         str,
         "changed",
-        "which locked files of a model are hashed: `changed` (new and modified ones), `all`, or `size` (none)",
+        "locked model files to hash: `changed` (new and modified ones), `all`, or `size` (none)",
         choices=("changed", "all", "size"),
     ),
     "spark_bundle_dir": Key(
         str,
         "",
-        "folder on the controller that `bundle.yml` packs into, and that `site.yml` takes images and weights from",
+        "folder on the controller, written by `bundle.yml`, from which `site.yml` takes images and weights",
         page="distribution.md#bundles-for-offline-machines",
     ),
     "spark_cluster": Key(dict, {}, "one engine across several hosts, set on their group", page="inventory.md#clusters"),
-    "spark_fabric_addresses": Key(
-        dict, {}, "addresses of the QSFP interfaces of a host, CIDR by interface; chosen when left out"
-    ),
+    "spark_fabric_addresses": Key(dict, {}, "QSFP addresses of a host, CIDR by interface; chosen by default"),
     "spark_fabric_args": Key(
         list,
         ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"],
@@ -219,42 +209,37 @@ VARIABLES: dict[str, Key] = {
     "spark_firewall": Key(
         bool,
         True,
-        "admit to engines, speech servers, Ollama and exporters the hosts alone that have to reach them; on a cluster, "
-        "close the ports of Ray and torch to other networks than the fabric",
+        "admit only the required hosts to servers; on a cluster, close the ports of Ray and torch outside the fabric",
         page="security.md",
     ),
     "spark_allow_from": Key(
         list,
         [],
-        "who else may reach engines, speech servers, Ollama and exporters: addresses, networks, hosts of the inventory",
+        "further addresses, networks and hosts that may reach engines, speech servers, Ollama and exporters",
     ),
-    "spark_firewall_allowed": Key(list, [], "ports that the firewall leaves open to everybody: `4000`, or `51820/udp`"),
+    "spark_firewall_allowed": Key(list, [], "ports open to everybody: `4000`, or `51820/udp`"),
     "spark_ray_pip_env": Key(
         dict, {}, "`PIP_*` variables for building an image with Ray, such as your own package index"
     ),
     "spark_speech": Key(list, [], "speech servers of this Spark", page="speech.md"),
     "spark_ollama": Key(dict, {}, "Ollama as a fallback on this Spark", page="speech.md"),
-    "spark_gateway": Key(dict, {}, "makes the host the gateway, the one URL of the fleet", page="gateway.md"),
-    "spark_clients": Key(dict, {}, "Open WebUI and the Hermes agent on the host", page="clients.md"),
+    "spark_gateway": Key(dict, {}, "the gateway, one URL for the fleet, on this host", page="gateway.md"),
+    "spark_clients": Key(dict, {}, "Open WebUI and the Hermes agent on this host", page="clients.md"),
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
-    "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on the host", page="monitoring.md"),
-    "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="fleet_monitor.md"),
-    "spark_watchdog": Key(
-        (bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"
-    ),
-    "spark_load_guard": Key(
-        (bool, dict), True, "keeps memory free while a model loads; on when left out", page="agent.md#load-guard"
-    ),
+    "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on this host", page="monitoring.md"),
+    "spark_fleet_monitor": Key(dict, {}, "watches all endpoints from this host", page="monitoring.md#fleet-monitor"),
+    "spark_watchdog": Key((bool, dict), True, "restarts wedged model servers", page="agent.md#watchdog"),
+    "spark_load_guard": Key((bool, dict), True, "keeps memory free while a model loads", page="agent.md#load-guard"),
     "spark_guard": Key(
         (bool, dict),
         True,
-        "guards the memory of the host while engines serve; on when left out",
+        "guards the memory of the host while engines serve",
         page="agent.md#memory-guard",
     ),
     "spark_host_protection": Key(
         (bool, dict),
         True,
-        "keeps sshd and the journal in reach when memory runs out; on when left out",
+        "keeps sshd and the journal reachable when memory runs out",
         page="agent.md#the-host-stays-in-reach",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="agent.md#clocks-of-the-gpu"),
@@ -265,104 +250,89 @@ VARIABLES: dict[str, Key] = {
         page="models.md#pick-a-model",
     ),
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),
-    "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures, by name; all when empty"),
-    "spark_bench_dest": Key(str, "", "file on the controller that `bench.yml` writes its figures to, as JSON"),
+    "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures; default: all"),
+    "spark_bench_dest": Key(str, "", "JSON of `bench.yml`, a file on the controller"),
     "spark_pin": Key(
         bool,
         True,
-        "start.yml and stop.yml keep services on demand up or down until the next boot; false leaves them to their requests again",
+        "start.yml and stop.yml keep services on demand up or down until the next boot; false ends that",
         page="on_demand.md#by-hand",
     ),
     "spark_stop_permanent": Key(bool, False, "services stopped by stop.yml stay stopped after a reboot"),
     "spark_memory_timeout": Key(
         NUMBER, 240, "seconds that stop.yml, start.yml and swap.yml wait for memory", least=0, unit="seconds"
     ),
-    "spark_adopt_confirm": Key(
-        bool, False, "confirms that adopt.yml replaces containers and units; without it, it only shows what it would do"
-    ),
+    "spark_adopt_confirm": Key(bool, False, "adopt.yml replaces containers and units; without it, it only shows them"),
     "spark_adopt_undo": Key(bool, False, "adopt.yml restores the containers and units that it replaced"),
     "spark_adopt_wait_seconds": Key(
-        int, 1800, "seconds that adopt.yml waits for restored containers and units to answer", least=0, unit="seconds"
+        int, 1800, "seconds that adopt.yml waits for answers of restored containers and units", least=0, unit="seconds"
     ),
     "spark_clean_remove": Key(
         (str, list),
         "",
-        "kinds that clean.yml removes: images, caches, downloads, revisions, models; nothing when empty",
+        "kinds that clean.yml removes: images, caches, downloads, revisions, models",
     ),
-    "spark_clean_weights": Key(
-        bool, False, "confirms that clean.yml removes weights: revisions and models that no service uses"
-    ),
-    "spark_clean_keep": Key(
-        list, [], "images and models that clean.yml never removes, as they are written in the inventory"
-    ),
-    "spark_update_confirm": Key(
-        bool, False, "confirms that update_host.yml changes hosts; without it, it only shows what it would do"
-    ),
-    "spark_update_batch": Key(
-        int, 1, "hosts that update_host.yml has out of service at once; a cluster is never split", least=0
-    ),
-    "spark_update_hold": Key(list, [], "packages that update_host.yml holds back, shell patterns of their names"),
-    "spark_update_firmware": Key(bool, True, "whether update_host.yml also updates firmware"),
+    "spark_clean_weights": Key(bool, False, "clean.yml may remove unused revisions and models"),
+    "spark_clean_keep": Key(list, [], "images and models that clean.yml keeps, written as in the inventory"),
+    "spark_update_confirm": Key(bool, False, "update_host.yml changes hosts; without it, it only shows the changes"),
+    "spark_update_batch": Key(int, 1, "hosts that update_host.yml changes at once; a cluster is never split", least=0),
+    "spark_update_hold": Key(list, [], "packages that update_host.yml holds back, as shell patterns"),
+    "spark_update_firmware": Key(bool, True, "update_host.yml also updates firmware"),
     "spark_update_reboot": Key(
         str,
         "auto",
-        "when update_host.yml reboots: auto (when something asks for it), always or never",
+        "reboots by update_host.yml: auto (when required), always or never",
         choices=("auto", "always", "never"),
     ),
     "spark_update_reboot_minutes": Key(
-        int, 30, "minutes that a host may take to come back; flashing takes up to 15", least=0, unit="minutes"
+        int, 30, "minutes that a reboot may take; flashing takes up to 15", least=0, unit="minutes"
     ),
     "spark_update_lock_minutes": Key(
         int,
         30,
-        "minutes that update_host.yml waits for another program that installs packages",
+        "minutes that update_host.yml waits for another package installation",
         least=0,
         unit="minutes",
     ),
     "spark_rollout_canary": Key(
         (str, list),
         "",
-        "hosts or clusters that rollout.yml changes first, each alone; the first one when empty, nobody when `none`",
+        "hosts or clusters that rollout.yml changes first, one by one; default: the first one; `none` for no canary",
         page="rollout.md",
     ),
-    "spark_rollout_batch": Key(
-        (int, str), "25%", "hosts that rollout.yml changes at once after that, a number or a share"
-    ),
+    "spark_rollout_batch": Key((int, str), "25%", "hosts per batch of rollout.yml, a number or a share"),
     "spark_rollout_max_fail_percentage": Key(
         NUMBER,
         0,
-        "percentage of a batch that may fail and is rolled back alone; if more fail, the batch is rolled back and rollout.yml stops",
+        "percentage of a batch that may fail and is rolled back alone; above it, rollout.yml rolls the batch back and stops",
         least=0,
     ),
-    "spark_rollout_bench": Key((bool, dict), True, "whether rollout.yml measures; keys of `spark_bench` set what"),
+    "spark_rollout_bench": Key((bool, dict), True, "rollout.yml measures, with keys of `spark_bench`"),
     "spark_rollout_slower_percent": Key(
         NUMBER,
         20,
-        "how much slower than before a service may decode in rollout.yml, where the two can be compared",
+        "loss of decode speed that rollout.yml accepts, percent",
         least=0,
     ),
     "spark_apply_all": Key(
         bool,
         False,
-        "site.yml applies everything, also on hosts that are up to date",
+        "site.yml applies all roles, also on hosts that are up to date",
         page="fleet.md#a-run-that-has-nothing-to-do",
     ),
-    "spark_rollout_all": Key(bool, False, "rollout.yml also goes through hosts that are up to date"),
+    "spark_rollout_all": Key(bool, False, "rollout.yml includes hosts that are up to date"),
     "spark_rollback_batch": Key(
-        (int, str),
-        "100%",
-        "hosts that rollback.yml takes back at once, a number or a share",
-        page="rollout.md#rollback",
+        (int, str), "100%", "hosts per batch of rollback.yml, a number or a share", page="rollout.md#rollback"
     ),
     "spark_rollback_drain_seconds": Key(
         int,
         120,
-        "seconds that requests are given to end before rollback.yml restarts a service",
+        "seconds that rollback.yml waits for running requests before a restart",
         least=0,
         unit="seconds",
     ),
     "spark_generations_keep": Key(
-        int, 5, "generations that are kept on a host; images that only older ones name go with them", least=0
+        int, 5, "generations kept on a host; images that only older ones use are removed", least=0
     ),
     "spark_reset_confirm": Key(bool, False, "confirms reset.yml"),
     "spark_reset_weights": Key(bool, False, "reset.yml also removes the weights"),
@@ -420,7 +390,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "services": _SERVICES,
     },
     "import": {
-        "import_src": Key(str, None, "the file; env files named in it are read from its folder"),
+        "import_src": Key(str, None, "the file; its env files are read from the same folder"),
         "import_form": Key(
             str,
             "auto",
@@ -428,21 +398,19 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             choices=("auto", "docker", "compose", "kubernetes", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia"),
         ),
         "import_name": Key(str, None, "name of the service"),
-        "import_image": Key(str, None, "image, where the text has none or you want another"),
+        "import_image": Key(str, None, "image, if the input names none or you want another"),
         "import_select": Key(
             str,
             None,
-            "which one, where the text has several: name of the container, of its workload or of its compose service",
+            "name of a container, workload or compose service, if the input has several",
         ),
         "import_variables": Key(
             dict,
             {},
             'values of `$NAME`, `<NAME>` and `{placeholder}`: `-e \'{"import_variables": {"tensor_parallel": 1}}\'`',
         ),
-        "import_variant": Key(str, None, "variant of a recipe of vLLM's own; the one that fits when left out"),
-        "import_features": Key(
-            (list, str), None, "features of a recipe of vLLM's own; those that it has on by itself when left out"
-        ),
+        "import_variant": Key(str, None, "variant of a vLLM recipe; default: selected to fit"),
+        "import_features": Key((list, str), None, "features of a vLLM recipe; default: the recipe's defaults"),
     },
     "rollback": {
         "generation": Key(

@@ -223,6 +223,9 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
             if receipt.image and ref and receipt.image != ref:
                 text = f"it was proved with image {receipt.image}, but the inventory has {ref}."
                 yield _finding("receipt_image", "warning", text, "Run site.yml, which deploys and proves it.", name)
+            if receipt.speed:
+                text = f"its last measured speed: {receipt.speed['message']}"
+                yield _finding("speed", "warning", text, receipt.speed["fix"], name)
 
 
 def check_images(report: HostReport) -> Iterator[Finding]:

@@ -76,12 +76,13 @@ class GpuLoad:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt; error: why it cannot be read."""
+    """A receipt; error: why it cannot be read. speed: C(message) and C(fix) of its finding about a slow service."""
 
     path: str
     age_days: float = 0.0
     image: str | None = None
     error: str | None = None
+    speed: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

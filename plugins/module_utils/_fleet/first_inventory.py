@@ -132,9 +132,7 @@ def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str
 def _span_lines(cables: Cables, spans: Mapping[int, Pick]) -> list[str]:
     lines = []
     for group in cables.groups():
-        lines.append(
-            f"# Joined by QSFP: {', '.join(group)}. One model over all of them: docs/pair.md and docs/cluster.md."
-        )
+        lines.append(f"# Joined by QSFP: {', '.join(group)}. One model over all of them: docs/cluster.md.")
         pick = spans.get(len(group))
         if pick:
             lines.append(

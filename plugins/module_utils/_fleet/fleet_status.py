@@ -186,6 +186,8 @@ def _notes(row: Row) -> Iterator[str]:
         yield f"{row.restarts} restart{'s'[: row.restarts != 1]}, up {tables.uptime(row.uptime_seconds)}"
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
+    if row.speed and row.speed.startswith(("slow", "wrong")):
+        yield f"speed {row.speed}"
     if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
         yield f"{status_rows.decode(row)} tok/s at the last measurement"
     held, planned = row.residency_gib, row.planned_gib

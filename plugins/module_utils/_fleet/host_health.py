@@ -21,7 +21,7 @@ from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import docker, driver_packages, machine, nvidia_smi
 from .._host.host_view import HostView, Request
-from .._proof import explain, receipts
+from .._proof import explain, receipts, speed_proof
 from .._runtime import engine_client, start_stages, state_file
 from .._runtime.command import answered, noted, says_missing
 from . import doctor_signs
@@ -232,14 +232,16 @@ def reboot() -> dict[str, Any]:
 
 
 def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return age and image of each receipt, by service."""
+    """Return age, image and finding on the speed of each receipt, by service."""
     entries: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         entry: dict[str, Any] = {"path": str(path)}
         try:
             entry["age_days"] = round((time.time() - path.stat().st_mtime) / 86400, 2)
-            image = receipts.load(path.read_text(encoding="utf-8")).deployed.get("image")
+            receipt = receipts.load(path.read_text(encoding="utf-8"))
+            image = receipt.deployed.get("image")
             entry["image"] = image.get("ref") if isinstance(image, dict) else image
+            entry["speed"] = speed_proof.finding_of(receipt.speed)
         except (OSError, ValueError) as error:
             entry["error"] = str(error)[:200]
         entries[path.stem] = entry

@@ -30,7 +30,7 @@ class Row:
 
     Later steps join ranks and set C(state) and C(notes) in place. meant: the planned state, C(started), C(stopped) or C(on_demand).
     status: text of its unit and progress of a start. kept_down: stopped for another reason than missing requests. stage, error: of the
-    answer, or of the unit.
+    answer, or of the unit. speed: verdict of the last whole proof on it.
     """
 
     host: str
@@ -59,6 +59,7 @@ class Row:
     decode_ratio: float | None
     fast_path: str | None
     residency_gib: float | None
+    speed: str | None = None
     url: str | None = None
     vllm_version: str | None = None
     watched: Watched | None = None
@@ -164,6 +165,7 @@ def _service_row(
         decode_ratio=answer.get("decode_ratio"),
         fast_path=answer.get("fast_path"),
         residency_gib=held_gib,
+        speed=answer.get("speed"),
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
     )

@@ -20,9 +20,9 @@ from .._common import schema, validation
 from .._common.schema import Key
 
 KEYS: dict[str, Key] = {
-    "registry": Key(str, None, "its name, as in references of images: nvcr.io, docker.io, registry.lan:5000"),
-    "user": Key(str, "$oauthtoken", "account; $oauthtoken is that of NGC keys"),
-    "password_file": Key(str, None, "file on the controller with the password or key alone in it"),
+    "registry": Key(str, None, "name as in image references: nvcr.io, docker.io, registry.lan:5000"),
+    "user": Key(str, "$oauthtoken", "account; $oauthtoken for NGC keys"),
+    "password_file": Key(str, None, "file on the controller with only the password or key"),
 }
 """Keys of an entry of C(spark_registries)."""
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?\Z")

@@ -106,7 +106,7 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         )
         report.add("image", "info", name, message, basis="probed")
     if engine.differences:
-        used = "image" if engine.cache_from == IMAGE else "arithmetic"
+        used = "image" if engine.cache_from == IMAGE else "calculation"
         message = f"The calculation and the image plan {name} differently: {'; '.join(engine.differences)}. Planned with the figures of the {used}."
         advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and report it to the maintainers of this collection."
         report.add("differs", "warning", name, message, advice=advice, basis="probed")

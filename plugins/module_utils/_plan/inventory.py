@@ -148,10 +148,9 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
         if service is None:
             continue
         if service.nodes > 1:
-            page = "docs/pair.md" if service.nodes == 2 else "docs/cluster.md"
             messages.append(
                 f"{where}: recipe {service.recipe} needs {service.nodes} Sparks. Put it "
-                f"into the services of spark_cluster, on a group of so many hosts; {page} shows how."
+                f"into the services of spark_cluster, on a group of so many hosts; docs/cluster.md shows how."
             )
         if service.hosts:
             messages.append(

@@ -22,7 +22,7 @@ ADAPTER: dict[str, Key] = {
     "name": Key(
         str,
         None,
-        "name that clients send as `model`",
+        "model name for clients",
         required=True,
         form=lambda text: plain_data.is_line(text) and "=" not in text,
         like="one line of text without '='",
@@ -32,12 +32,10 @@ ADAPTER: dict[str, Key] = {
 }
 """Keys of an adapter."""
 KEYS: dict[str, Key] = {
-    "adapters": Key(list, [], "the adapters: a list of `name`, `repo` and `revision`", required=True, of=ADAPTER),
-    "max_rank": Key(int, 16, f"the largest rank of them: {schema.one_of(map(str, RANKS))}"),
-    "max_loras": Key(int, None, "of how many one step may compute; all of them when left out", least=1, most=MOST),
-    "max_cpu_loras": Key(
-        int, None, "how many are kept in host memory; as `max_loras` when left out", least=1, most=MOST
-    ),
+    "adapters": Key(list, [], "a list of `name`, `repo` and `revision`", required=True, of=ADAPTER),
+    "max_rank": Key(int, 16, f"largest rank: {schema.one_of(map(str, RANKS))}"),
+    "max_loras": Key(int, None, "adapters in one step; default: all", least=1, most=MOST),
+    "max_cpu_loras": Key(int, None, "adapters in host memory; default: `max_loras`", least=1, most=MOST),
 }
 """Keys of C(lora) of a service."""
 

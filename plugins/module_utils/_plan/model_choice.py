@@ -60,8 +60,10 @@ def read_wish(value: Any) -> Wish:
     filled = schema.filled(problems, entries, KEYS)
     if problems.messages:
         raise ValueError("\n- ".join(problems.messages))
-    names = [field.name for field in fields(Wish)]
-    return Wish(**{name: tuple(filled[name]) if isinstance(filled[name], list) else filled[name] for name in names})
+    wished: dict[str, Any] = {
+        field.name: tuple(entry) if isinstance(entry := filled[field.name], list) else entry for field in fields(Wish)
+    }
+    return Wish(**wished)
 
 
 def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:

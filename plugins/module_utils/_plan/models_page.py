@@ -8,7 +8,7 @@ The same rows give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -90,12 +90,15 @@ def _choice(entry: Filter, value: str, label: str, checked: bool) -> str:
 def _style() -> str:
     """Return a rule for each choice, which hides the rows without its class."""
     keys = [f"{entry.name}-{value}" for entry in FILTERS for value in entry.values]
-    return ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys) + "{display:none}"
+    return (
+        ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys)
+        + "{display:none}\n.cards td::before{flex:none}"
+    )
 
 
 def _classes(row: Mapping[str, Any], rate: float) -> list[str]:
     """Return the choices that show a row."""
-    passes = {
+    passes: dict[str, Callable[[Any], bool]] = {
         "sparks": lambda value: row["nodes"] <= value,
         "job": lambda value: value in row["jobs"],
         "speed": lambda value: rate >= value,

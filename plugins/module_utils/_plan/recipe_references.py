@@ -22,13 +22,11 @@ from .import_draft import OWN_IMAGE, Unreadable
 from .import_sources import detect
 
 KEYS: dict[str, Key] = {
-    "name": Key(
-        str, None, "what services call it: the part of `recipe` before the colon; lower-case letters, digits and dashes"
-    ),
+    "name": Key(str, None, "the part of `recipe` before the colon; lower-case letters, digits and dashes"),
     "path": Key(str, "", "git clone or archive (`.tar.gz`, `.tar`, `.zip`, ...) on the controller"),
     "url": Key(str, "", "address of a git repository or of an archive, fetched once"),
-    "commit": Key(str, "", "commit that is read, all 40 digits of it; needed with `url` and for a clone"),
-    "checksum": Key(str, "", "SHA-256 of an archive, `sha256:...`; needed where the archive does not name its commit"),
+    "commit": Key(str, "", "full commit, 40 digits; required for git"),
+    "checksum": Key(str, "", "SHA-256 of an archive, `sha256:...`; required unless the archive names its commit"),
 }
 """Keys of one entry of C(spark_recipe_sources)."""
 FORMS = ("eugr", "sparkrun", "vllm_recipe", "nvidia")

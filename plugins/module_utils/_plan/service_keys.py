@@ -50,7 +50,7 @@ _VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in q
 _LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
 _REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME, without an address"}
 _REVISION = Key(
-    str, None, "commit, tag or branch; `main` when left out", form=REVISION.fullmatch, like="a commit, tag or branch"
+    str, None, "commit, tag or branch; default: `main`", form=REVISION.fullmatch, like="a commit, tag or branch"
 )
 TEXT = Key(
     (str, *NUMBER),
@@ -73,7 +73,7 @@ EXTRA_MODEL: dict[str, Key] = {
     "only": Key(
         list,
         None,
-        "patterns of the files that are fetched, `*.json`; all when left out",
+        "patterns of the files to fetch, `*.json`; default: all",
         of=Key(str, None, "a pattern", **_LINE),
     ),
 }
@@ -82,12 +82,12 @@ MODEL: dict[str, Key] = {
     "repo": Key(str, None, "repository on Hugging Face, ORG/NAME", **_REPO),
     "revision": _REVISION,
     "path": Key(
-        str, None, "folder on the controller with the model, in place of `repo`; relative to `spark_model_dir`", **_LINE
+        str, None, "folder on the controller with the model, instead of `repo`; relative to `spark_model_dir`", **_LINE
     ),
     "extra": Key(
         list,
         [],
-        "further repositories that the engine needs, as a drafter: a list of `repo`, `revision` and `only`",
+        "further repositories, such as a drafter: a list of `repo`, `revision` and `only`",
         of=EXTRA_MODEL,
     ),
 }
@@ -96,7 +96,7 @@ FILE: dict[str, Key] = {
     "source": Key(
         str,
         None,
-        "file on the controller, or `{model}/NAME` for one that the checkpoint ships",
+        "file on the controller, or `{model}/NAME` for a file of the checkpoint",
         required=True,
         form=_is_source,
         like=f"a file on the controller, or {MODEL_FOLDER}/NAME for one that the checkpoint ships",
@@ -104,7 +104,7 @@ FILE: dict[str, Key] = {
     "path": Key(
         str,
         None,
-        "where it is in the container",
+        "path in the container",
         required=True,
         form=_is_container_path,
         like="an absolute path in the container",
@@ -120,24 +120,24 @@ IMAGE: dict[str, Key] = {
         form=IMAGE_REF.fullmatch,
         like="a reference like nvcr.io/nvidia/vllm:26.04-py3",
     ),
-    "vllm_version": Key(str, None, "its version of vLLM, where neither its name nor the image itself says", **_VERSION),
+    "vllm_version": Key(str, None, "vLLM version, if neither its name nor the image itself has it", **_VERSION),
     "entrypoint": Key(
         str,
         None,
-        "whether its entrypoint is `vllm serve` itself (`serve`) or runs what it is given (`passthrough`)",
+        "`serve` if the entrypoint is `vllm serve`, `passthrough` if it runs its arguments",
         choices=("serve", "passthrough"),
     ),
     "args": Key(dict, {}, "options of vllm serve with this image"),
     "env": Key(dict, {}, "environment with this image"),
     "files": Key(list, [], "files with this image, see [Files](#recipes-of-your-own)", of=FILE),
-    "pip": Key(list, [], "packages that it lacks", of=PACKAGE),
-    "dockerfile": Key(str, None, "instructions by which it is built on `ref`, which has a digest then"),
+    "pip": Key(list, [], "Python packages missing in the image", of=PACKAGE),
+    "dockerfile": Key(str, None, "Dockerfile instructions after `FROM`; `ref` must have a digest"),
 }
 """Keys of C(image), and of an entry of C(images)."""
 CHECKS: dict[str, Key] = {
-    "tools": Key(bool, False, "the model has to call a tool"),
-    "reasoning": Key(bool, False, "its reasoning has to be apart from its answer"),
-    "max_tokens": Key(int, None, "longest answer of these requests, tokens", least=1, most=131072),
+    "tools": Key(bool, False, "the model must call a tool"),
+    "reasoning": Key(bool, False, "the reasoning must be separate from the answer"),
+    "max_tokens": Key(int, None, "longest answer to these requests, tokens", least=1, most=131072),
     "temperature": Key(NUMBER, None, "sampling temperature of these requests", least=0, most=2),
 }
 """Keys of C(checks)."""
@@ -145,7 +145,7 @@ SERVICE: dict[str, Key] = {
     "name": Key(
         str,
         None,
-        "name of the service: the unit is spark-<name>.service, the container spark-<name>",
+        "name of the service, of the unit spark-<name>.service and the container spark-<name>",
         required=True,
         form=SERVICE_NAME.fullmatch,
         like="lower-case letters, digits and inner dashes, at most 40 characters, because it names the unit and the container",
@@ -156,131 +156,120 @@ SERVICE: dict[str, Key] = {
         "name of a recipe, or SOURCE:NAME of one of spark_recipe_sources",
         page="importing.md#recipes-by-reference",
     ),
-    "variant": Key((str, list), [], "variant of the recipe, or a list of them"),
-    "port": Key(int, None, "TCP port that the engine listens on", least=1, most=65535, required=True),
-    "host": Key(
-        str, None, "address that the engine listens on", form=plain_data.is_address, like="an address or a host name"
-    ),
-    "served_model_name": Key(str, None, "model name that clients send; the service's name when left out", **_LINE),
+    "variant": Key((str, list), [], "variant of the recipe, or a list of variants"),
+    "port": Key(int, None, "TCP port of the engine", least=1, most=65535, required=True),
+    "host": Key(str, None, "address of the engine", form=plain_data.is_address, like="an address or a host name"),
+    "served_model_name": Key(str, None, "model name for clients; default: the service's name", **_LINE),
     "model": Key(
         dict,
         {},
-        "model to serve without a recipe, as ORG/NAME or ORG/NAME@REVISION; or how it differs from the recipe: repo, revision, path, extra",
+        "ORG/NAME, ORG/NAME@REVISION, or a mapping that is merged into the recipe's",
         of=MODEL,
     ),
     "image": Key(
         (str, dict),
         None,
-        "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files, pip and dockerfile",
+        "image reference, or a mapping",
         form=IMAGE_REF.fullmatch,
         like=IMAGE["ref"].like,
         of=IMAGE,
     ),
     "args": Key(dict, {}, "options of vllm serve, long names with dashes"),
     "env": Key(dict, {}, "environment of the engine; no secrets"),
-    "api_key_file": Key(str, None, "file on the controller that holds the API key"),
+    "api_key_file": Key(str, None, "file on the controller with the API key"),
     "secrets": Key(dict, {}, "further secrets: environment variable to file on the controller"),
     "checks": Key(
         dict,
         {},
-        "what the proof checks besides a completion: tools, reasoning; max_tokens and temperature of the answers",
+        "checks of the proof",
         of=CHECKS,
     ),
     "files": Key(
         list,
         [],
-        "files that the engine needs: a list of source (on the controller, or {model}/NAME) and path in the container",
+        "files for the engine: a list of source and path",
         of=FILE,
     ),
     "pip": Key(
         list,
         [],
-        "Python packages that the image lacks, with their versions and sums (NAME==VERSION --hash=sha256:...); installed at every start",
+        "Python packages missing in the image, NAME==VERSION --hash=sha256:...",
         of=PACKAGE,
     ),
     "config": Key(
         dict,
         {},
-        "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
+        "config.json of the model; optional with a recipe, or if the image can be asked",
         page="memory.md#ask-the-image",
     ),
-    "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
+    "quant_config": Key(dict, {}, "hf_quant_config.json of the model, if it has that file"),
     "weights_gib": Key(
         NUMBER,
         None,
-        "size of the weights of the whole model in GiB, without a drafter's: the sum over its safetensors headers",
+        "weights of the whole model without drafter, GiB: the sum over its safetensors headers",
         least=0,
         unit="GiB",
     ),
     "draft_weights_gib": Key(
         NUMBER,
         None,
-        "size of the drafter's or MTP layers' own weights in GiB, without the embedding and the head that they share",
+        "weights of the drafter or MTP layers without shared embedding and head, GiB",
         least=0,
         unit="GiB",
     ),
     "memory": Key(
         dict,
         {},
-        "what the engine asks for on one Spark where the plan does not know its model: weights_gib, kv_gib and other_gib in GiB; nothing is "
-        "worked out then",
+        "memory of an unknown model: weights_gib, kv_gib and other_gib, GiB per Spark",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(
-        NUMBER, None, "the sum of memory where its parts are not known, in GiB on one Spark", least=0, unit="GiB"
-    ),
-    "draft_config": Key(
-        dict, {}, "config.json of the drafter where it is a model with layers of its own (DFlash, EAGLE)"
-    ),
-    "overheads": Key(
-        dict, {}, "overheads of this engine where they differ from spark_overheads, see the module memory_budget"
-    ),
+    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are not known", least=0, unit="GiB"),
+    "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
+    "overheads": Key(dict, {}, "overheads of this engine, see the module memory_budget"),
     "memory_share": Key(
         NUMBER,
         1,
-        "weight by which services with a calculated utilisation share the remaining memory; 1 when left out",
+        "weight for sharing the remaining memory among services with a calculated utilisation",
         least=0,
     ),
     "lora": Key(
         dict,
         {},
-        "LoRA adapters that the engine serves beside its model: adapters (name, repo, revision), max_rank, max_loras, max_cpu_loras",
+        "LoRA adapters",
         page="inventory.md#lora-adapters",
     ),
     "state": Key(
         str,
         "started",
-        "started, or stopped to keep it deployed and not running; started when left out",
+        "started, or stopped: deployed but not running",
         choices=("started", "stopped"),
     ),
     "hosts": Key(
         list,
         [],
-        "for a service of a cluster: those of its hosts that the engine spans, the first of which answers; all when left out",
+        "hosts of the cluster that the engine spans, the head first; default: all",
         page="cluster.md#part-of-a-cluster",
         of=TEXT,
     ),
     "on_demand": Key(
         dict,
         None,
-        "start the engine with its first request and stop it when nobody asks: idle_minutes, exclusive, keep and others; {} for their defaults",
+        "start with the first request, stop when idle; {} for the defaults",
         page="on_demand.md",
     ),
     "exclusive": Key(
         str,
         "",
-        "name of a set of services of the host of which one runs at a time",
+        "name of a set of services of which one runs at a time",
         page="verbs.md",
         form=SERVICE_NAME.fullmatch,
         like="the name of a set: lower-case letters, digits and inner dashes",
     ),
-    "start_timeout": Key(
-        int, 3000, "seconds that a start may take before systemd gives up", least=60, most=LONGEST_START, unit="seconds"
-    ),
+    "start_timeout": Key(int, 3000, "seconds that a start may take", least=60, most=LONGEST_START, unit="seconds"),
     "shm_size": Key(
         (str, int),
         None,
-        "size of the container's private /dev/shm, as docker takes it",
+        "size of the container's private /dev/shm",
         least=1,
         form=DOCKER_SIZE.fullmatch,
         like="a size as docker takes it, for example 8g",
@@ -308,44 +297,41 @@ DEFAULTS = (
     "ignore",
 )
 """Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
-_KERNEL = ", for [the fast path](fast_path.md)"
 EXPECT: dict[str, Key] = {
     "what": Key(str, None, "what was measured", required=True),
     "source": Key(str, None, "where the figure was published", required=True),
     "tokens_per_second": Key(NUMBER, None, "the figure, tokens per second", least=0),
     "gib": Key(NUMBER, None, "the figure, GiB", least=0),
-    "sparks": Key(int, 1, "Sparks that it was measured on", least=1),
-    "streams": Key(int, 1, "requests at a time", least=1),
+    "sparks": Key(int, 1, "Sparks of the measurement", least=1),
+    "streams": Key(int, 1, "concurrent requests", least=1),
     "other_launch": Key(
         str,
         None,
-        "build, checkpoint or drafter that the figure belongs to; such a figure is shown, and nothing is ranked or compared by it",
+        "build, checkpoint or drafter of the figure, if it is another one; ranks and comparisons leave it out",
     ),
-    "attention_backend": Key((str, list), None, f"backend of attention that has to run{_KERNEL}"),
-    "moe_backend": Key((str, list), None, f"backend of the experts that has to run{_KERNEL}"),
-    "linear_kernel": Key((str, list), None, f"kernel of linear layers that has to run{_KERNEL}"),
-    "draft": Key(str, None, "method of `speculative-config` that `min_acceptance` is about"),
-    "min_acceptance": Key(NUMBER, None, "least share of drafted tokens that are accepted", above=0, most=1),
-    "required": Key(bool, False, "whether another kernel is an error, and not a warning"),
+    "attention_backend": Key((str, list), None, "required attention backend"),
+    "moe_backend": Key((str, list), None, "required backend of the experts"),
+    "linear_kernel": Key((str, list), None, "required kernel of linear layers"),
+    "draft": Key(str, None, "method of `speculative-config` for `min_acceptance`"),
+    "min_acceptance": Key(NUMBER, None, "least share of accepted drafted tokens", above=0, most=1),
+    "required": Key(bool, False, "another kernel is an error, not a warning"),
 }
 """Keys of an entry of C(expect): figures for people, kernels and acceptance for C(fast_path.compare)."""
 _COMMON: dict[str, Key] = {
-    "summary": Key(str, None, "what it is, in one line"),
-    "images": Key(
-        list, [], "images that can serve it, the first of which is the default; keys as those of `image`", of=IMAGE
-    ),
+    "summary": Key(str, None, "description in one line"),
+    "images": Key(list, [], "images that can serve it, the default first; keys as in `image`", of=IMAGE),
     "least_vllm": Key(
-        str, None, "oldest vLLM that serves it; an image with an older one is named by `image.too_old`", **_VERSION
+        str, None, "oldest vLLM that serves it; an older image gets the finding `image.too_old`", **_VERSION
     ),
     "jobs": Key(
         list,
         [],
-        f"what it is for: {', '.join(f'`{job}`' for job in JOBS)}; [models.md](models.md) lists ways to serve by them",
+        f"uses: {', '.join(f'`{job}`' for job in JOBS)}; [models.md](models.md) is sorted by use",
         choices=JOBS,
     ),
-    "nodes": Key(int, 1, "Sparks that it needs; more than one is for the services of `spark_cluster`", least=1),
-    "expect": Key(list, [], "published figures, and which kernels an engine has to run, see below", of=EXPECT),
-    "source": Key(list, [], "where flags and sizes come from", of=TEXT),
+    "nodes": Key(int, 1, "number of Sparks; more than one is for services of `spark_cluster`", least=1),
+    "expect": Key(list, [], "published figures and required kernels, see below", of=EXPECT),
+    "source": Key(list, [], "sources of flags and sizes", of=TEXT),
 }
 _AS_IN_A_SERVICE = (
     "model",
@@ -370,7 +356,11 @@ RECIPE: dict[str, Key] = {
     name: key._replace(required=name in _NEEDED)
     for name, key in {
         "name": Key(
-            str, None, "what services call it", form=RECIPE_NAME.fullmatch, like="letters, digits, dots and dashes"
+            str,
+            None,
+            "name for `recipe` of a service",
+            form=RECIPE_NAME.fullmatch,
+            like="letters, digits, dots and dashes",
         ),
         **VARIANT,
         **{name: SERVICE[name] for name in ("served_model_name", "start_timeout", "shm_size")},

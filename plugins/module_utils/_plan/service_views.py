@@ -12,14 +12,22 @@ from .._proof import host_proof, service_arguments
 
 _PROOF = tuple(host_proof.ARGUMENTS["services"]["options"])
 _STARTED = ("argv", "env", "parts", "fingerprint")
+_PREDICTED = ("speed",)
 
 VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.spark_info) asks for an answer, compares the engine with it, and reads logs and caches.
     "report": (*service_arguments.SERVICE, "cache_dir"),
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
     "proof": _PROOF,
-    # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started.
-    "record": (*(key for key in _PROOF if key not in _STARTED), "start_timeout", "gateway", "state", "lock"),
+    # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started. Predictions change
+    # with releases; its receipts have measured speeds.
+    "record": (
+        *(key for key in _PROOF if key not in (*_STARTED, *_PREDICTED)),
+        "start_timeout",
+        "gateway",
+        "state",
+        "lock",
+    ),
     # M(dgxspark.vllm.spark_info) asks for an answer only.
     "status": ("name", "probe"),
     # M(dgxspark.vllm.explain) reads logs.

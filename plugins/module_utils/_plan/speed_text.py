@@ -11,7 +11,7 @@ from typing import Any
 from .._common.tables import table
 from .._speed.levers import describe_lever
 
-ADVICE = "What made launches faster that others published; not measured by this project, and not tried by the plan"
+ADVICE = "Published changes that made such launches faster; not measured by this project, not applied by the plan"
 """Headline above C(advice)."""
 
 HEADS = ("tok/s (1 stream)", "tok/s (all streams)", "first token, 8k", "first token, full", "1 stream, shared")

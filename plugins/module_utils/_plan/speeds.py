@@ -25,6 +25,7 @@ from .._speed.estimate import (
     read_service,
     steps_range,
 )
+from .._speed.expectation import expect_proof, unknown_proof
 from .._speed.levers import missing_levers
 from .._speed.service_speed import Range, ServiceSpeed
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 CONTEXT = 1024 + 128 / 2
 """Tokens of context that decode rates are stated at: a prompt of 1024 tokens, half way through an answer of 128."""
 SHORT_PROMPT = 8192
+LEVELS = (2, 4, 8, 16, 32, 64)
+"""Numbers of streams whose rates the plan has besides those of one and of most streams."""
 _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
 LARGEST = 1 << 24
@@ -101,7 +104,7 @@ def of_launch(
         return ServiceSpeed(streams, unknown={"all": f"no prediction beyond {LARGEST} tokens and streams"})
     speed_args = {key: args[key] for key in sorted(args) if key not in _OF_REQUESTS}
     speed = _once(Written((dict(model), speed_args)), streams, length)
-    return replace(speed, unknown=dict(speed.unknown), levers=list(speed.levers))
+    return replace(speed, proof=dict(speed.proof), unknown=dict(speed.unknown), levers=list(speed.levers))
 
 
 def _positive(value: Any) -> int | None:
@@ -126,14 +129,13 @@ def _read(launch: Written) -> SpeedInput | str:
 def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     service = _read(launch)
     if isinstance(service, str):
-        return ServiceSpeed(streams, unknown={"all": service})
+        return ServiceSpeed(streams, proof=unknown_proof(service, streams), unknown={"all": service})
     replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
-    figures: dict[str, Any] = {}
+    figures: dict[str, Range] = {}
     if not service.decode_unknown:
         figures["one_stream"] = decode_range(service, 1, CONTEXT, GB10)
         figures["all_streams"] = decode_range(service, streams, CONTEXT, GB10).scaled(streams * replicas)
-        figures["bound_by"] = bound_by(service.launch, 1, CONTEXT, GB10)
     if service.launch.drafting:
         figures["steps"] = steps_range(service, 1, CONTEXT, GB10)
     elif service.item.args.get("speculative-config"):
@@ -146,9 +148,19 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         streams * replicas,
         drafted=service.drafted,
         bytes_per_token=round(read_bytes(service.launch, 1, CONTEXT, GB10).total),
+        bound_by=None if service.decode_unknown else bound_by(service.launch, 1, CONTEXT, GB10),
         levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
+        by_streams={} if service.decode_unknown else _by_streams(service, streams * replicas),
+        proof=expect_proof(service, streams),
         unknown={name: reason for name, reason in unknown.items() if reason},
-        **{name: figure.rounded() if isinstance(figure, Range) else figure for name, figure in figures.items()},
+        **{name: figure.rounded() for name, figure in figures.items()},  # type: ignore[arg-type]  # ranges by their fields
     )
+
+
+def _by_streams(service: SpeedInput, most: int) -> dict[str, dict[str, float]]:
+    """Return the rates of C(LEVELS) streams together, up to a number of streams."""
+    levels = [level for level in LEVELS if level <= most]
+    rates = [decode_range(service, -(-level // service.replicas), CONTEXT, GB10).scaled(level) for level in levels]
+    return {str(level): rate.to_dict() for level, rate in zip(levels, rates)}

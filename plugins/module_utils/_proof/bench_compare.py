@@ -9,11 +9,13 @@ conditions. For other figures, the differences are listed and no ratio is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
 from .._speed.bus_limit import explain_impossible
+from .._speed.judge import PREFILL_TOKENS, judge_rate
 
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
@@ -22,6 +24,9 @@ CLOCK_SHARE = 0.05
 PUBLISHED_SHARE = 0.7
 """A measurement below this share of a published figure points to a fault of the host, not to different prompts."""
 NOISY_SHARE = 0.15
+ENDS = ("low", "typical", "high")
+PREFILL_FACTOR = 2.1
+"""A predicted prefill rate counts for prompts up to so many times as long or as short."""
 PARTS = ("single", "contents", "prefix_cache", "concurrency", "request_rates")
 """The parts of a measurement. Only single requests are always measured."""
 
@@ -385,6 +390,38 @@ def published(
         "watts at a full clock), then the image"
     )
     return rows, [_measured("bench.published", "warning", service["name"], message, fix).to_dict()]
+
+
+def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the predicted figures of a service with the measured ones.
+
+    :param speed: C(speed) of the service in the plan
+    :param section: the section C(benchmark) of the receipt
+    :returns: C({what, low, typical, high, measured, share, verdict}) each
+    """
+    figures = [("decode, one stream", speed.get("one_stream"), middle(headline(section), "decode_tokens_per_second"))]
+    by_streams = {**(speed.get("by_streams") or {}), str(speed.get("streams")): speed.get("all_streams")}
+    for row in section.get("concurrency") or []:
+        what = f"output, {row['concurrency']} streams"
+        figures.append((what, by_streams.get(str(row["concurrency"])), row["output_tokens_per_second"]))
+    first_token = speed.get("first_token_8k") or {}
+    prefills = {
+        PREFILL_TOKENS: (speed.get("proof") or {}).get("prefill"),
+        8192: first_token and {end: 8192 / first_token[other] for end, other in zip(ENDS, reversed(ENDS))},
+    }
+    for row in section["single"]:
+        length = row["prompt_tokens"]
+        nearest = min(prefills, key=lambda known: abs(math.log(length / known)))
+        near = abs(math.log(length / nearest)) < math.log(PREFILL_FACTOR)
+        what, measured = f"prefill, {length} tokens", middle(row, "prefill_tokens_per_second")
+        figures.append((what, prefills[nearest] if near else None, measured))
+    rows = []
+    for what, span, measured in figures:
+        if span and measured:
+            compared = judge_rate(what, "plan", measured, span["low"], span["typical"])
+            more = {"measured": measured, "share": compared.share, "verdict": compared.verdict}
+            rows.append({"what": what, **{end: round(span[end], 1) for end in ENDS}, **more})
+    return rows
 
 
 def _differences_from_recipe(service: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[str]:

@@ -34,6 +34,7 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
         _answer_table(results, "contents", "content"),
         _prefix_table(results),
         _load_table(results),
+        _predicted_table(results),
         *(_chart(result) for result in results),
         "\n".join(dict.fromkeys(note for result in results for note in _notes(result))),
         "\n".join(_finding_lines(results, refused)),
@@ -135,6 +136,24 @@ def _load_table(results: Sequence[Mapping[str, Any]]) -> str:
                     _ms(row, "time_per_token_ms"),
                 ]
             )
+    return _table(header, cells)
+
+
+def _predicted_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of measured figures beside the predicted ones."""
+    header = ["service", "tok/s", "predicted", "measured", "of the middle", "verdict"]
+    cells = [
+        [
+            result["where"],
+            row["what"],
+            f"{_figure(row['low'])}..{_figure(row['high'])}",
+            _figure(row["measured"]),
+            _percent(row["share"]),
+            row["verdict"],
+        ]
+        for result in results
+        for row in _rows(result, "predicted")
+    ]
     return _table(header, cells)
 
 

@@ -25,35 +25,25 @@ from .._host import docker
 from .._runtime import metrics
 
 KEYS: dict[str, Key] = {
-    "services": Key(list, [], "names of the services to measure; all of them when empty"),
+    "services": Key(list, [], "names of the services; all when empty"),
     "prompt_tokens": Key(list, [512, 4096, 16384], "lengths of the prompts; the shortest gives the headline figure"),
-    "output_tokens": Key(int, 256, "length that every answer is forced to", least=16),
-    "repeats": Key(int, 3, "requests that are counted at each length", least=1),
-    "warmup": Key(int, 1, "requests before them that are not", least=1),
-    "concurrency": Key(list, [2, 4, 16], "how many requests at once; an empty list measures single streams only"),
-    "contents": Key(
-        list, [], "what answers consist of, measured one by one: medium, long (prose), code, reasoning; none by default"
-    ),
-    "prefix_tokens": Key(
-        int, 8192, "length of a prefix that requests share, to measure the prefix cache; 0 for none", least=0
-    ),
-    "request_rates": Key(
-        list, [], "requests a second, begun at random moments whether or not earlier ones have ended; none by default"
-    ),
-    "rate_requests": Key(int, 100, "how many requests are made at each of these rates", least=2, most=10000),
-    "thinking": Key(bool, None, "turn a model's thinking on or off; left to the model when left out"),
-    "seconds": Key(
-        int, 1800, "how long the measurement of one service may take; what does not fit in is left out", least=10
-    ),
-    "idle_seconds": Key(int, 60, "how long to wait for other requests to end before giving up", least=0),
-    "disturb": Key(bool, False, "measure although other requests run; such figures are compared with nothing"),
-    "regression_percent": Key(NUMBER, 10, "how much worse than the baseline a figure has to be to be a finding"),
-    "ceiling": Key(
-        bool, True, "refuse rates that need more than the memory bus of a GB10 carries; false for stand-ins of engines"
-    ),
+    "output_tokens": Key(int, 256, "forced length of every answer", least=16),
+    "repeats": Key(int, 3, "measured requests at each length", least=1),
+    "warmup": Key(int, 1, "requests before them", least=1),
+    "concurrency": Key(list, [2, 4, 16], "numbers of requests at once; empty for single streams only"),
+    "contents": Key(list, [], "contents of answers: medium, long (prose), code, reasoning; none by default"),
+    "prefix_tokens": Key(int, 8192, "length of a shared prefix, to measure the prefix cache; 0 for none", least=0),
+    "request_rates": Key(list, [], "requests per second that start at random times; none by default"),
+    "rate_requests": Key(int, 100, "requests at each rate", least=2, most=10000),
+    "thinking": Key(bool, None, "switch thinking on or off; by default as the model does"),
+    "seconds": Key(int, 1800, "longest measurement of one service; the rest is left out", least=10),
+    "idle_seconds": Key(int, 60, "longest wait for other requests to end", least=0),
+    "disturb": Key(bool, False, "measure during other requests, without a comparison"),
+    "regression_percent": Key(NUMBER, 10, "loss against the baseline that is a finding"),
+    "ceiling": Key(bool, True, "refuse rates above the memory bus of a GB10; false for stand-ins of engines"),
     "rebaseline": Key(bool, False, "make this measurement the baseline"),
 }
-"""What may stand below C(spark_bench)."""
+"""Keys of C(spark_bench)."""
 
 CONTENTS: dict[str, tuple[int, str]] = {
     "medium": (

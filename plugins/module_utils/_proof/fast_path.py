@@ -21,8 +21,8 @@ from typing import Any
 from .._common.findings import Finding
 from .._runtime import metrics
 
-GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
-PACKAGES = "the vLLM packages, read version by version"
+GUIDE = "guide to vLLM on DGX Spark, June 2026"
+PACKAGES = "vLLM's code"
 
 NOT_SAID = "its start-up lines do not say it"
 ON_CPU = "this engine runs on a CPU"

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._common.findings import Finding
-from .._host import units
+from .._host import nvidia_smi, units
 from .._host.host_view import HostView
-from .._runtime import command
-from . import engines, readiness, receipt_file, receipts, residency, service_arguments
+from .._runtime import command, engine_client
+from .._speed.judge import read_expected
+from . import (
+    engines,
+    fast_path,
+    readiness,
+    receipt_file,
+    receipts,
+    residency,
+    service_arguments,
+    speed_probe,
+    speed_proof,
+)
 
 MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len", "tool_turns")
 METRICS_TIMEOUT = 10.0  # s
@@ -40,6 +51,7 @@ ARGUMENTS: dict[str, Any] = {
             "argv": {"type": "list", "elements": "str", "default": []},
             "env": {"type": "raw"},
             "fingerprint": {"type": "str"},
+            "speed": {"type": "dict", "default": {}},
             "on_demand": {"type": "dict"},
             "parts": {"type": "list", "elements": "dict", "default": []},
         },
@@ -57,7 +69,8 @@ ARGUMENTS: dict[str, Any] = {
 class ProvedService(engines.Engine):
     """A service to prove: its engine, the questions to it, and its deployment for the receipt.
 
-    url: None for ranks other than the first, which answer no requests. checks: of M(dgxspark.vllm.endpoint_ready). parts: containers of a rank.
+    url: None for ranks other than the first, which answer no requests. checks: of M(dgxspark.vllm.endpoint_ready). speed: as the plan
+    predicts it. parts: containers of a rank.
     """
 
     url: str | None
@@ -69,6 +82,7 @@ class ProvedService(engines.Engine):
     vllm_version: str | None
     argv: Sequence[str]
     env: Any
+    speed: Mapping[str, Any]
     on_demand: Mapping[str, Any] | None
     parts: Sequence[Mapping[str, Any]]
 
@@ -111,19 +125,23 @@ class Task:
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Task:
         """Return the task of the arguments of a module."""
-        values = {field.name: params[field.name] for field in fields(cls)}
+        values = {option.name: params[option.name] for option in fields(cls)}
         return cls(**{**values, "services": [ProvedService.read(service) for service in params["services"]]})
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The results of a proof: answers and engines by service name, the memory term of everything else, and all findings."""
+    """The results of a proof: answers and engines by service name, the memory term of everything else, and all findings.
+
+    speeds: records of C(speed_proof.prove) by the name of a measured service.
+    """
 
     services: Sequence[ProvedService]
     answers: Mapping[str, readiness.Answer]
     engines: Mapping[str, engines.Looked]
     system: residency.Term
     findings: Sequence[Finding]
+    speeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Silent(Exception):
@@ -157,13 +175,18 @@ def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedServ
 
 
 def new_receipt(
-    service: ProvedService, answer: readiness.Answer, looked: engines.Looked, previous: receipts.Receipt | None
+    service: ProvedService,
+    answer: readiness.Answer,
+    looked: engines.Looked,
+    speed: Mapping[str, Any] | None,
+    previous: receipts.Receipt | None,
 ) -> tuple[receipts.Receipt, list[Finding]]:
     """Return the receipt that follows the previous one, and findings about worse figures.
 
     :param service: that was proved; only the first rank has answered
     :param answer: of C(readiness.wait)
     :param looked: of C(engines.look)
+    :param speed: of C(measure_speeds), None if it was not measured
     :param previous: the previous receipt, None for the first
     :returns: receipt, and findings
     """
@@ -172,7 +195,7 @@ def new_receipt(
         figures.update({key: answer.figures.get(key) for key in MEASURED}, checks=answer.figures.get("checks") or {})
     cluster = service.cluster or None
     receipt = receipts.build(
-        service.name, service.deployed, figures, previous, cluster, service.rank, looked.record, looked.start
+        service.name, service.deployed, figures, previous, cluster, service.rank, looked.record, looked.start, speed
     )
     return receipt, receipts.compare(previous, receipt)
 
@@ -204,6 +227,62 @@ def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> P
     return Proof(services, answers, looked, system, findings)
 
 
+def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
+    """Measure the speed of proved services one after the other, and judge it; not in check mode.
+
+    Only a whole proof does that: it takes seconds for each service, and an unchanged host is proved in one.
+
+    :param module: the Ansible module
+    :param task: the proved services
+    :param proof: of C(look)
+    :returns: the proof with the records of measured services and their findings
+    """
+    speeds: dict[str, Mapping[str, Any]] = {}
+    findings = list(proof.findings)
+    for service in [] if module.check_mode else proof.services:
+        answer = proof.answers[service.name]
+        if answer.ready and service.url and answer.figures.get("api") in speed_proof.TOKEN_APIS:
+            record, more = _measure_speed(module, task, proof, service)
+            speeds.update({service.name: record} if record else {})
+            findings += more
+    return replace(proof, speeds=speeds, findings=findings)
+
+
+def _measure_speed(
+    module: Any, task: Task, proof: Proof, service: ProvedService
+) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Measure and judge one service; arguments as C(measure_speeds), results as C(speed_proof.prove)."""
+    answer, looked = proof.answers[service.name], proof.engines[service.name]
+    key_file, previous = service.settings.get("api_key_file"), None
+    if task.receipts_dir:
+        previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
+    expected = read_expected(service.speed.get("proof") or {})
+    # /metrics asks for no key; asking a stopped service on demand would start it.
+    neighbours = [other for other in proof.services if other.name != service.name and not other.on_demand]
+    probe = speed_probe.Probe(
+        engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
+        str(answer.figures["model"]),
+        expected.streams,
+        answer.figures.get("max_model_len"),
+        [engine_client.Client(other.metrics_url) for other in neighbours if other.metrics_url],
+        partial(_clock, command.reader(together=math.inf)),
+    )
+    not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""
+    if task.root != "/":
+        not_judged = f"the host is simulated (its /proc is below {task.root}), so its rates mean nothing"
+    signs = speed_proof.signs_of(looked.runs, looked.checks)
+    earlier = previous.speed if previous and previous.deployed == service.deployed else None
+    return speed_proof.prove(service.name, expected, probe.measure, earlier, signs, not_judged)
+
+
+def _clock(asks: command.Run) -> float | None:
+    """Return the present clock of the GPU in MHz, None if it is not known."""
+    try:
+        return (nvidia_smi.load(asks) or {}).get("sm_clock_mhz")
+    except command.NoAnswer:
+        return None
+
+
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     """Write the receipts, and report the findings as warnings.
 
@@ -214,8 +293,9 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     """
     receipts_kept: dict[str, dict[str, Any]] = {}
     for service in proof.services if task.receipts_dir else []:
-        make = partial(new_receipt, service, proof.answers[service.name], proof.engines[service.name])
-        receipts_kept[service.name] = receipt_file.keep(module, f"{task.receipts_dir}/{service.name}.json", make)
+        name = service.name
+        make = partial(new_receipt, service, proof.answers[name], proof.engines[name], proof.speeds.get(name))
+        receipts_kept[name] = receipt_file.keep(module, f"{task.receipts_dir}/{name}.json", make)
     for finding in proof.findings:
         if finding.severity != "info":
             module.warn(f"{finding.message} {finding.fix}")
@@ -225,6 +305,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
         "services": {name: engine.to_dict() for name, engine in proof.engines.items()},
         "system": asdict(proof.system),
         "findings": [finding.to_dict() for finding in proof.findings],
+        "speeds": {name: dict(record) for name, record in proof.speeds.items()},
         "receipts": receipts_kept,
     }
     if module._diff:

@@ -8,7 +8,8 @@ revision ...), C(cluster) and C(rank) count as a change; they are deterministic.
 figures of the first proof of this deployment, so that a slow decline over many runs is noticed as well as a sudden drop.
 C(benchmark), if any, is the last measurement of bench.yml with its own baseline (C(bench_compare.py)); a proof keeps it. C(start) is
 the memory that the engine took at its start, by term, with the identity of its launch; later plans use it (C(learned.py)).
-C(fast_path) records the kernels of the last proof (C(fast_path.record)).
+C(fast_path) records the kernels of the last proof (C(fast_path.record)). C(speed) is the last measurement of a whole proof with its
+verdict, and the first one of this deployment (C(speed_record)).
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Receipt:
     fast_path: Mapping[str, Any] | None = None
     start: Mapping[str, Any] | None = None
     benchmark: Mapping[str, Any] | None = None
+    speed: Mapping[str, Any] | None = None
 
     @property
     def subject(self) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class Receipt:
         receipt.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
         if self.rank is None:
             receipt = {key: value for key, value in receipt.items() if key not in ("cluster", "rank")}
-        more = {"fast_path": self.fast_path, "start": self.start, "benchmark": self.benchmark}
+        more = {name: getattr(self, name) for name in ("fast_path", "start", "benchmark", "speed")}
         return {**receipt, **{key: value for key, value in more.items() if value is not None}}
 
 
@@ -111,6 +113,7 @@ def build(
     rank: int = 0,
     fast_path: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
+    speed: Mapping[str, Any] | None = None,
 ) -> Receipt:
     """Return the receipt to write; it keeps the previous baseline as long as the deployment is the same.
 
@@ -122,9 +125,10 @@ def build(
     :param rank: of the service on this host
     :param fast_path: of C(fast_path.record)
     :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
+    :param speed: of C(speed_record), treated as C(start)
     :returns: the receipt
     """
-    receipt = Receipt(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None)
+    receipt = Receipt(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None, speed=speed)
     if previous is None:
         return replace(receipt, baseline=_figures(measured))
     same = previous.subject == receipt.subject
@@ -137,6 +141,7 @@ def build(
         baseline={**_figures(measured), **(previous.baseline if same else {})},
         start=receipt.start or (previous.start if same else None) or None,
         benchmark=benchmark,
+        speed=speed or (previous.speed if same else None),
     )
 
 
@@ -172,7 +177,7 @@ _FILE = {
     "service?": str,
     "rank?": reader.Maybe(int),
     **reader.optional({"deployed": _PART, "measured": _PART, "baseline": _PART}),
-    **reader.optional({part: reader.Maybe(_PART) for part in ("cluster", "fast_path", "start", "benchmark")}),
+    **reader.optional({part: reader.Maybe(_PART) for part in ("cluster", "fast_path", "start", "benchmark", "speed")}),
 }
 
 

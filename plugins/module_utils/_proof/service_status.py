@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
 from .._host.units import start_log_command
 from .._runtime import endpoint, http_client, metrics, pins, start_stages, state_file
@@ -29,10 +28,7 @@ def services(_view: HostView, request: Request) -> list[dict[str, Any]]:
     folder = Path(request.params["state_dir"], "receipts")
     with ThreadPoolExecutor(max_workers=max(len(planned), 1)) as pool:
         answers = list(pool.map(lambda service: ask(service["name"], service["probe"], timeout), planned))
-    return [
-        {**answer, "fast_path": fast_path_summary(folder, answer["name"]), **benchmarked(folder, answer["name"])}
-        for answer in answers
-    ]
+    return [{**answer, **recorded(folder, answer["name"])} for answer in answers]
 
 
 def starts(view: HostView, request: Request) -> dict[str, Any]:
@@ -80,24 +76,19 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     }
 
 
-def fast_path_summary(folder: Path, service: str) -> str | None:
-    """Return the verdict on kernels in the receipt of a service, None without one."""
+def recorded(folder: Path, name: str) -> dict[str, Any]:
+    """Return what the receipt of a service says: kernels, verdict on the speed, last benchmark and its ratio to the baseline."""
     try:
-        receipt = parse_json((folder / f"{service}.json").read_text(encoding="utf-8"), f"the receipt of {service}")
-        summary = receipt["fast_path"]["summary"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return summary if isinstance(summary, str) else None
-
-
-def benchmarked(folder: Path, name: str) -> dict[str, Any]:
-    """Return the last measured decode speed of a service and its ratio to the baseline, from its receipt."""
-    try:
-        benchmark = receipts.load((folder / f"{name}.json").read_text(encoding="utf-8")).benchmark or {}
+        receipt = receipts.load((folder / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        benchmark = {}
-    speed = None if benchmark.get("stale") else benchmark.get("decode_tokens_per_second")
-    return {"decode_tokens_per_second": speed, "decode_ratio": benchmark.get("ratio")}
+        receipt = receipts.Receipt(name, None, None, {}, {}, {})
+    benchmark = receipt.benchmark or {}
+    texts = {"fast_path": (receipt.fast_path or {}).get("summary"), "speed": (receipt.speed or {}).get("line")}
+    return {
+        **{key: text if isinstance(text, str) else None for key, text in texts.items()},
+        "decode_tokens_per_second": None if benchmark.get("stale") else benchmark.get("decode_tokens_per_second"),
+        "decode_ratio": benchmark.get("ratio"),
+    }
 
 
 def starting(

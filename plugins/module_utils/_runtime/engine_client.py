@@ -11,7 +11,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,7 @@ class Client:
             )
         return answer
 
-    def events(self, path: str, body: dict[str, Any], timeout: float) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: dict[str, Any], timeout: float) -> Generator[dict[str, Any], None, None]:
         """Stream a completion.
 
         :param path: from the root of the server

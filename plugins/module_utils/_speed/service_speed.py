@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .bus_limit import bus_limit
 from .constants import Spread
@@ -60,8 +61,9 @@ class ServiceSpeed:
     bytes_per_token: that a step of one stream reads. ceiling, ceiling_all: tokens/s of one stream and of all together at one token a step
     that take the whole bandwidth of the memory; with a drafter C(drafted + 1) times as many are the limit. bound_by: the largest part of
     a step. shared_by: services that may answer at the same time on its busiest Spark, with this one; each gets that share of the bus.
-    levers: changes of levers.yml that made launches of others faster, which it does not have. unknown: a reason by figure, C(decode),
-    C(steps), C(prefill) or C(all).
+    levers: changes of levers.yml that made launches of others faster, which it does not have. by_streams: tokens/s of several streams
+    together by their number, C({low, typical, high}). proof: the prediction for the measurements of a proof, of C(expectation.py).
+    unknown: a reason by figure, C(decode), C(steps), C(prefill) or C(all).
     """
 
     streams: int
@@ -77,6 +79,8 @@ class ServiceSpeed:
     bound_by: str | None = None
     shared_by: int = 1
     levers: Sequence[str] = field(default_factory=list)
+    by_streams: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    proof: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def limit(self, requests: int = 1) -> float | None:

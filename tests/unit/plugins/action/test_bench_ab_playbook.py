@@ -194,7 +194,7 @@ def test_what_cannot_be_compared_touches_no_host(host: Host, variables: dict[str
 def test_a_variant_that_is_not_deployed_stops_nothing(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"], deployed=["plain"])
     code, text = host.play("bench_ab", a="plain", b="mtp")
-    assert code != 0 and "spark-1 does not have mtp yet, nothing was stopped" in text
+    assert code != 0 and "spark-1: mtp is not deployed; nothing was stopped" in text
     assert host.log() == []
 
 
@@ -239,4 +239,4 @@ def test_a_model_that_does_not_load_is_named_and_its_service_runs_again(host: Ho
 def test_nothing_is_measured_without_its_server_unless_it_is_named(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
     code, text = host.play("bench_offline")
-    assert code != 0 and "Name them: -e services=heavy" in text and host.log() == []
+    assert code != 0 and "Name the services: -e services=heavy" in text and host.log() == []

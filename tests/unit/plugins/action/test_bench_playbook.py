@@ -320,3 +320,20 @@ def test_a_variant_brings_its_own_published_figures() -> None:
     assert fast["args"] == {"x": 1, "y": 3} and fast["expect"] == [{"what": "v"}]
     assert service_bench.of_recipe(recipes, {"recipe": "m", "variant": ["small"]})["expect"] == []
     assert service_bench.of_recipe(recipes, {"recipe": None, "variant": []})["expect"] is None
+
+
+@pytest.mark.parametrize("is_simulated", [False, True])
+def test_measured_rates_stand_beside_the_predicted_ones(fleet: Fleet, is_simulated: bool) -> None:
+    with standin(0.04, max_model_len=2048) as (url, _state):
+        fleet.host("spark-1", url)
+        if not is_simulated:
+            fleet.hosts["spark-1"]["spark_sysroot"] = "/"
+        code, text = fleet.bench({"repeats": 1})
+    assert code == 0, text
+    rows = fleet.out()["services"][0]["predicted"]
+    if is_simulated:  # whose rates mean nothing
+        assert rows == [] and "predicted" not in text
+    else:
+        assert rows[0]["what"] == "decode, one stream" and rows[0]["low"] <= rows[0]["typical"] <= rows[0]["high"]
+        assert rows[0]["share"] == pytest.approx(rows[0]["measured"] / rows[0]["typical"], abs=0.05)
+        assert rows[0]["verdict"] in text and "decode, one stream" in text

@@ -144,7 +144,7 @@ def test_a_recipe_by_reference_is_planned_and_listed(tmp_path: Path, referenced:
     (tmp_path / "clone").rename(tmp_path / "gone")  # one download is enough
     code, text = run(tmp_path, *options, "--check")
     assert code == 0, text
-    code, text = run(tmp_path, *options, "--tags", "models")
+    code, text = run(tmp_path, *options, "--tags", "models", "-e", "spark_plan_show=full")
     assert code == 0, text
     assert re.search(r"^other:quick +Qwen/Qwen3-8B +1 ", text, re.MULTILINE)
     assert re.search(r"^other:quick +1 +[\d.]+ +[\d.]+ +\d+ +yes ", text, re.MULTILINE)

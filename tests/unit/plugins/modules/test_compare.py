@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from generation_fixture import COMMITS, ENV, KEY, NEW, OLD, TABLE, Call, Spark, spark
 from module_calls import call_module
+from paced_engine import PacedEngine
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
@@ -220,6 +221,23 @@ def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
     )
     # Again: the second call does not count as another deployment.
     assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
+
+
+def test_an_unchanged_host_measures_no_speed_and_keeps_the_measured_one(
+    proved: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    engine = PacedEngine()
+    try:
+        assert proved(engine.url)["proved"] is True
+        path = tmp_path / "receipts" / "heavy.json"
+        receipt = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**receipt, "speed": {"line": "fine"}}), encoding="utf-8")
+        answer = proved(engine.url)
+    finally:
+        engine.close()
+    # Every request was one of the readiness checks, which are chats.
+    assert answer["proved"] is True and engine.bodies and not any("prompt" in body for body in engine.bodies)
+    assert "speed" not in receipt and json.loads(path.read_text(encoding="utf-8"))["speed"] == {"line": "fine"}
 
 
 def test_what_is_not_settled_or_not_asked_for_is_not_proved(

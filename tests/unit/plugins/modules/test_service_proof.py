@@ -9,7 +9,7 @@ Its parts have their tests: test_endpoint_ready.py, test_engines_section.py, tes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from module_calls import call_module
+from paced_engine import PacedEngine
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import nvidia_smi
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof, speed_probe
 from ansible_collections.dgxspark.vllm.plugins.modules import service_proof
 
 SHOWN = "Id={name}\nLoadState=loaded\nActiveState={state}\nSubState=x\nResult=success\nNRestarts=0\n"
@@ -208,3 +210,93 @@ def test_a_start_on_demand_that_failed_is_told_at_once(
         }
     )
     assert result["failed"] is True and "heavy" in result["msg"]
+
+
+# --- speed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paced(monkeypatch: pytest.MonkeyPatch) -> Iterator[PacedEngine]:
+    monkeypatch.setattr(speed_probe, "LOAD_SECONDS", 0.0)
+    server = PacedEngine(steps=800.0)
+    yield server
+    server.close()
+
+
+def planned_at(rate: float) -> dict[str, Any]:
+    """A prediction of 0.9 to 1.1 of a rate of one stream, and a ceiling of 4 times the rate."""
+    span = {"low": 0.9 * rate, "typical": rate, "high": 1.1 * rate}
+    return {"proof": {"single": span, "ceilings": {"single": 4 * rate}}}
+
+
+def of(engine: PacedEngine, rate: float, **more: Any) -> dict[str, Any]:
+    model = {"url": engine.url, "served_model_name": "heavy"}
+    return {"name": "heavy", **model, "speed": planned_at(rate), **DEPLOYED, **more}
+
+
+def test_the_speed_is_judged_by_the_plan_and_later_by_the_receipt(
+    call: Call, paced: PacedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+    result = call(of(paced, 800.0), root="/")
+    record = receipt_of(tmp_path, "heavy")["speed"]
+    assert result["speeds"]["heavy"] == record and (record["verdict"], warnings) == ("fine", [])
+    assert record["first"]["measured"]["single"] == pytest.approx(800, rel=0.2)
+    assert record["figures"][0]["against"] == "plan"
+    # Half as fast: the prediction is the same, and the receipt tells.
+    paced.steps = 400.0
+    result = call(of(paced, 440.0), root="/")
+    assert result["speeds"]["heavy"]["verdict"] == "wrong" and "failed" not in result
+    assert any("heavy is far slower than it should be" in text for text in warnings)
+    assert [finding["rule"] for finding in result["findings"]] == ["speed.wrong"]
+    assert receipt_of(tmp_path, "heavy")["speed"]["first"] == record["first"]
+    # Another deployment has no earlier measurement.
+    assert call(of(paced, 400.0, vllm_version="0.20.0"), root="/")["speeds"]["heavy"]["verdict"] == "fine"
+
+
+def test_too_slow_for_its_plan_is_a_warning_with_the_cause(call: Call, paced: PacedEngine, fake_run: Any) -> None:
+    fake_run.on(" ".join(nvidia_smi.LOAD_QUERY), "580.95, 611, 31.0, [N/A], 52\n")
+    paced.steps = 300.0
+    service = of(paced, 800.0)
+    service["speed"]["proof"].update(streams=2, several=service["speed"]["proof"]["single"])
+    result = call(service, root="/")
+    (finding,) = [finding for finding in result["findings"] if finding["rule"].startswith("speed.")]
+    assert finding["severity"] == "warning" and "clock is latched" in finding["message"]
+    assert "The GPU ran at 611 MHz" in finding["message"] and "pull its power" in finding["fix"]
+    assert result["speeds"]["heavy"]["causes"][0] == "clock"
+
+
+def test_a_simulated_host_is_measured_and_not_judged(call: Call, paced: PacedEngine, tree: Any) -> None:
+    paced.steps = 300.0
+    result = call(of(paced, 4000.0))
+    record = result["speeds"]["heavy"]
+    assert record["verdict"] == "unknown" and "simulated" in record["reason"] and record["measured"]["single"] > 0
+    assert not [finding for finding in result["findings"] if finding["rule"].startswith("speed.")]
+
+
+def test_without_a_prediction_the_first_measurement_is_kept(call: Call, paced: PacedEngine, tmp_path: Path) -> None:
+    service = of(paced, 800.0, speed={"proof": {"streams": 2, "unknown": {"decode": "the config is unknown"}}})
+    record = call(service, root="/")["speeds"]["heavy"]
+    assert (record["verdict"], record["reason"]) == ("unknown", "the config is unknown")
+    assert record["first"]["measured"]["streams"] == 2
+    paced.steps = 300.0
+    assert call(service, root="/")["speeds"]["heavy"]["verdict"] == "wrong"
+
+
+def test_a_busy_service_keeps_its_last_record(
+    call: Call, paced: PacedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed_probe, "IDLE_SECONDS", 0.0)
+    call(of(paced, 800.0), root="/")
+    record = receipt_of(tmp_path, "heavy")["speed"]
+    paced.running = 3
+    result = call(of(paced, 800.0), root="/")
+    assert result["speeds"] == {} and receipt_of(tmp_path, "heavy")["speed"] == record
+
+
+def test_a_model_that_makes_no_tokens_has_no_speed(call: Call, engine: Any) -> None:
+    engine.set(pools="embed")
+    result = call({"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED}, root="/")
+    assert result["answers"]["heavy"]["ready"] is True and result["speeds"] == {}
+    assert not any("ignore_eos" in body for _path, body in engine.requests)

@@ -175,7 +175,7 @@ def test_ports_that_are_taken() -> None:
     engine = endpoints.make("spark-1", "", "heavy", "vllm", 11434, "127.0.0.1")
     assert planned(endpoints=(engine,))[2]["ollama.port"].severity == "error"
     system = {"port": 11434, "address": "127.0.0.1", "process": "ollama", "unit": "ollama.service"}
-    assert "taken by ollama.service" in planned(listening=[system])[2]["ollama.port_taken"].message
+    assert "used by ollama.service" in planned(listening=[system])[2]["ollama.port_taken"].message
 
 
 def test_the_page_says_where_each_of_its_settings_is_documented() -> None:

@@ -174,7 +174,7 @@ def test_two_of_one_name_or_port_and_names_of_services_are_refused() -> None:
         ASR, {**TTS, "name": "parakeet"}
     )
     assert "port 8765 is used twice" in message_of(ASR, {**ASR, "name": "other"})
-    assert "the name 'parakeet' is that of a service" in message_of(ASR, names=("heavy", "parakeet"))
+    assert "the name 'parakeet' is already the name of a service" in message_of(ASR, names=("heavy", "parakeet"))
     assert "spark_speech: must be a list" in speech.read("spark-1", {"name": "x"})[1][0]
 
 

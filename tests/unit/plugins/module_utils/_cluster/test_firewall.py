@@ -30,7 +30,7 @@ def socket(port: int, address: str = "0.0.0.0", **owner: str) -> dict[str, Any]:
 )
 def test_servers_of_others_in_closed_ranges_are_named(entry: dict[str, Any], shown: str) -> None:
     (finding,) = firewall.blocked_listeners([entry], [])
-    assert f"what listens on {shown} is closed" in finding.message
+    assert f"the servers on {shown} can only be reached from the fabric" in finding.message
     assert f"spark_firewall_allowed: [{entry['port']}]" in finding.fix
 
 
@@ -57,7 +57,7 @@ def test_what_is_not_shut_out(entry: dict[str, Any]) -> None:
 def test_several_are_one_finding_and_extra_ports_count() -> None:
     entries = [socket(port) for port in (8005, 18000, 7000, 18000)]
     (finding,) = firewall.blocked_listeners(entries, [], [8005, "7000-7010"])
-    assert "7000, 8005, 18000 is closed" in finding.message and "[7000, 8005, 18000]" in finding.fix
+    assert "7000, 8005, 18000 can only" in finding.message and "[7000, 8005, 18000]" in finding.fix
 
 
 SETTINGS: dict[str, Any] = {

@@ -209,6 +209,7 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (looked(receipts={"heavy": {"path": "/r", "error": "its schema is 9"}}), {"receipt_broken": "warning"}),
     (looked(receipts={"heavy": {"path": "/r", "age_days": 120.0, "image": REF}}), {"receipt_old": "info"}),
     (looked(receipts={"heavy": {"path": "/r", "age_days": 1.0, "image": "other:1"}}), {"receipt_image": "warning"}),
+    (looked(receipts={"heavy": {"path": "/r", "age_days": 1.0, "image": REF, "speed": {"message": "slow.", "fix": "Look."}}}), {"speed": "warning"}),
     (lambda host: host["images"][REF].update(id="sha256:" + "b" * 64), {"image_moved": "warning"}),
     (lambda host: host["images"][REF].update(present=False, id=None), {"registry_login": "warning"}),
     (both(lambda host: host["images"][REF].update(present=False, id=None), looked(registries=["nvcr.io"])), {}),

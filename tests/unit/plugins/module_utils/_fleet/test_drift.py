@@ -263,7 +263,7 @@ CASES: tuple[Case, ...] = (
         lambda k: files(k, "added", f"/etc/systemd/system/{UNIT}.d/override.conf"),
         "file_added",
         "warning",
-        "override.conf was not there",
+        "override.conf is new",
     ),
     (
         "key that others read",
@@ -278,7 +278,7 @@ CASES: tuple[Case, ...] = (
     ("never recorded", lambda k: k["compared"].update(recorded=None), "unrecorded", "info", "no state of this host"),
     ("rollback cut off", lambda k: recorded(k, restoring=2), "restoring", "error", "generation 2 was interrupted"),
     ("taken back", lambda k: recorded(k, **{"from": 5}), "taken_back", "info", "from generation 5 to 3"),
-    ("plan is newer", lambda k: recorded(k, checksums={"service": "older", "gateway": "g"}), "plan", "info", "deployed (service)"),
+    ("plan is newer", lambda k: recorded(k, checksums={"service": "older", "gateway": "g"}), "plan", "info", "deployment (service)"),
 )  # fmt: skip
 
 

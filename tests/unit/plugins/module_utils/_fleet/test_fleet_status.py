@@ -129,11 +129,21 @@ def test_what_is_worth_a_look_fails_only_when_told() -> None:
     [
         ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s at the last measurement"),
         ({"fast_path": "1 off"}, "fast path: 1 off"),
+        (
+            {"speed": "slow: prefill 900 tokens/s; 1200 or more are predicted"},
+            "speed slow: prefill 900 tokens/s; 1200 or more are predicted",
+        ),
     ],
 )
 def test_notes_of_a_service(change: dict[str, Any], note: str) -> None:
     status = judged({"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", **change)})
     assert status.services[0].notes == [note]
+
+
+@pytest.mark.parametrize("speed", ["fine", "unknown: other requests ran meanwhile", None])
+def test_a_speed_that_is_not_slow_is_no_note(speed: str | None) -> None:
+    status = judged({"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", speed=speed)})
+    assert status.services[0].notes == [] and status.services[0].to_dict()["speed"] == speed
 
 
 def test_a_host_without_memory_is_worth_a_look() -> None:

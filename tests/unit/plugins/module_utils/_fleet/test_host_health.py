@@ -76,7 +76,8 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     (tmp_path / "cache" / "a.so").write_text("x")
     os.utime(tmp_path / "cache" / "a.so", (1000, 1000))
     (tmp_path / "receipts").mkdir()
-    receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
+    slow = {"rule": "speed.slow", "severity": "warning", "message": "heavy is slower.", "fix": "Look."}
+    receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None, speed={"findings": [slow]})
     (tmp_path / "receipts" / "heavy.json").write_text(receipts.dump(receipt))
     (tmp_path / "receipts" / "broken.json").write_text("{")
     last = start_stages.entry("2026-11-23T08:00:00Z", "5f1c", {"gate": 4.0, "load": 120.0}, {})
@@ -101,6 +102,7 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     assert section["unused_images"] == [{"ref": "vllm:0", "gib": 2.0}]
     assert str(tmp_path) in section["disks"] and "/var/log" in section["disks"]
     assert section["receipts"]["heavy"]["image"] == "vllm:1" and section["receipts"]["heavy"]["age_days"] < 1
+    assert section["receipts"]["heavy"]["speed"] == {"message": "heavy is slower.", "fix": "Look."}
     assert "error" in section["receipts"]["broken"]
     heavy, gone = section["services"]["heavy"], section["services"]["gone"]
     assert heavy["log"]["id"] == "cuda_memory"  # of the container that runs

@@ -272,9 +272,9 @@ def test_where_both_plan_a_difference_is_said_and_names_both() -> None:
         item["block_size"] = 32
     result, findings = plan(DENSE_ARGS, config=computed, image_plan=other)
     assert "tokens of a block 16 and 32" in rules(findings)["memory.differs"]
-    assert "those of the arithmetic" in rules(findings)["memory.differs"] and result["block_size"] == 16
+    assert "with the figures of the calculation" in rules(findings)["memory.differs"] and result["block_size"] == 16
     result, findings = plan(DENSE_ARGS, config=computed, image_plan=other, vllm_version="0.32.1.dev1")
-    assert "those of the image" in rules(findings)["memory.differs"] and result["block_size"] == 32
+    assert "figures of the image" in rules(findings)["memory.differs"] and result["block_size"] == 32
     _result, findings = plan(DENSE_ARGS, config=computed, image_plan=image_plan_answer("refused"))
     assert "the image refuses the launch" in rules(findings)["memory.differs"]
 
@@ -366,7 +366,10 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
         ({"memory": 5}, "expected a mapping"),
         ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: has no effect with memory;"),
         ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: has no effect with memory_gib"),
-        ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "beside memory.other_gib"),
+        (
+            {"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}},
+            "no effect with memory.other_gib",
+        ),
     ],
 )
 def test_statements_are_checked(statements: dict[str, Any], why: str) -> None:

@@ -114,7 +114,7 @@ def test_what_runs_with_more_than_it_is_to_have_is_to_be_stopped_first(held: flo
     starts = [item for item in errors(result) if item["rule"] == "memory.free_at_start"]
     assert bool(starts) is advised
     for entry in starts:
-        assert entry["fix"].startswith("Stop fast first (stop.yml -e services=fast), which holds "), entry
+        assert entry["fix"].startswith("Stop fast first (stop.yml -e services=fast), which uses "), entry
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_quantisation_at_run_time_needs_its_peak_free() -> None:
     result = budget(fields, asr)
     assert (result["verdict"], rules(result, "warning")) == ("tight", [("gemma", "load")])
     assert "48.09 GiB while they load" in result["findings"][0]["message"]
-    assert "as it comes (" in result["findings"][0]["message"]
+    assert "while it loads (" in result["findings"][0]["message"]
     assert result["services"]["gemma"]["load_peak_bytes"] / GIB == pytest.approx(48.1, abs=0.05)
     before = budget({**fields, "vllm_version": "0.15.1"}, asr)
     assert (before["verdict"], rules(before)) == ("fails", [("gemma", "load")])

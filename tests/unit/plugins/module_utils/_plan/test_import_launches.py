@@ -154,7 +154,7 @@ def test_a_recipe_of_nvidia_for_a_pair() -> None:
     }
     items = omissions(launch)
     assert items["limitation"] == "It needs an image of its own." and "128 GB" in items["min_vidmem_gb"]
-    assert "no part of the engine" in items["command Warm up"] and "command Launch worker" not in items
+    assert "not part of the engine" in items["command Warm up"] and "command Launch worker" not in items
     assert "RDMA" in items["--device /dev/infiniband"] and "interfaces" in items["NCCL_SOCKET_IFNAME"]
     assert not rules(launch) & {"SPK801", "SPK805", "SPKH05"}
     shown = inventory_of(launch)

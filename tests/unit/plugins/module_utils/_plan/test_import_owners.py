@@ -127,7 +127,7 @@ def test_a_script_that_is_written_mounted_and_run() -> None:
     service = launch["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3.5-35B-A3B-FP8"} and service["image"] == "vllm/vllm-openai:v0.28.0"
     assert service["args"] == {"reasoning-parser": "qwen3"} and service["env"] == {"OMP_NUM_THREADS": "1"}
-    assert "docker_args" not in service and "is read" in omissions(launch)["script /serve.sh"]
+    assert "docker_args" not in service and "are read" in omissions(launch)["script /serve.sh"]
 
 
 def test_a_mounted_script_that_nobody_shows_is_refused() -> None:
@@ -211,7 +211,7 @@ def test_a_unit_with_a_rootless_docker() -> None:
     )
     service = launch["service"]
     assert service["args"] == {"convert": "embed", "kv-cache-memory-bytes": 6656 * 2**20} and service["port"] == 18002
-    assert "not seen" in omissions(launch)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
+    assert "does not see" in omissions(launch)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
     assert launch["host_vars"]["spark_hf_home"] == "/home/me/.cache/huggingface"
 
 

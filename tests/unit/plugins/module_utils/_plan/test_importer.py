@@ -188,7 +188,7 @@ def test_an_image_that_is_started_by_variables_is_given_them_as_options() -> Non
     assert (service["args"]["max-num-seqs"], service["args"]["attention-backend"]) == (16, "triton_attn")
     assert service["env"] == {"VLLM_USE_DEEP_GEMM": "0"}
     assert service["served_model_name"] == "dflash-qwen3.5-27b" and service["api_key_file"]
-    assert "is not known" in omissions(launch)["the image's own start script"]
+    assert "are not known" in omissions(launch)["the image's own start script"]
 
 
 def test_without_a_drafter_such_an_image_serves_the_model_alone() -> None:

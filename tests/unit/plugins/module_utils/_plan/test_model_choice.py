@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +37,9 @@ def row(recipe: str = "a", one_stream: float | None = 40.0, **changes: Any) -> d
         "speed": {**speed, **limits},
         **changes,
     }
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def rate(tokens: float, **more: Any) -> dict[str, Any]:
@@ -106,14 +112,40 @@ def visible(text: str, *choices: str) -> list[str]:
     return [recipe for classes, recipe in rows if required <= set(classes.split())]
 
 
+ROWS = [
+    row("fast", 50.0, features=["tools", "vision"]),
+    row("pair", 55.0, nodes=2, fits={2: "fits"}, longest=262144, weights_gib=70.0, jobs=["code"]),
+    row("slow", 8.0, summary="<script>"),
+    row("broken", 99.0, fits={1: "fails"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser here")
+@pytest.mark.parametrize(
+    ("choices", "shown"),
+    [
+        ([], "pair,fast,slow"),
+        (["speed-30"], "pair,fast"),
+        (["sparks-1", "speed-30"], "fast"),
+        (["job-code", "gib-40"], ""),
+    ],
+)
+def test_a_browser_shows_the_chosen_recipes(choices: list[str], shown: str, tmp_path: Path) -> None:
+    script = "document.title = [...document.querySelectorAll('tbody tr')].filter((e) => e.offsetParent).map((e) => e.innerText.match(/\\w+/)[0])"
+    text = models_page.page(ROWS).replace("default-src 'none';", "script-src 'unsafe-inline';")
+    for choice in choices:
+        text = text.replace(f'id="{choice}"', f'id="{choice}" checked')
+    page = tmp_path / "models.html"
+    page.write_text(text.replace("</body>", f"<script>{script}.join()</script></body>"), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900", "--dump-dom"]
+    argv = [str(BROWSER), *options, f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    dom = subprocess.run(argv, text=True, capture_output=True, check=True).stdout
+    assert f"<title>{shown}</title>" in dom
+
+
 def test_the_page_filters_without_a_script() -> None:
-    rows = [
-        row("fast", 50.0, features=["tools", "vision"]),
-        row("pair", 55.0, nodes=2, fits={2: "fits"}, longest=262144, weights_gib=70.0, jobs=["code"]),
-        row("slow", 8.0, summary="<script>"),
-        row("broken", 99.0, fits={1: "fails"}),
-    ]
-    text = models_page.page(rows)
+    text = models_page.page(ROWS)
     reader = Reader(text)
     assert not {tag for tag, _name, _value in reader.attributes} & {"script", "link", "iframe", "img"}
     assert "default-src 'none'; style-src 'unsafe-inline'" in reader.values("content")
@@ -124,4 +156,4 @@ def test_the_page_filters_without_a_script() -> None:
     assert visible(text, "gib-40", "feature-vision") == ["fast"]
     names = [value for tag, name, value in reader.attributes if tag == "input" and name == "id"]
     assert len(names) == len(set(names))
-    assert models_page.page(rows) == text
+    assert models_page.page(ROWS) == text

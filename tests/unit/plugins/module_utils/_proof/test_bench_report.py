@@ -52,3 +52,40 @@ def test_the_table_names_both_and_what_was_not_the_same() -> None:
     assert "not the same for both: driver: 580.173.02 and 590.44" in text
     assert "tokens a step: plain no drafter, mtp 2.60" in text
     assert "not the same" not in bench_report.pair_report([(PLAIN, MTP)])
+
+
+# --- predicted -----------------------------------------------------------------------------------------------------
+
+SPEED = {
+    "streams": 6,
+    "one_stream": {"low": 25.0, "typical": 28.0, "high": 31.0},
+    "all_streams": {"low": 100.0, "typical": 120.0, "high": 150.0},
+    "by_streams": {"4": {"low": 80.0, "typical": 100.0, "high": 120.0}},
+    "first_token_8k": {"low": 1.0, "typical": 1.6, "high": 2.0},
+    "proof": {"prefill": {"low": 5000.0, "typical": 6000.0, "high": 7000.0}},
+}
+
+
+def predicted(**changes: Any) -> dict[str, tuple[float, float, str]]:
+    rows = bench_compare.predicted(SPEED, section("plain", **changes))
+    return {entry["what"]: (entry["low"], entry["measured"], entry["verdict"]) for entry in rows}
+
+
+def test_measured_figures_stand_beside_the_predicted_ones() -> None:
+    lengths = [row(length, 19.9, prefill=2400.0) for length in (512, 2048, 4096, 8192, 32768)]
+    rows = predicted(single=lengths, concurrency=[load(2, 50.0), load(4, 40.0), load(6, 110.0)])
+    assert rows["decode, one stream"] == (25.0, 19.9, "slow")
+    assert rows["output, 4 streams"] == (80.0, 40.0, "wrong") and rows["output, 6 streams"] == (100.0, 110.0, "fine")
+    assert "output, 2 streams" not in rows  # the plan has no such figure
+    # The rate of the nearest predicted prompt counts: 8192 tokens in at most 2 s.
+    assert rows["prefill, 8192 tokens"] == (4096.0, 2400.0, "wrong") and rows["prefill, 2048 tokens"][0] == 5000.0
+    assert "prefill, 512 tokens" not in rows and "prefill, 32768 tokens" not in rows
+
+
+def test_the_report_has_a_table_of_them() -> None:
+    result = {**PLAIN, "predicted": bench_compare.predicted(SPEED, PLAIN)}
+    text = bench_report.report([result], [])
+    (line,) = [line for line in text.splitlines() if "decode, one stream" in line]
+    assert "25.0..31.0" in line and "20.0" in line and "71%" in line and "slow" not in line.split("71%")[0]
+    assert "predicted" not in bench_report.report([PLAIN], [])
+    assert bench_compare.predicted({}, PLAIN) == []

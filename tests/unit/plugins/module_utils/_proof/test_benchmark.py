@@ -36,7 +36,7 @@ def test_settings_are_filled_in() -> None:
         ({"concurrency": [1]}, "'concurrency' contains 1; its entries are whole numbers from 2"),
         ({"contents": ["prose"]}, "'contents' has 'prose'; its entries are medium, long, code, reasoning"),
         ({"request_rates": [0]}, "'request_rates' contains 0; its entries are numbers above 0"),
-        ({"request_rates": [True]}, "'request_rates' holds True"),
+        ({"request_rates": [True]}, "'request_rates' contains True"),
         ({"output_tokens": 4}, "'output_tokens' is 4; it must be a whole number, 16 or more"),
         ({"warmup": 0}, "'warmup' is 0; it must be a whole number, 1 or more"),
         ({"regression_percent": 100}, "must lie between 0 and 100"),

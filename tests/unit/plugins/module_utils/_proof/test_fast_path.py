@@ -664,7 +664,7 @@ def test_of_service_reads_what_the_plan_has() -> None:
     assert expected["attention_backend"]["any_of"] == ["FLASHINFER"]
     assert expected["moe_backend"] == {
         "any_of": ["flashinfer_cutlass"],
-        "why": "vLLM 0.24.0 picks it on a GB10 by itself (vLLM's backend selection, run for compute capability 12.1)",
+        "why": "vLLM 0.24.0 picks it on a GB10 by itself (vLLM's backend selection)",
         "required": False,
         "format": "nvfp4",
     }

@@ -95,7 +95,8 @@ def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any,
 
 def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
     (tmp_path / "receipts").mkdir()
-    receipt = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"summary": "2 off"})
+    kept = {"fast_path": {"summary": "2 off"}, "speed": {"line": "slow: prefill"}}
+    receipt = receipts.build("heavy", {"image": "a"}, {}, None, **kept)
     (tmp_path / "receipts/heavy.json").write_text(receipts.dump(receipt))
     (tmp_path / "receipts/odd.json").write_text('{"fast_path": {"summary": 5}}')
     services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "odd", "never")]
@@ -104,7 +105,9 @@ def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any
         pytest.raises(SystemExit),
     ):
         spark_info.main()
-    assert [answer["fast_path"] for answer in json.loads(capsys.readouterr().out)["services"]] == ["2 off", None, None]
+    answers = json.loads(capsys.readouterr().out)["services"]
+    assert [answer["fast_path"] for answer in answers] == ["2 off", None, None]
+    assert [answer["speed"] for answer in answers] == ["slow: prefill", None, None]
 
 
 def test_the_host_is_looked_at_in_the_same_go(

@@ -207,7 +207,7 @@ def test_right_key_is_sent_and_never_returned(engine: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "cannot be read"), ("\n", "is empty"), ("a\nb\n", "more than one key"), ("é", "no HTTP")],
+    [(None, "cannot be read"), ("\n", "is empty"), ("a\nb\n", "more than one key"), ("é", "HTTP headers")],
 )
 def test_useless_key_files(engine: Any, tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "key"

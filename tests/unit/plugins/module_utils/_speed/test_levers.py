@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +82,5 @@ def test_every_lever_and_every_condition_is_tried() -> None:
 
 
 def test_a_difference_is_never_called_ours() -> None:
-    page = (Path(__file__).parents[5] / "docs/speed.md").read_text(encoding="utf-8")
     for row in rows().values():
         assert f"Published: {row['delta']} ({row['source']})" in describe_lever(row["lever"])
-        assert f"| {row['lever']} | {row['advice']} | {row['delta']} | {row['source']} |" in page
