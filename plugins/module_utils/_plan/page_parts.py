@@ -106,12 +106,14 @@ DOCS = "https://github.com/dgxspark/ansible-vllm/blob/main/docs/"
 PAGES = {
     "bench": "benchmarks",
     "clients": "clients",
-    "cluster": "pair",
+    "cluster": "cluster",
+    "doctor": "health",
+    "drift": "health",
     "exporters": "monitoring",
     "fabric": "fabric",
-    "fast_path": "fast_path",
+    "fast_path": "speed",
     "firewall": "security",
-    "fleet_monitor": "fleet_monitor",
+    "fleet_monitor": "monitoring",
     "gateway": "gateway",
     "guard": "agent",
     "lock": "distribution",
@@ -123,6 +125,7 @@ PAGES = {
     "speech": "speech",
     "speed": "speed",
     "start": "on_demand",
+    "update": "rollout",
     "watchdog": "agent",
 }
 """The page of docs/ that lists the findings of a family; those of other families are on the page troubleshooting."""
