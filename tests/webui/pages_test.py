@@ -9,6 +9,7 @@ pages_test.py --axe axe.min.js [--screenshots FOLDER] [--site FOLDER] FILE.html|
 from __future__ import annotations
 
 import argparse
+import base64
 import shutil
 import sys
 from pathlib import Path
@@ -77,6 +78,36 @@ OUT = """
   return out;
 }
 """
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+PICTURES = {
+    ("plan", "desk", "light"): "plan.png",
+    ("plan", "phone", "dark"): "plan-phone.png",
+    ("serving", "desk", "light"): "status.png",
+    ("serving", "phone", "dark"): "status-phone.png",
+}
+"""Pictures in docs/images by page, size and scheme. After a change of a page copy the new ones from --screenshots."""
+# The mean difference of two pictures in small, from 0 to 1; 1 if their sizes differ by more than a twentieth.
+DIFFERENCE = """
+async (sources) => {
+  const images = await Promise.all(sources.map(async (source) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${source}`;
+    await image.decode();
+    return image;
+  }));
+  const [first, other] = images;
+  if (first.width !== other.width || Math.abs(first.height - other.height) > first.height / 20) return 1;
+  const size = [Math.floor(first.width / 4), Math.floor(Math.min(first.height, other.height) / 4)];
+  const [a, b] = images.map((image) => {
+    const context = new OffscreenCanvas(...size).getContext('2d');
+    context.drawImage(image, 0, 0, size[0] * 4, size[1] * 4, 0, 0, ...size);
+    return context.getImageData(0, 0, ...size).data;
+  });
+  return a.reduce((sum, value, at) => sum + Math.abs(value - b[at]), 0) / a.length / 255;
+}
+"""
+ALIKE = 0.05
+"""Difference of two pictures of the same page with other fonts."""
 SCROLLED = "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
 BROKEN = (
     "<main style='width:6em;overflow-wrap:anywhere'><p>a narrow quantisation and a free figure</p>"
@@ -107,12 +138,24 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
         wrong += [f"{text!r} leaves its frame" for text in page.evaluate(OUT)]
         scrolled = page.evaluate(SCROLLED)
         wrong += [f"{scrolled} tables have to be scrolled"] if scrolled else []
-    wrong += reach(page)
+    picture = page.screenshot(full_page=True)
     if options.screenshots:
-        page.screenshot(path=options.screenshots / f"{name}-{size}-{scheme}.png", full_page=True)
+        (options.screenshots / f"{name}-{size}-{scheme}.png").write_bytes(picture)
+    if (name, size, scheme) in PICTURES:
+        wrong += compare(browser, picture, IMAGES / PICTURES[name, size, scheme])
+    wrong += reach(page)
     wrong += violations(page, options.axe)
     context.close()
     return [f"{name} ({size}, {scheme}): {text}" for text in wrong]
+
+
+def compare(browser: Browser, picture: bytes, file: Path) -> list[str]:
+    """Return whether a picture in the documentation differs from that of the page."""
+    sources = [base64.b64encode(content).decode() for content in (picture, file.read_bytes())]
+    page = browser.new_page()
+    difference = page.evaluate(DIFFERENCE, sources)
+    page.close()
+    return [f"docs/images/{file.name} shows another page (difference {difference:.2f})"] if difference > ALIKE else []
 
 
 def violations(page: Page, axe: Path) -> list[str]:
