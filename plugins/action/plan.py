@@ -66,7 +66,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 """Of plan.json."""
-MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 
 
 class ActionModule(ActionBase):
@@ -148,13 +147,14 @@ class ActionModule(ActionBase):
         findings: list[dict[str, Any]],
         task_vars: Mapping[str, Any],
         fails: bool = False,
-    ) -> None:
-        """Write and show a plan. fails: whether the run stops because of it."""
+    ) -> str:
+        """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
         page = ""
         if args["dest"] and not self._task.check_mode:
             page = write_plan(Path(args["dest"]), plan, findings, inventory_names(task_vars))
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
+        return page
 
     @staticmethod
     def _kept_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -188,7 +188,12 @@ class ActionModule(ActionBase):
         if messages:
             return {}  # the next plan reports them
         about = parse_json(made["made"], "the plan of this run", exact=True)
-        self._present(args, plan_of_result(made, about["schema"]), about["findings"], task_vars)
+        brief = args["show"] == "short" and not display.verbosity
+        plan, findings = plan_of_result(made, about["schema"]), about["findings"]
+        page = self._present({**args, "show": "none"} if brief else args, plan, findings, task_vars)
+        if brief:
+            where = f" More in {page}" if page else " -v shows the plan."
+            display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
         # Without a proof, as in check mode, nothing has to be proved.
         is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
         result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
@@ -566,18 +571,10 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
     ]
 
 
-def refusal(errors: list[dict[str, Any]]) -> str:
-    """Return a short text about the errors; the shown plan has the details and the fixes."""
-    # Unpinned names need one decision for all services, so this message lists them with the fix.
-    moving = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
-    groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
-    lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
-    lines += [f"- {moving}"] if moving else []
-    more, count = len(groups) - MOST_ERRORS, picture.count_causes(errors)
-    return "\n".join(
-        [
-            f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes.",
-            *lines,
-            *([f"- and {more} more"] if more > 0 else []),
-        ]
+def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line about errors that the shown plan has with their fixes."""
+    count = picture.count_causes(errors)
+    rules = ", ".join(dict.fromkeys(str(error["rule"]) for error in errors))
+    return (
+        f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes ({rules})."
     )

@@ -99,6 +99,7 @@ options:
     description:
       - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
         colour where Ansible prints colours.
+      - A plan that O(made_from) confirms as unchanged is one line, unless C(-v) is set.
       - V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails.
       - V(json) prints plan and findings as one line of JSON.
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
