@@ -79,6 +79,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args["inventory"] = inventory_names(task_vars)
         if standing_plan := self._standing_plan(args, task_vars):
             return {**result, **standing_plan}
         hosts, messages = self._read_hosts(args, task_vars)
@@ -115,21 +116,15 @@ class ActionModule(ActionBase):
             return {**result, **self._export(plan.plan, recipes, args["measurements"])}
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
-        return {**result, **self._conclude(args, plan, locked, task_vars)}
+        return {**result, **self._conclude(args, plan, locked)}
 
-    def _conclude(
-        self,
-        args: Mapping[str, Any],
-        plan: JudgedPlan,
-        locked: Mapping[str, Any] | None,
-        task_vars: Mapping[str, Any],
-    ) -> dict[str, Any]:
+    def _conclude(self, args: Mapping[str, Any], plan: JudgedPlan, locked: Mapping[str, Any] | None) -> dict[str, Any]:
         """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors."""
         errors = list_causes(plan.findings)
         # Kept facts may be outdated; the next plan with new facts refuses.
         fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
         if not plan.asking:
-            self._present(args, plan.plan, plan.findings, task_vars, fails)
+            self._present(args, plan.plan, plan.findings, fails)
         if fails:
             raise AnsibleActionFail(refusal(errors))
         how = "looks" if args["answer"] == "none" and plan.asking else args["answer"]
@@ -141,17 +136,12 @@ class ActionModule(ActionBase):
         return result
 
     def _present(
-        self,
-        args: Mapping[str, Any],
-        plan: Mapping[str, Any],
-        findings: list[dict[str, Any]],
-        task_vars: Mapping[str, Any],
-        fails: bool = False,
+        self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
     ) -> str:
         """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
         page = ""
         if args["dest"] and not self._task.check_mode:
-            page = write_plan(Path(args["dest"]), plan, findings, inventory_names(task_vars))
+            page = write_plan(Path(args["dest"]), plan, findings, args["inventory"])
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
         return page
@@ -190,7 +180,7 @@ class ActionModule(ActionBase):
         about = parse_json(made["made"], "the plan of this run", exact=True)
         brief = args["show"] == "short" and not display.verbosity
         plan, findings = plan_of_result(made, about["schema"]), about["findings"]
-        page = self._present({**args, "show": "none"} if brief else args, plan, findings, task_vars)
+        page = self._present({**args, "show": "none"} if brief else args, plan, findings)
         if brief:
             where = f" More in {page}" if page else " -v shows the plan."
             display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")

@@ -45,8 +45,6 @@ class Endpoint:
 
 
 MOST_OPEN = picture.MOST_TABLES
-MOST_MESSAGE = 600
-"""Characters of a finding of the plan."""
 STYLE = """
 .pair{display:grid;grid-template-columns:3rem 1fr 10.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
 .attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
@@ -200,7 +198,7 @@ def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[s
         _item(
             group.where,
             f"plan: {page_parts.rule_link(group.first['rule'])}",
-            group.first["message"][:MOST_MESSAGE],
+            group.first["message"],
             group.first.get("fix") or "plan.yml shows it with the rest of the plan.",
             "fails" if group.first["severity"] == "error" else "tight",
         )
@@ -221,11 +219,8 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
         f'<span class="soft">{len(rows)} service{"s"[: len(rows) != 1]}</span><span class="word {shade}">{state}</span></summary>',
         '<div class="inside">',
     ]
-    lines.append(
-        _pair("now", page_parts.memory_bar(live), picture.room_text(live))
-        if live
-        else _pair("now", UNKNOWN, "not known")
-    )
+    now = (page_parts.memory_bar(live), picture.room_text(live)) if live else (UNKNOWN, "not known")
+    lines.append(_pair("now", *now))
     if body.get("memory_map"):
         planned = {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}
         lines.append(_pair("plan", page_parts.memory_bar(planned), f"{picture.room_text(planned)} by plan"))
@@ -313,22 +308,19 @@ def _service(row: Row, watched: bool) -> str:
     use, running, waiting = _number(row.kv_cache_usage), _number(row.requests_running), _number(row.requests_waiting)
     word = f'<span class="word {SHADES[row.state]}">{escape(row.state)}</span>'
     stage = "" if row.stage == "-" or row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else str(row.stage)
-    held, planned = (tables.gib(size, already_gib=True) for size in (row.residency_gib, row.planned_gib))
+    held, planned = (
+        "-" if size is None else f"{tables.gib(size, True)} GiB" for size in (row.residency_gib, row.planned_gib)
+    )
+    queue = f"{int(waiting)} waiting" if waiting else ""
     text, figure = page_parts.text_cell, page_parts.cell
     cells = [
         text("service", escape(str(row.service)), status_rows.part(row) if row.cluster else ""),
         text("model", escape(str(row.model or "-")), f"vLLM {row.vllm_version}" if row.vllm_version else "", "m"),
         text("address", escape(str(row.url or "-").rpartition("//")[2])),
         text("state", word, stage),
-        figure(
-            "requests",
-            "-" if running is None else f"{int(running)} running",
-            note=f"{int(waiting)} waiting" if waiting else "",
-        ),
+        figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
         figure("KV cache", "-" if use is None else f"{100 * use:.0f} % used"),
-        figure(
-            "memory", f"{held} GiB" if held != "-" else held, note=f"{planned} GiB planned" if planned != "-" else ""
-        ),
+        figure("memory", held, False, planned.replace("-", "") and f"{planned} planned"),
         figure("tok/s", status_rows.decode(row)),
         text("fast path", escape(str(row.fast_path or "-"))),
         text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),

@@ -104,31 +104,20 @@ MARK = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none
 
 DOCS = "https://github.com/dgxspark/ansible-vllm/blob/main/docs/"
 PAGES = {
-    "bench": "benchmarks",
-    "clients": "clients",
-    "cluster": "cluster",
-    "doctor": "health",
-    "drift": "health",
-    "exporters": "monitoring",
-    "fabric": "fabric",
-    "fast_path": "speed",
-    "firewall": "security",
-    "fleet_monitor": "monitoring",
-    "gateway": "gateway",
-    "guard": "agent",
-    "lock": "distribution",
-    "monitoring": "monitoring",
-    "ollama": "speech",
-    "on_demand": "on_demand",
-    "placement": "fleet",
-    "service": "security",
-    "speech": "speech",
-    "speed": "speed",
-    "start": "on_demand",
-    "update": "rollout",
-    "watchdog": "agent",
+    "agent": ("guard", "watchdog"),
+    "benchmarks": ("bench",),
+    "distribution": ("lock",),
+    "fleet": ("placement",),
+    "health": ("doctor", "drift"),
+    "monitoring": ("exporters", "fleet_monitor", "monitoring"),
+    "on_demand": ("on_demand", "start"),
+    "rollout": ("update",),
+    "security": ("firewall", "service"),
+    "speech": ("ollama", "speech"),
+    "speed": ("fast_path", "speed"),
+    **{page: (page,) for page in ("clients", "cluster", "fabric", "gateway")},
 }
-"""The page of docs/ that lists the findings of a family; those of other families are on the page troubleshooting."""
+"""Pages of docs/ with the families of findings that they list; those of other families are on the page troubleshooting."""
 
 
 def rule_link(rule: str) -> str:
@@ -136,7 +125,8 @@ def rule_link(rule: str) -> str:
     if re.fullmatch(r"SPK[0-9A-Z]\d\d", rule):
         place = f"rules.md#{rule.lower()}"
     elif re.fullmatch(r"[a-z_]+\.\w+", rule):
-        place = f"{PAGES.get(rule.partition('.')[0], 'troubleshooting')}.md#:~:text={rule}"
+        pages = (page for page, families in PAGES.items() if rule.partition(".")[0] in families)
+        place = f"{next(pages, 'troubleshooting')}.md#:~:text={rule}"
     else:
         return escape(rule)
     return f'<a href="{DOCS}{place}" rel="noreferrer">{rule}</a>'
@@ -250,5 +240,4 @@ def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
     :returns: HTML
     """
     marked = f'<span class="solved" title="calculated">{escape(text)}</span>' if solved else escape(text)
-    noted = f" <small>{escape(note)}</small>" if note else ""
-    return f'<td class="n{" e" * (text == "-")}" data-of="{head}"><span>{marked}{noted}</span></td>'
+    return text_cell(head, marked, note, "n")

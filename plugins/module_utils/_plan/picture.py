@@ -9,6 +9,7 @@ a fleet of a hundred is read by what differs in it.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections import Counter
@@ -219,17 +220,17 @@ def _follows(first: str, second: str) -> bool:
 class HostGroup:
     """Hosts that are planned alike, with their plans in natural order; free memory of ranks may differ by C(ALIKE_GIB)."""
 
+    body: Mapping[str, Any]
+    """The plan of the host with the least free memory."""
     bodies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    low: float = math.inf
+    high: float = -math.inf
+    """The least and the most free memory in GiB; what is over the capacity counts below 0."""
 
     @property
     def hosts(self) -> list[str]:
         """The names."""
         return list(self.bodies)
-
-    @property
-    def body(self) -> Mapping[str, Any]:
-        """The plan of the host with the least free memory."""
-        return min(self.bodies.values(), key=lambda body: free_gib(body) - over_gib(body))
 
     @property
     def title(self) -> str:
@@ -246,9 +247,8 @@ class HostGroup:
     @property
     def room(self) -> str:
         """The free memory of each host, or the missing memory of the fullest."""
-        low, high = (size([free_gib(body) for body in self.bodies.values()]) for size in (min, max))
-        is_one = over_gib(self.body) or f"{low:.1f}" == f"{high:.1f}"
-        return room_text(self.body) if is_one else f"{low:.1f} to {high:.1f} GiB free"
+        is_one = over_gib(self.body) or f"{self.low:.1f}" == f"{self.high:.1f}"
+        return room_text(self.body) if is_one else f"{self.low:.1f} to {self.high:.1f} GiB free"
 
     @property
     def span(self) -> str:
@@ -278,10 +278,15 @@ class HostGroup:
         ranks = {name: self.ranks(name) for name in services}
         return {label(services[name], ranks[name]): services[name] for name in services if 0 in (ranks[name] or [0])}
 
-    def takes(self, body: Mapping[str, Any]) -> bool:
-        """Whether the free memory of another host is close enough to that of all these."""
-        sizes = [free_gib(body), *(free_gib(other) for other in self.bodies.values())]
-        return max(sizes) - min(sizes) < ALIKE_GIB
+    def add(self, host: str, body: Mapping[str, Any]) -> bool:
+        """Add a host unless its free memory differs too much from that of another one; return whether it was added."""
+        spare = free_gib(body) - over_gib(body)
+        if max(self.high, spare) - min(self.low, spare) >= ALIKE_GIB and self.bodies:
+            return False
+        self.bodies[host] = body
+        self.body = body if spare < self.low else self.body
+        self.low, self.high = min(self.low, spare), max(self.high, spare)
+        return True
 
 
 def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
@@ -290,10 +295,9 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
         alike = groups.setdefault(_look(body), [])
-        group = next((group for group in alike if group.takes(body)), None)
-        if group is None:
-            alike.append(group := HostGroup())
-        group.bodies[host] = body
+        if not any(group.add(host, body) for group in alike):
+            alike.append(HostGroup(body))
+            alike[-1].add(host, body)
     return sorted((group for alike in groups.values() for group in alike), key=lambda group: natural(group.hosts[0]))
 
 
@@ -698,8 +702,8 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
     )
     rows = [service_cells(service, group.ranks(service["name"])) for service in body["services"]]
     inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
-    speeds = speed_text.speed_table(group.timed())
-    inside += ["", speeds] if speeds else []
+    speeds = speed_text.speed_rows(group.timed())
+    inside += ["", table(speeds[0], speeds[1:])] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
 
 

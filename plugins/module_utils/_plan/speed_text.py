@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._common.tables import table
 from .._speed.levers import describe_lever
 
 ADVICE = "Published changes that made such launches faster; not measured by this project, not applied by the plan"
@@ -56,12 +55,6 @@ def speed_rows(services: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows.values())]
     header = ["speed, predicted", *(HEADS[number] for number in columns)]
     return [header, *([label, *(row[number] for number in columns)] for label, row in rows.items())] if columns else []
-
-
-def speed_table(services: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table of C(speed_rows) for a terminal."""
-    rows = speed_rows(services)
-    return table(rows[0], rows[1:]) if rows else ""
 
 
 def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:

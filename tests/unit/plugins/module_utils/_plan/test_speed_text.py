@@ -56,7 +56,7 @@ def test_a_column_without_figures_is_left_out_and_its_reason_stays() -> None:
     text = picture.plan_text(planned(EMBED), [])
     assert "first token, full" in text and "tok/s (1 stream)" not in text and "shared" not in text
     assert "emb: tokens per second unknown: a pooling model makes no tokens" in text
-    assert speed_text.speed_table({"a": {"name": "a"}}) == ""
+    assert speed_text.speed_rows({"a": {"name": "a"}}) == []
 
 
 def test_services_of_one_set_do_not_share_the_bus() -> None:
