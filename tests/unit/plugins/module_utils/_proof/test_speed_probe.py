@@ -151,7 +151,7 @@ def test_nothing_measured_is_said_and_leaves_an_earlier_record() -> None:
     record, rules = record_of(0.0)
     assert (record["verdict"], record["reason"], record["first"], rules) == (
         "unknown",
-        "no figure could be measured",
+        "busy",
         None,
         [],
     )
