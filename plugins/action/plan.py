@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     lock_findings,
     model_choice,
     model_table,
+    page_parts,
     picture,
     placement,
     plan_page,
@@ -46,7 +48,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names, inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
@@ -81,6 +83,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args["inventory"] = inventory_names(task_vars)
         if standing_plan := self._standing_plan(args, task_vars):
             return {**result, **standing_plan}
         hosts, messages = self._read_hosts(args, task_vars)
@@ -142,11 +145,11 @@ class ActionModule(ActionBase):
 
     def _present(
         self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
-    ) -> Path | None:
-        """Write and show a plan; return the path of its page. fails: whether the run stops because of it."""
-        page = None
+    ) -> str:
+        """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
+        page = ""
         if args["dest"] and not self._task.check_mode:
-            page = write_plan(Path(args["dest"]), plan, findings)
+            page = write_plan(Path(args["dest"]), plan, findings, args["inventory"])
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
         return page
@@ -507,7 +510,8 @@ def check_dest(dest: str, measurements: str = "") -> list[str]:
     try:
         if dest and not measurements:
             check_replaceable(Path(dest), PLAN_KEYS)
-            check_replaceable(page_of(Path(dest)))
+            for refused in (False, True):
+                check_replaceable(page_of(Path(dest), refused))
         if measurements:
             check_replaceable(Path(measurements), measurement_rows.KEYS)
     except OSError as error:
@@ -515,33 +519,39 @@ def check_dest(dest: str, measurements: str = "") -> list[str]:
     return []
 
 
-def page_of(dest: Path) -> Path:
-    """Return the path of the page of a plan, next to its JSON."""
-    return dest.with_name(f"{dest.stem}.html")
+def page_of(dest: Path, refused: bool = False) -> Path:
+    """Return the path of the page of a plan, next to its JSON; a refused plan has its own."""
+    return dest.with_name(f"{dest.stem}{'_failed' if refused else ''}.html")
 
 
-def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
-    """Write a plan as JSON and as a page; return the path of the page."""
-    page = page_of(dest)
+def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]], inventory: str) -> str:
+    """Write a plan as JSON and as a page; return where the page is. A plan with errors leaves the page of the last one without."""
+    is_refused = bool(list_causes(findings))
+    page = page_of(dest, is_refused)
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
     figures = fabric_figures.of_clusters(fabric_figures.read(read_kept(dest.with_name(fabric_figures.FILE))))
-    write(page, plan_page.page(plan, findings, folders, figures))
-    return page.resolve()
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    write(page, plan_page.page(plan, findings, folders, figures, page_parts.as_of(at, inventory)))
+    if not is_refused:
+        page_of(dest, refused=True).unlink(missing_ok=True)
+    older = page_of(dest)
+    kept = f"; {older.name} is still that of the last plan without errors" if is_refused and older.exists() else ""
+    return f"{page.resolve()}{kept}"
 
 
-def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None, how: str) -> None:
-    """Show a plan on the screen. page: its path, if written. how: the option C(show)."""
+def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: str, how: str) -> None:
+    """Show a plan on the screen. page: where its page is, if written. how: the option C(show)."""
     if how == "json":
         display.display(json.dumps({**plan, "findings": findings}, sort_keys=True))
         return
     notes = how == "full" or display.verbosity > 0
     shown = (plan, findings, display.columns)
-    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or ""), notes), screen_only=True)
+    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, page, notes), screen_only=True)
     if placed := placement.text(plan):
         display.display(placed)
     if constants.DEFAULT_LOG_PATH:  # without colours
-        display.display(picture.plan_text(*shown, False, str(page or ""), notes), log_only=True)
+        display.display(picture.plan_text(*shown, False, page, notes), log_only=True)
 
 
 def answer(

@@ -82,7 +82,8 @@ options:
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
-      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html).
+      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html). The page of a plan with
+        errors is C(plan_failed.html) for C(plan.json). It leaves the page of the last plan without errors, and the next one removes it.
       - They are reports and do not count as a change. Check mode does not write them.
       - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
     type: str
