@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -24,6 +25,7 @@ keep_bytecode()  # before the engine is imported
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -36,6 +38,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     picture,
     placement,
     plan_page,
+    proposal,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -66,6 +69,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 """Of plan.json."""
+PROPOSED = "# Proposed by dgxspark.vllm.plan for spark_wishes; a later proposal replaces this file."
 
 
 class ActionModule(ActionBase):
@@ -97,6 +101,7 @@ class ActionModule(ActionBase):
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
         configs = model_configs.ModelConfigs(store, not self._task.check_mode)
+        written = {name: {**host, "vars": dict(host["vars"])} for name, host in hosts.items()}
         model_configs.complete_services(hosts, recipes, configs, messages)
         locked, problems = read_lock(lock_path(hosts, task_vars, messages))
         messages += problems
@@ -105,6 +110,9 @@ class ActionModule(ActionBase):
             # model.path of a recipe is relative to the inventory folder by default.
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
+
+        if args["wishes"]:
+            return {**result, **self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)}
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
@@ -227,6 +235,48 @@ class ActionModule(ActionBase):
             )
         return plan
 
+    def _propose(
+        self,
+        hosts: dict[str, dict[str, Any]],
+        written: dict[str, dict[str, Any]],
+        other_hosts: dict[str, dict[str, Any]],
+        recipes: Mapping[str, Mapping[str, Any]],
+        args: Mapping[str, Any],
+        task_vars: dict[str, Any],
+        messages: list[str],
+    ) -> dict[str, Any]:
+        """Show an inventory that serves wishes, and write it; return the proposal. written: the hosts as the inventory has them."""
+        dest = dest_path(args["wishes_dest"], task_vars, messages)
+        if dest and not read_kept(Path(dest)).startswith(PROPOSED) and Path(dest).exists():
+            messages.append(
+                f"spark_wishes_file: {dest} is no proposal, so it is not replaced; move it, or name another file."
+            )
+
+        def make(some: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+            every = some.keys() == hosts.keys()
+            return engine.make_plan(some, recipes, digest, groups, other_hosts if every else {})
+
+        for host in (*hosts.values(), *written.values()):
+            host.update(measured=None, images={}, fabric=None)
+            for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
+                del host["vars"][name]
+        proposed: dict[str, Any] = {}
+        try:
+            if not messages:
+                groups = plain(task_vars.get("groups") or {})
+                proposed = proposal.propose(plain(args["wishes"]), hosts, other_hosts, groups, recipes, make, written)
+        except (InventoryError, InputError) as error:
+            messages += error.messages
+        if messages:
+            raise AnsibleActionFail("nothing is proposed:\n- " + "\n- ".join(messages))
+        if dest and not self._task.check_mode:
+            write(
+                Path(dest),
+                f"{PROPOSED}\n---\n" + yaml.safe_dump(plain(proposed["inventory"]), sort_keys=False, width=120),
+            )
+        display.display(proposal.text(proposed, "" if self._task.check_mode else dest))
+        return {"changed": False, "proposal": proposed, "asking": False, "_ansible_verbose_override": True}
+
     def _export(self, plan: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], dest: str) -> dict[str, Any]:
         """Write the measured starts without names of the owner; return the number of rows.
 
@@ -278,6 +328,9 @@ class ActionModule(ActionBase):
         for name in names:
             hostvars = task_vars["hostvars"][name]
             variables = read_variables(name, hostvars, messages, fleet)
+            for service, changed in (plain(args["tuned"]).get(name) or {}).items():
+                tuned = variables.get("spark_tuned") or {}
+                variables["spark_tuned"] = {**tuned, service: {**(tuned.get(service) or {}), **changed}}
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {

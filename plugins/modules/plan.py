@@ -123,6 +123,21 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
+  tuned:
+    description: Options of vllm serve by host and service, which are planned in addition to C(spark_tuned).
+    type: dict
+    default: {}
+  wishes:
+    description:
+      - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
+        C(spark_wishes) in docs/speed.md.
+    type: list
+    elements: dict
+    default: []
+  wishes_dest:
+    description: File on the controller for the proposed inventory, with O(wishes); none if empty. Check mode does not write it.
+    type: str
+    default: ''
   pick:
     description:
       - With O(models), requirements of a model; the keys of C(spark_pick), which C(docs/models.md) lists.
@@ -179,6 +194,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+proposal:
+  description: For each wish the service that is proposed or the reason why not; groups of the proposed inventory, and errors of its plan.
+  returned: with O(wishes)
+  type: dict
+  sample: {wishes: [{name: coder, state: proposed}], inventory: {sparks: {}}, free_gib: {spark-1: 28.1}, complete: true, errors: [], notes: []}
 references:
   description: A row for each recipe of C(spark_recipe_sources), with what a service has to add before it can be planned.
   returned: when O(models) is set

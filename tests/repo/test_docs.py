@@ -88,6 +88,7 @@ def test_what_pages_type_is_there() -> None:
         keys = [
             key
             for source in extra_vars
+            if not source.startswith("@")
             for key in (yaml.safe_load(source) if source.startswith("{") else [source.partition("=")[0]])
         ]
         sources = [after for word, after in pairwise(words) if word == "-i" and after.startswith("inventories/")]

@@ -96,6 +96,25 @@ VARIABLES: dict[str, Key] = {
         "output of the plan: `short` (counts the notes), `full` (as with `-v`), `json` (one line) or `none`",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
+    "spark_tune_write": Key(bool, False, "whether `tune.yml` keeps the best variant in the inventory"),
+    "spark_tuned": Key(
+        dict,
+        {},
+        "options of vllm serve that replace those of `args` and the recipe, by service; written by `tune.yml`",
+        page="speed.md#tune-a-service",
+    ),
+    "spark_wishes": Key(
+        list,
+        [],
+        "jobs for which `plan.yml` proposes services instead of planning those of the inventory; usually given by -e",
+        page="speed.md#models-for-given-jobs",
+    ),
+    "spark_wishes_file": Key(
+        str,
+        "",
+        "file on the controller for the inventory that is proposed for `spark_wishes`; `.spark/proposal.yml` when left out",
+    ),
     "spark_status_timeout": Key(
         NUMBER, 10, "seconds that status.yml waits for the answer of a service", least=0, unit="seconds"
     ),
@@ -421,6 +440,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             (str, list), None, "services by name, with commas or as a list; `all` for all services of the run's hosts"
         )
     },
+    "tune": {"service": Key(str, "", "service that is tuned, of one host")},
     "swap": {
         "out": Key((str, list), "", "service that goes"),
         "in": Key((str, list), "", "service that comes"),
