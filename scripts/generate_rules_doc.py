@@ -12,27 +12,13 @@ import sys
 from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import (
-    DUO,
-    FAMILIES,
-    GUIDE,
-    Rule,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rules_unit import FIELD
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
 
 PAGE = ROOT / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
 REPORTED = "K"
 """The family of reported failures, which scripts/generate_known_failures_doc.py documents."""
-SOURCES = {
-    GUIDE: "guide",
-    DUO: "pair",
-    FIELD: "field",
-    "reports from ConnectX-7 pairs": "field",
-    "reports from GB10 hosts": "field",
-}
-"""Short names of frequent sources, which docs/claims.md explains."""
 INTRODUCTION = """\
 # Rules
 
@@ -47,9 +33,8 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
 - `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
 - Words in `<angle brackets>` are placeholders. *Log* is the text that vLLM prints.
-- *Source* names reports; [Claims](claims.md) explains the short names, and maps published claims to rules. The other rules come from vLLM's code,
-  its parser and its backend selection for compute capability 12.1 (0.10.1.1 to 0.33.0), from the images, and from the manuals of NVIDIA, Docker
-  and systemd.
+- *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
+  (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
 | ids | about |
 | --- | --- |
@@ -86,7 +71,7 @@ def section(rule: Rule) -> str:
         parts.append(f"*Fix:* {filled(rule.fix)}")
     if rule.vllm_error and rule.vllm_error != "{error}":
         parts.append(f"*Log:* `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
-    sources = [SOURCES.get(name, name) for name in rule.source.split("; ") if name in SOURCES or "/" in name]
+    sources = [name for name in rule.source.split("; ") if "/" in name]
     if sources:
         parts.append(f"*Source:* {'; '.join(sources)}")
     return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"
