@@ -81,7 +81,7 @@ TABLES: dict[str, Keys] = {
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,
     "spark_services.below": {
-        name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith("image.files")
+        name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith(("image.files", "model.extra[]"))
     },
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
