@@ -334,7 +334,7 @@ def phrases() -> list[str]:
         f"The {0.85 * TOTAL - 93.5:.1f} are the distance to the {0.85 * TOTAL:.2f} of 0.85",
         f"`utilization_bound`, which is {both['utilization_bound']} for two engines",
         f"the bound of two engines is {both['utilization_bound']}",
-        f"takes the {peak / GIB:.1f} GiB above",
+        f"takes {peak / GIB:.1f} GiB before it is halved",
     ]
 
 
