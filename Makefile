@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation speed-fit catalogue compare measurements lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-wishes bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation speed-fit catalogue compare measurements lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -52,6 +52,9 @@ bench: bootstrap  ## time the playbooks on the running demo, 1 to 100 hosts, aga
 
 bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no Docker
 	@$(PY) tests/bench/plan_bench.py
+
+bench-wishes: bootstrap  ## time proposals for given jobs on fleets of 1 to 100 Sparks; needs no Docker
+	@$(PY) tests/bench/wishes_bench.py $(WISHES_ARGS)
 
 bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
 	@$(PY) tests/bench/pair_bench.py

@@ -34,7 +34,7 @@ SECTIONS = (
         "First steps",
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
-    ("Reference", ("reference", "exit_codes", "api", "models", "rules")),
+    ("Reference", ("reference", "models", "rules")),
     ("Memory and speed", ("memory", "speed", "benchmarks", "claims")),
     ("Several Sparks, one model", ("cluster", "fabric")),
     (

@@ -53,10 +53,10 @@ def page() -> str:
     lines += [
         "## Signs in logs",
         "",
-        "Kinds of failures, for every version, with the rules or findings that report them before a start.",
+        "Kinds of failures in the logs of every version, with the rules or findings that report them before a start. `explain.yml` prints the fix.",
         "",
     ]
-    lines += ["| sign | cause | fix |", "| --- | --- | --- |"]
+    lines += ["| sign | cause |", "| --- | --- |"]
     lines += [sign_row(sign) for sign in SIGNS]
     return "\n".join(lines) + "\n"
 
@@ -91,13 +91,13 @@ def text(value: str) -> str:
 
 def sign_row(sign: Sign) -> str:
     """Return the line of a sign in its table."""
-    cause, fix = (re.sub(r"(?:\{\w+\})+", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
+    cause = re.sub(r"(?:\{\w+\})+", "NAME", sign.cause).replace("|", "\\|")
     rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda rule: f"[{rule[0]}](rules.md#{rule[0].lower()})", sign.rule)
     rules = re.sub(r"\bSPKK\d\d\b", lambda row: f"[{row[0]}](#{row[0].lower()})", rules)
     rules = re.sub(
         r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda name: name[0] if name[0] == "rules.md" else f"`{name[0]}`", rules
     )
-    return f"| `{sign.id}` | {cause}{f' ({rules})' if rules else ''} | {fix} |"
+    return f"| `{sign.id}` | {cause}{f' ({rules})' if rules else ''} |"
 
 
 if __name__ == "__main__":

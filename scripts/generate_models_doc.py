@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,10 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-FASTEST = 6
+FASTEST = 4
 """Recipes that the table by job lists for a number of Sparks."""
+MANY = 2
+"""Recipes that may describe a variant in the same words in their own sections; with more the page has the description once."""
 REMARKS = {"SPK307": "the vLLM version of the image is unknown", "memory.stated": "the recipe gives the memory"}
 """Short forms of frequent remarks, by rule."""
 
@@ -55,6 +58,10 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
     recipes: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         recipes.setdefault(row["recipe"], []).append(row)
+    seen = {(row["recipe"], row["variant"], row["summary"]) for row in rows if row["variant"] and row["summary"]}
+    counts = Counter((variant, summary) for _recipe, variant, summary in seen)
+    common = {variant: summary for (variant, summary), count in sorted(counts.items()) if count > MANY}
+    sections = [line for name, own in recipes.items() for line in _recipe_lines(name, own, common)]
     return TEMPLATE.read_text(encoding="utf-8").format(
         share=SHARE,
         recommended="\n".join(_recommended(recipes_by_name)),
@@ -64,12 +71,13 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
         fastest=FASTEST,
         jobs="\n".join(_by_job(rows)),
         architectures="\n".join(_by_architecture(rows)),
-        recipes="\n".join(line for name, own in recipes.items() for line in _recipe_lines(name, own)).rstrip("\n"),
+        variants="\n".join(f"- {variant}: {summary}" for variant, summary in common.items()),
+        recipes="\n".join(sections).rstrip("\n"),
     )
 
 
-def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the section of one recipe on the page."""
+def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[str, str]) -> list[str]:
+    """Return the section of one recipe on the page. common: descriptions that the page has once, by variant."""
     base = rows[0]
     jobs = [title.lower() for job, title in JOBS.items() if job in base["jobs"]]
     images: dict[str, list[str]] = {}
@@ -89,7 +97,8 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         ),
         "",
     ]
-    notes = [f"- {row['variant']}: {row['summary']}" for row in rows if row["variant"] and row["summary"]]
+    described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
+    notes = [f"- {variant}: {summary}" for variant, summary in described.items() if common.get(variant) != summary]
     remarks: dict[str, list[str]] = {}
     for row in rows:
         rule, _, message = row["remark"].partition(": ")

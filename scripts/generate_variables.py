@@ -43,6 +43,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     lora,
     recipe_references,
     service_keys,
+    tuning,
+    wishes,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
@@ -81,11 +83,15 @@ TABLES: dict[str, Keys] = {
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,
     "spark_services.below": {
-        name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith(("image.files", "model.extra[]"))
+        name: key
+        for name, key in below(service_keys.SERVICE).items()
+        if not name.startswith(("image.files", "model.extra[]"))
     },
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
+    "spark_tune": tuning.KEYS,
     "spark_watchdog": watchdog.KEYS,
+    "spark_wishes": wishes.KEYS,
 }
 """Tables of keys below a variable."""
 TYPES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict"}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Type the first commands of README and quick start, and what the tutorials plan, as somebody does who has nothing but a clone and a Python.
+"""Type the first commands of README and quick start, and what the tutorials plan, in an empty home that has only Python, uv and git.
 
-newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one ended and printed as its page says
+newcomer.py [LOG]   prints every command with its output, and keeps them in a file; 0 when each one ended and printed as its page says
 
-A home, a virtual environment and a copy of the clone are made in a temporary folder; packages come from the configured index. Commands that
-contact hosts are only checked by Ansible (C(--syntax-check)), and skipped in the tutorials; the replaced commands are printed. The
-scenarios `quickstart` and `tutorials` also type them in such a home, with simulated Sparks.
+Home and virtual environment are made in a temporary folder; packages come from the configured index. A git repository of the tracked files
+replaces the one at GitHub. Commands that contact hosts are only checked by Ansible (C(--syntax-check)), and skipped in the tutorials; the
+replaced commands are printed. The scenarios `quickstart` and `tutorials` also type them in such a home, with simulated Sparks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import ROOT, find_python, pip_settings, tool_env, tracked_files
+from common import BIN, ROOT, find_python, git, pip_settings, tool_env, tracked_files
 
 sys.path.insert(0, str(ROOT / "molecule"))
 
@@ -26,22 +26,22 @@ from tutorial import Terminal, Typed, commands
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The oldest first: that is what the pages promise to do with."""
 CONTACTS_HOSTS = re.compile(r"^ansible-playbook .*dgxspark\.vllm\.(?!plan\b)\w+")
-README, QUICK_START = ("README.md", "Use it on your Sparks"), ("docs/quickstart.md", "Quick start")
+README, QUICK_START = ("README.md", "On your Sparks"), "docs/quickstart.md"
 TUTORIALS = "docs/tutorials.md"
+AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@localhost")
+REPOSITORY = "https://github.com/dgxspark/ansible-vllm"
 
 
 def installing() -> list[Typed]:
-    """Return README's commands that install the collection."""
-    typed = commands(*README)
-    last = next(position for position, command in enumerate(typed) if "collection install" in command.text)
-    return typed[: last + 1]
+    """Return the quick start's commands that install Ansible and the collection."""
+    return commands(QUICK_START, "Install")
 
 
 def script() -> list[Typed]:
-    """Return README's commands, further ones of the quick start, and commands of the tutorials that need no host."""
-    first = commands(*README)
-    lines_of_readme = {command.plain for command in first}
-    typed = [*first, *(command for command in commands(*QUICK_START) if command.plain not in lines_of_readme)]
+    """Return the quick start's commands, README's commands, and the commands of the tutorials that need no host."""
+    typed = [*installing(), *commands(*README)]
+    lines = {command.plain for command in typed}
+    typed += [command for command in commands(QUICK_START) if command.plain not in lines]
     read = [
         Typed(f"{command.plain} --syntax-check") if CONTACTS_HOSTS.search(command.text) else command
         for command in typed
@@ -55,9 +55,9 @@ def contacts_hosts(command: Typed) -> bool:
 
 
 def terminal(place: Path, log: Path) -> Terminal:
-    """Return the terminal of somebody who has a clone and a Python, and nothing else; it begins in the clone.
+    """Return a terminal in an empty home, with Python, uv and git.
 
-    :param place: a folder to make home and clone in
+    :param place: a folder to make the home in
     :param log: where all that is typed and printed goes
     """
     python = find_python(*PYTHONS)
@@ -67,11 +67,20 @@ def terminal(place: Path, log: Path) -> Terminal:
     for name in tracked_files():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
+    for words in (
+        ("init", "--quiet"),
+        ("add", "--force", "--all"),
+        (*AUTHOR, "commit", "--quiet", "--message", "copy"),
+    ):
+        git(*words, root=clone)
     programs.mkdir()
     (programs / "python3").symlink_to(python)
+    for name in ("uv", "uvx"):
+        (programs / name).symlink_to(BIN / name)
     settings = home / ".config" / "pip" / "pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text(pip_settings(), encoding="utf-8")
+    (home / ".gitconfig").write_text(f'[url "file://{clone}"]\n  insteadOf = {REPOSITORY}\n', encoding="utf-8")
     kept_variables = {
         key: value
         for key, value in tool_env().items()
@@ -79,7 +88,7 @@ def terminal(place: Path, log: Path) -> Terminal:
     }
     path = os.pathsep.join([str(programs), "/usr/local/bin", "/usr/bin", "/bin"])
     variables = {**kept_variables, "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"}
-    return Terminal(clone, variables, place / "state", log, hidden=(str(place),))
+    return Terminal(home, variables, place / "state", log, hidden=(str(place),))
 
 
 def installed(place: Path, log: Path) -> Terminal:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,8 @@ class ActionModule(ActionBase):
         texts = first_inventory.files(sparks, picks, cables, args["user"], spans)
         folder = Path(args["dest"]).expanduser()
         states, diffs = write_missing(folder, texts, self._task.check_mode)
+        if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
+            display.display(first_inventory.open_folder(str(folder)))
         return {
             "changed": "written" in states.values(),
             "files": states,

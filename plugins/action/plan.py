@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -23,6 +25,7 @@ keep_bytecode()  # before the engine is imported
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -31,9 +34,11 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     lock_findings,
     model_choice,
     model_table,
+    page_parts,
     picture,
     placement,
     plan_page,
+    proposal,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -43,7 +48,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names, inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
@@ -64,7 +69,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 """Of plan.json."""
-MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
+PROPOSED = "# Proposed by dgxspark.vllm.plan for spark_wishes; a later proposal replaces this file."
 
 
 class ActionModule(ActionBase):
@@ -78,6 +83,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args["inventory"] = inventory_names(task_vars)
         if standing_plan := self._standing_plan(args, task_vars):
             return {**result, **standing_plan}
         hosts, messages = self._read_hosts(args, task_vars)
@@ -95,6 +101,7 @@ class ActionModule(ActionBase):
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
         configs = model_configs.ModelConfigs(store, not self._task.check_mode)
+        written = {name: {**host, "vars": dict(host["vars"])} for name, host in hosts.items()}
         model_configs.complete_services(hosts, recipes, configs, messages)
         locked, problems = read_lock(lock_path(hosts, task_vars, messages))
         messages += problems
@@ -103,6 +110,9 @@ class ActionModule(ActionBase):
             # model.path of a recipe is relative to the inventory folder by default.
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
+
+        if args["wishes"]:
+            return {**result, **self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)}
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
@@ -135,13 +145,14 @@ class ActionModule(ActionBase):
 
     def _present(
         self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
-    ) -> None:
-        """Write and show a plan. fails: whether the run stops because of it."""
-        page = None
+    ) -> str:
+        """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
+        page = ""
         if args["dest"] and not self._task.check_mode:
-            page = write_plan(Path(args["dest"]), plan, findings)
+            page = write_plan(Path(args["dest"]), plan, findings, args["inventory"])
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
+        return page
 
     @staticmethod
     def _kept_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -175,7 +186,12 @@ class ActionModule(ActionBase):
         if messages:
             return {}  # the next plan reports them
         about = parse_json(made["made"], "the plan of this run", exact=True)
-        self._present(args, plan_of_result(made, about["schema"]), about["findings"])
+        brief = args["show"] == "short" and not display.verbosity
+        plan, findings = plan_of_result(made, about["schema"]), about["findings"]
+        page = self._present({**args, "show": "none"} if brief else args, plan, findings)
+        if brief:
+            where = f" More in {page}" if page else " -v shows the plan."
+            display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
         # Without a proof, as in check mode, nothing has to be proved.
         is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
         result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
@@ -218,6 +234,48 @@ class ActionModule(ActionBase):
                 "touched:\n- " + "\n- ".join(messages)
             )
         return plan
+
+    def _propose(
+        self,
+        hosts: dict[str, dict[str, Any]],
+        written: dict[str, dict[str, Any]],
+        other_hosts: dict[str, dict[str, Any]],
+        recipes: Mapping[str, Mapping[str, Any]],
+        args: Mapping[str, Any],
+        task_vars: dict[str, Any],
+        messages: list[str],
+    ) -> dict[str, Any]:
+        """Show an inventory that serves wishes, and write it; return the proposal. written: the hosts as the inventory has them."""
+        dest = dest_path(args["wishes_dest"], task_vars, messages)
+        if dest and not read_kept(Path(dest)).startswith(PROPOSED) and Path(dest).exists():
+            messages.append(
+                f"spark_wishes_file: {dest} is no proposal, so it is not replaced; move it, or name another file."
+            )
+
+        def make(some: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+            every = some.keys() == hosts.keys()
+            return engine.make_plan(some, recipes, digest, groups, other_hosts if every else {})
+
+        for host in (*hosts.values(), *written.values()):
+            host.update(measured=None, images={}, fabric=None)
+            for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
+                del host["vars"][name]
+        proposed: dict[str, Any] = {}
+        try:
+            if not messages:
+                groups = plain(task_vars.get("groups") or {})
+                proposed = proposal.propose(plain(args["wishes"]), hosts, other_hosts, groups, recipes, make, written)
+        except (InventoryError, InputError) as error:
+            messages += error.messages
+        if messages:
+            raise AnsibleActionFail("nothing is proposed:\n- " + "\n- ".join(messages))
+        if dest and not self._task.check_mode:
+            write(
+                Path(dest),
+                f"{PROPOSED}\n---\n" + yaml.safe_dump(plain(proposed["inventory"]), sort_keys=False, width=120),
+            )
+        display.display(proposal.text(proposed, "" if self._task.check_mode else dest))
+        return {"changed": False, "proposal": proposed, "asking": False, "_ansible_verbose_override": True}
 
     def _export(self, plan: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], dest: str) -> dict[str, Any]:
         """Write the measured starts without names of the owner; return the number of rows.
@@ -270,6 +328,9 @@ class ActionModule(ActionBase):
         for name in names:
             hostvars = task_vars["hostvars"][name]
             variables = read_variables(name, hostvars, messages, fleet)
+            for service, changed in (plain(args["tuned"]).get(name) or {}).items():
+                tuned = variables.get("spark_tuned") or {}
+                variables["spark_tuned"] = {**tuned, service: {**(tuned.get(service) or {}), **changed}}
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {
@@ -449,7 +510,8 @@ def check_dest(dest: str, measurements: str = "") -> list[str]:
     try:
         if dest and not measurements:
             check_replaceable(Path(dest), PLAN_KEYS)
-            check_replaceable(page_of(Path(dest)))
+            for refused in (False, True):
+                check_replaceable(page_of(Path(dest), refused))
         if measurements:
             check_replaceable(Path(measurements), measurement_rows.KEYS)
     except OSError as error:
@@ -457,33 +519,39 @@ def check_dest(dest: str, measurements: str = "") -> list[str]:
     return []
 
 
-def page_of(dest: Path) -> Path:
-    """Return the path of the page of a plan, next to its JSON."""
-    return dest.with_name(f"{dest.stem}.html")
+def page_of(dest: Path, refused: bool = False) -> Path:
+    """Return the path of the page of a plan, next to its JSON; a refused plan has its own."""
+    return dest.with_name(f"{dest.stem}{'_failed' if refused else ''}.html")
 
 
-def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
-    """Write a plan as JSON and as a page; return the path of the page."""
-    page = page_of(dest)
+def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]], inventory: str) -> str:
+    """Write a plan as JSON and as a page; return where the page is. A plan with errors leaves the page of the last one without."""
+    is_refused = bool(list_causes(findings))
+    page = page_of(dest, is_refused)
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
     figures = fabric_figures.of_clusters(fabric_figures.read(read_kept(dest.with_name(fabric_figures.FILE))))
-    write(page, plan_page.page(plan, findings, folders, figures))
-    return page.resolve()
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    write(page, plan_page.page(plan, findings, folders, figures, page_parts.as_of(at, inventory)))
+    if not is_refused:
+        page_of(dest, refused=True).unlink(missing_ok=True)
+    older = page_of(dest)
+    kept = f"; {older.name} is still that of the last plan without errors" if is_refused and older.exists() else ""
+    return f"{page.resolve()}{kept}"
 
 
-def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None, how: str) -> None:
-    """Show a plan on the screen. page: its path, if written. how: the option C(show)."""
+def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: str, how: str) -> None:
+    """Show a plan on the screen. page: where its page is, if written. how: the option C(show)."""
     if how == "json":
         display.display(json.dumps({**plan, "findings": findings}, sort_keys=True))
         return
     notes = how == "full" or display.verbosity > 0
     shown = (plan, findings, display.columns)
-    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or ""), notes), screen_only=True)
+    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, page, notes), screen_only=True)
     if placed := placement.text(plan):
         display.display(placed)
     if constants.DEFAULT_LOG_PATH:  # without colours
-        display.display(picture.plan_text(*shown, False, str(page or ""), notes), log_only=True)
+        display.display(picture.plan_text(*shown, False, page, notes), log_only=True)
 
 
 def answer(
@@ -546,18 +614,10 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
     ]
 
 
-def refusal(errors: list[dict[str, Any]]) -> str:
-    """Return a short text about the errors; the shown plan has the details and the fixes."""
-    # Unpinned names need one decision for all services, so this message lists them with the fix.
-    moving = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
-    groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
-    lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
-    lines += [f"- {moving}"] if moving else []
-    more, count = len(groups) - MOST_ERRORS, picture.count_causes(errors)
-    return "\n".join(
-        [
-            f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes.",
-            *lines,
-            *([f"- and {more} more"] if more > 0 else []),
-        ]
+def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line about errors that the shown plan has with their fixes."""
+    count = picture.count_causes(errors)
+    rules = ", ".join(dict.fromkeys(str(error["rule"]) for error in errors))
+    return (
+        f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes ({rules})."
     )

@@ -25,6 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATI
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -57,7 +58,10 @@ class ActionModule(ActionBase):
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         status = fleet_status.report(rows, hosts, at, args["fail_on"])
         if args["page"]:
-            write_page(of_fleet(args["page"], variables), status_page.page(status, args["planned"]))
+            write_page(
+                of_fleet(args["page"], variables),
+                status_page.page(status, args["planned"], inventory=inventory_names(variables)),
+            )
         if args["show"] != "none":
             display.display(fleet_status.text(status, args["show"]))
         is_repeated = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])

@@ -85,7 +85,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 
 REFUSED = 1
-"""Exit code; docs/exit_codes.md."""
+"""Exit code; docs/automation.md."""
 OLDEST_CORE = (2, 19)
 """As C(requires_ansible) of meta/runtime.yml says, of which ansible-core makes a warning only."""
 _LISTINGS = ("syntax", "listtags", "listtasks", "listhosts")

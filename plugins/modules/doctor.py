@@ -64,7 +64,7 @@ EXAMPLES = r"""
 RETURN = r"""
 counts:
   description: Number of hosts, hosts without an answer, and findings by severity.
-  returned: always
+  returned: success
   type: dict
   sample: {hosts: 2, silent: 0, error: 0, warning: 1, info: 4}
 msg:

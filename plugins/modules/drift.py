@@ -79,7 +79,7 @@ EXAMPLES = r"""
 RETURN = r"""
 counts:
   description: Number of hosts, hosts without an answer, hosts with differences, services, and differences by severity.
-  returned: always
+  returned: success
   type: dict
   sample: {hosts: 2, silent: 0, drifted: 1, services: 3, error: 0, warning: 1, info: 0}
 msg:

@@ -82,7 +82,8 @@ options:
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
-      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html).
+      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html). The page of a plan with
+        errors is C(plan_failed.html) for C(plan.json). It leaves the page of the last plan without errors, and the next one removes it.
       - They are reports and do not count as a change. Check mode does not write them.
       - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
     type: str
@@ -98,6 +99,7 @@ options:
     description:
       - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
         colour where Ansible prints colours.
+      - A plan that O(made_from) confirms as unchanged is one line, unless C(-v) is set.
       - V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails.
       - V(json) prints plan and findings as one line of JSON.
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
@@ -121,6 +123,21 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
+  tuned:
+    description: Options of vllm serve by host and service, which are planned in addition to C(spark_tuned).
+    type: dict
+    default: {}
+  wishes:
+    description:
+      - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
+        C(spark_wishes) in docs/speed.md.
+    type: list
+    elements: dict
+    default: []
+  wishes_dest:
+    description: File on the controller for the proposed inventory, with O(wishes); none if empty. Check mode does not write it.
+    type: str
+    default: ''
   pick:
     description:
       - With O(models), requirements of a model; the keys of C(spark_pick), which C(docs/models.md) lists.
@@ -177,6 +194,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+proposal:
+  description: For each wish the service that is proposed or the reason why not; groups of the proposed inventory, and errors of its plan.
+  returned: with O(wishes)
+  type: dict
+  sample: {wishes: [{name: coder, state: proposed}], inventory: {sparks: {}}, free_gib: {spark-1: 28.1}, complete: true, errors: [], notes: []}
 references:
   description: A row for each recipe of C(spark_recipe_sources), with what a service has to add before it can be planned.
   returned: when O(models) is set

@@ -91,7 +91,7 @@ look:
   type: int
 counts:
   description: Number of hosts, hosts without an answer, services, and services by state.
-  returned: always
+  returned: success
   type: dict
   sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, healthy: 2}
 msg:
@@ -135,4 +135,6 @@ services:
       ready: true
       residency_gib: 93.5
       planned_gib: 95.7
+      url: http://192.168.1.11:8001
+      vllm_version: 0.19.0
 """

@@ -39,6 +39,7 @@ PLACES: tuple[str, ...] = (
     "spark_status_file",
     "spark_status_page",
     "spark_support_dir",
+    "spark_wishes_file",
     "spark_recipe_dirs.*",
     "spark_registries.*.password_file",
     "spark_recipe_sources.*.path",
@@ -81,6 +82,7 @@ _WRITTEN = frozenset(
         "spark_status_file",
         "spark_status_page",
         "spark_support_dir",
+        "spark_wishes_file",
     )
 )
 _OF_FLEET = _WRITTEN | {"spark_bundle_dir"}

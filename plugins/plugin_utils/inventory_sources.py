@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from ansible import constants
 from ansible.inventory.manager import IGNORED
@@ -20,3 +22,9 @@ def inventory_sources(sources: Sequence[str] | None) -> Sources:
         return bool(IGNORED.search(name.encode(errors="surrogateescape")))
 
     return Sources([str(source) for source in sources or ()], ignored, constants.YAML_FILENAME_EXTENSIONS)
+
+
+def inventory_names(variables: Mapping[str, Any]) -> str:
+    """Return the names of the inventory folders of a run, without the paths that lead there. variables: of a task."""
+    paths = [Path(str(source)) for source in variables.get("ansible_inventory_sources") or () if "," not in str(source)]
+    return ", ".join(dict.fromkeys((path.parent if path.is_file() else path).name for path in paths))

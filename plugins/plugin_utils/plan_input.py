@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import socket
+import stat
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -242,7 +243,17 @@ def secret_finding(service: str, name: str, path: Path, is_own: bool, made: str 
             if is_own
             else "Put the secret there, in a separate file that you may read.",
         )
-    return None if path.is_absolute() and path.is_file() else missing_secret(service, name, path, made)
+    if not (path.is_absolute() and path.is_file()):
+        return missing_secret(service, name, path, made)
+    if not path.stat().st_mode & stat.S_IWOTH:
+        return None
+    return Finding(
+        rule="secret.open",
+        severity="warning",
+        service=service,
+        message=f"{name}: every account of this machine can read and change '{path}'.",
+        fix=f"Run chmod 600 {path}. In WSL this has no effect below /mnt: move the inventory to your Linux home, such as ~/my-sparks.",
+    )
 
 
 def missing_secret(service: str, name: str, path: Path, made: str | None) -> Finding:

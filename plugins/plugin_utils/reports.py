@@ -49,9 +49,8 @@ def conclude(
         except OSError as error:
             raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error
     failed = not report["healthy"] and args["fail_on"] != "never"
-    result.update(changed=False, failed=failed, counts=report["counts"], _ansible_verbose_override=True)
-    if failed:
-        result["msg"] = report["reason"]  # and nothing else: Ansible prints the whole result of a failed task
-    else:
-        result.update({key: report[key] for key in keys})
+    if failed:  # the reason and nothing else: Ansible prints the whole result of a failed task
+        return {"changed": False, "failed": True, "msg": report["reason"]}
+    result.update(changed=False, failed=False, counts=report["counts"], _ansible_verbose_override=True)
+    result.update({key: report[key] for key in keys})
     return result

@@ -9,8 +9,8 @@ import re
 import pytest
 import tree
 
-PAGE = tree.read("docs/api.md")
-FUNCTIONS = dict(re.findall(r"^### `([\w.]+)`\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
+PAGE = tree.read("docs/automation.md")
+FUNCTIONS = dict(re.findall(r"^### `([\w.]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| (.*?) \| .+ \|$", re.MULTILINE)
 ENGINE = "ansible_collections.dgxspark.vllm.plugins.module_utils"
 

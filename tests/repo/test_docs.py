@@ -15,8 +15,8 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
-README = tree.read("README.md")
-DOCS = README + "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
+REFERENCE = tree.read("docs/reference.md")
+DOCS = tree.read("README.md") + "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 EXAMPLES = {f"inventories/{name}" for name in tree.INVENTORIES}
@@ -45,8 +45,8 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*tree.MODULES, *tree.ROLES, *[Path(name).name for name in tree.PLAYBOOKS]])
-def test_readme_lists(name: str) -> None:
-    assert re.search(rf"\b{re.escape(name)}\b", README), f"README.md does not mention {name}"
+def test_reference_lists(name: str) -> None:
+    assert re.search(rf"`{re.escape(name)}`", REFERENCE), f"docs/reference.md does not list {name}"
 
 
 @pytest.mark.parametrize("name", tree.INVENTORIES)
@@ -88,6 +88,7 @@ def test_what_pages_type_is_there() -> None:
         keys = [
             key
             for source in extra_vars
+            if not source.startswith("@")
             for key in (yaml.safe_load(source) if source.startswith("{") else [source.partition("=")[0]])
         ]
         sources = [after for word, after in pairwise(words) if word == "-i" and after.startswith("inventories/")]
@@ -98,6 +99,15 @@ def test_what_pages_type_is_there() -> None:
         wrong += [f"{page}: no inventory {source}" for source in sources if source not in (*OWN, *EXAMPLES)]
         wrong += [f"{page}: no tag {tag}" for tag in tags if tag not in tree.ROLES]
     assert len(commands) > 40 and wrong == []
+
+
+WITHOUT_INVENTORY = re.compile(r"dgxspark\.vllm\.(discover|import)\b|-e explain_log=|--tags models")
+
+
+def test_commands_of_the_first_pages_name_their_inventory() -> None:
+    pages = {"README.md", *(f"docs/{name}.md" for name in ("quickstart", "tutorials", "verbs", "automation"))}
+    lines = [line for page, line in typed() if page in pages and not WITHOUT_INVENTORY.search(line)]
+    assert len(lines) > 40 and [line for line in lines if " -i " not in line] == []
 
 
 def test_every_stage_and_scenario_has_a_line_that_says_what_it_shows() -> None:

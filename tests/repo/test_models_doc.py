@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tree
 
+RECOMMENDED = re.compile(r"^\| (\d) \| \[([\w.-]+)\]\((?:docs/)?models\.md#\S+\) \|", re.MULTILINE)
 
-def test_page_is_what_its_generator_writes() -> None:
+
+@pytest.mark.parametrize("generator", ["generate_models_doc.py", "generate_recommended_doc.py"])
+def test_page_is_what_its_generator_writes(generator: str) -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_models_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts" / generator), "--check"],
         capture_output=True,
         text=True,
         check=False,
@@ -33,3 +37,10 @@ def test_every_recipe_has_its_section() -> None:
     page = tree.read("docs/models.md")
     named = {Path(name).stem for name in tree.below("playbooks/recipes/", suffix=".yml")}
     assert {name for name in named if page.count(f"\n## {name}\n") != 1} == {"scripted-tiny"}
+
+
+def test_readme_and_quick_start_recommend_the_same_recipes_of_the_page() -> None:
+    pages = [tree.read(name) for name in ("README.md", "docs/quickstart.md")]
+    first, second = ([tuple(row) for row in RECOMMENDED.findall(page)] for page in pages)
+    assert first == second and len(first) == 4, first
+    assert all(f"\n## {name}\n" in tree.read("docs/models.md") for _sparks, name in first)

@@ -91,10 +91,31 @@ def test_the_files_of_a_release(tmp_path: Path) -> None:
     assert json.loads(json.dumps(release.sbom(tarball))) == read, "the same tarball has the same bill"
 
 
+def test_the_collection_has_its_files_and_no_others() -> None:
+    pages = {"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "CODE_OF_CONDUCT.md", "changelogs/changelog.yaml"}
+    folders = ("plugins/", "roles/", "playbooks/", "docs/", "meta/", "extensions/awx/", "extensions/eda/")
+    tracked = set(tree.tracked())
+    files = {name for name in tracked if name in pages or name.startswith(folders)} - {"docs/findings.yml"}
+    assert tree.packed(tracked) == files
+    foreign = {
+        ".venv/bin/python",
+        ".cache/key",
+        "my-sparks/hosts.yml",
+        "rack/.secrets/key",
+        "roles/.secrets/key",
+        "a.tar.gz",
+    }
+    assert tree.packed(foreign) == set()
+
+
+def test_a_clone_is_installed_without_further_packages() -> None:
+    assert "manifest" not in tree.load("galaxy.yml"), "ansible-galaxy needs distlib for it"
+
+
 def test_galaxy_yml_says_all_that_galaxy_asks_for() -> None:
     about = tree.load("galaxy.yml")
     keys = {"namespace", "name", "version", "readme", "authors", "description", "license", "tags"}
-    keys |= {"dependencies", "repository", "documentation", "homepage", "issues", "manifest"}
+    keys |= {"dependencies", "repository", "documentation", "homepage", "issues", "build_ignore"}
     assert set(about) == keys and all(about[key] for key in keys - {"dependencies"})
     assert release.VERSION.fullmatch(about["version"])
     assert len(about["tags"]) <= 20 and {"infrastructure"} & set(about["tags"]), "Galaxy wants one of its own tags"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -39,6 +40,17 @@ def read(name: str) -> str:
 def load(name: str) -> Any:
     """Content of a YAML file of the repository."""
     return yaml.load(read(name), AnsibleLoader)
+
+
+def packed(names: Iterable[str]) -> set[str]:
+    """Return the files of C(names) that ansible-galaxy packs into the collection."""
+    patterns = ["galaxy.yml", *load("galaxy.yml")["build_ignore"]]
+
+    def is_ignored(name: str) -> bool:
+        folders = [str(folder) for folder in PurePosixPath(name).parents[:-1]]
+        return any(fnmatchcase(path, pattern) for path in (name, *folders) for pattern in patterns)
+
+    return {name for name in names if not is_ignored(name)}
 
 
 def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[], None]]:

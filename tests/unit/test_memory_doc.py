@@ -30,7 +30,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]
-PAGE = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/memory.md", "tests/oracle/memory_tables.md"))
+PAGE = "\n".join(
+    (ROOT / name).read_text(encoding="utf-8") for name in ("docs/memory.md", "tests/oracle/memory_tables.md")
+)
 FIXTURES = Path(__file__).parent / "plugins" / "fixtures"
 GIB = 1 << 30
 TOTAL = 119.67

@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import
 
 
 def resolved(name: str, variant: str | None) -> tuple[ServiceSpec, JudgedLaunch]:
-    """A way to serve of a recipe, and its launch as it is written."""
+    """A way to serve of a recipe, and its unchanged launch."""
     entry = {"name": "model", "recipe": name, "port": 8000, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(entry, name, RECIPES)
     assert service is not None, problems
@@ -53,7 +53,7 @@ def test_a_published_rate_is_possible(name: str, variant: str | None, entry: dic
 
 
 def test_most_published_rates_are_checked() -> None:
-    """A recipe whose bytes are not known has no ceiling: few may have none."""
+    """A recipe of unknown bytes has no ceiling; these are the only two."""
     unknown = {name for name, variant, _entry in RATES if speeds.of_service(*_arguments(name, variant)).ceiling is None}
     assert unknown == {"deepseek-v4.1-flash", "kimi-k2.6-nvfp4"}
 

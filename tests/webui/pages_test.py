@@ -9,6 +9,7 @@ pages_test.py --axe axe.min.js [--screenshots FOLDER] [--site FOLDER] FILE.html|
 from __future__ import annotations
 
 import argparse
+import base64
 import shutil
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 from webui_test import BROWSERS
 
-SIZES = {"phone": (390, 844), "desk": (1200, 900)}
+SIZES = {"phone": (390, 844), "desk": (1280, 900)}
 # WCAG 2.2, 1.4.3: contrast of a text to its background; large or bold text may have less.
 CONTRAST = 4.5
 CONTRASTS = """
@@ -46,6 +47,72 @@ CONTRASTS = """
   return found;
 }
 """
+# Words that are cut although they would fit on a line, and tables that have to be scrolled. Ids and digests may be cut.
+CUT = """
+() => {
+  const cut = [];
+  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (!node.parentElement.checkVisibility() || node.parentElement.closest('.bar')) continue;
+    for (const word of node.textContent.matchAll(/[\\p{L}\\p{N}]{2,24}/gu)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) cut.push(word[0]);
+    }
+  }
+  return cut;
+}
+"""
+OUT = """
+() => {
+  const out = [];
+  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (!node.textContent.trim() || !node.parentElement.checkVisibility() || node.parentElement.closest('.bar')) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const edge = node.parentElement.closest('details, li, .open, main').getBoundingClientRect().right;
+    if (range.getBoundingClientRect().right > edge + 1) out.push(node.textContent.trim().slice(0, 40));
+  }
+  return out;
+}
+"""
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+PICTURES = {
+    ("plan", "desk", "light"): "plan.png",
+    ("plan", "phone", "dark"): "plan-phone.png",
+    ("serving", "desk", "light"): "status.png",
+    ("serving", "phone", "dark"): "status-phone.png",
+}
+"""Pictures in docs/images by page, size and scheme. After a change of a page copy the new ones from --screenshots."""
+# The mean difference of two pictures in small, from 0 to 1; 1 if their sizes differ by more than a twentieth.
+DIFFERENCE = """
+async (sources) => {
+  const images = await Promise.all(sources.map(async (source) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${source}`;
+    await image.decode();
+    return image;
+  }));
+  const [first, other] = images;
+  if (first.width !== other.width || Math.abs(first.height - other.height) > first.height / 20) return 1;
+  const size = [Math.floor(first.width / 4), Math.floor(Math.min(first.height, other.height) / 4)];
+  const [a, b] = images.map((image) => {
+    const context = new OffscreenCanvas(...size).getContext('2d');
+    context.drawImage(image, 0, 0, size[0] * 4, size[1] * 4, 0, 0, ...size);
+    return context.getImageData(0, 0, ...size).data;
+  });
+  return a.reduce((sum, value, at) => sum + Math.abs(value - b[at]), 0) / a.length / 255;
+}
+"""
+ALIKE = 0.05
+"""Difference of two pictures of the same page with other fonts."""
+SCROLLED = "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
+BROKEN = (
+    "<main style='width:6em;overflow-wrap:anywhere'><p>a narrow quantisation and a free figure</p>"
+    "<p style='white-space:nowrap'>far too wide for this</p></main>"
+)
 
 
 def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.Namespace) -> list[str]:
@@ -66,12 +133,29 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
     if wide > width:
         wrong.append(f"is {wide} px wide on a screen of {width}")
     wrong += [f"contrast {ratio:.1f} of {text!r}" for ratio, text in page.evaluate(CONTRASTS) if ratio < CONTRAST]
-    wrong += reach(page)
+    if not options.site:
+        wrong += [f"the word {word!r} is cut" for word in page.evaluate(CUT)]
+        wrong += [f"{text!r} leaves its frame" for text in page.evaluate(OUT)]
+        scrolled = page.evaluate(SCROLLED)
+        wrong += [f"{scrolled} tables have to be scrolled"] if scrolled else []
+    picture = page.screenshot(full_page=True)
     if options.screenshots:
-        page.screenshot(path=options.screenshots / f"{name}-{size}-{scheme}.png", full_page=True)
+        (options.screenshots / f"{name}-{size}-{scheme}.png").write_bytes(picture)
+    if (name, size, scheme) in PICTURES:
+        wrong += compare(browser, picture, IMAGES / PICTURES[name, size, scheme])
+    wrong += reach(page)
     wrong += violations(page, options.axe)
     context.close()
     return [f"{name} ({size}, {scheme}): {text}" for text in wrong]
+
+
+def compare(browser: Browser, picture: bytes, file: Path) -> list[str]:
+    """Return whether a picture in the documentation differs from that of the page."""
+    sources = [base64.b64encode(content).decode() for content in (picture, file.read_bytes())]
+    page = browser.new_page()
+    difference = page.evaluate(DIFFERENCE, sources)
+    page.close()
+    return [f"docs/images/{file.name} shows another page (difference {difference:.2f})"] if difference > ALIKE else []
 
 
 def violations(page: Page, axe: Path) -> list[str]:
@@ -161,6 +245,11 @@ def main() -> int:
         browser = playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS))), args=["--no-sandbox"]
         )
+        probe = browser.new_page()
+        probe.set_content(BROKEN)
+        assert probe.evaluate(CUT) == ["quantisation"], "cut words are not found"
+        assert probe.evaluate(OUT) == ["far too wide for this"], "texts outside of their frames are not found"
+        probe.close()
         for page_argument in options.pages:
             url = page_argument if page_argument.startswith("http:") else Path(page_argument).resolve().as_uri()
             for size in SIZES:
@@ -173,7 +262,7 @@ def main() -> int:
                 options.follows,
             )
         browser.close()
-    print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: well")
+    print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: no problems")
     return 1 if wrong else 0
 
 

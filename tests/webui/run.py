@@ -40,6 +40,14 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 SITE_PAGES = ("index.html", "docs/quickstart.html", "docs/models.html", "collections/plan_module.html")
 """Of the documentation site: the first, an ordinary one, the largest, and one that is generated."""
 ALIASES = {"writer": "heavy", "reviewer": "fast"}
+SPARKS = {
+    "spark-1": [
+        {"name": "heavy", "recipe": "qwen3-next-80b-a3b-instruct-fp8", "port": 8001},
+        {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "args": {"max-num-seqs": 4}},
+    ],
+    "spark-2": [{"name": "qwen36", "recipe": "qwen3.6-35b-a3b-nvfp4", "port": 8001}],
+}
+"""Services by Spark, whose pages are the pictures in docs/images."""
 
 
 def main(argv: list[str]) -> int:
@@ -80,11 +88,22 @@ def write_pages(folder: Path) -> list[Path]:
     ]
     sys.path.insert(0, str(ROOT / "tests/unit/plugins"))
     status, plan = importlib.import_module("test_status_page"), importlib.import_module("test_plan_page")
+    engine, recipes = (
+        importlib.import_module("test_speed_text").plan,
+        importlib.import_module("recipes_fixture").RECIPES,
+    )
+    planned = engine.make_plan(
+        {name: {"vars": {"spark_services": services}, "address": name} for name, services in SPARKS.items()}, recipes
+    )
     watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_tables")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-healthy": status.made({"s1": status.MIXED["s1"]}, status.SAID),
-        "plan": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
+        "plan": plan.plan_page.page(
+            planned, engine.plan_findings(planned), about=plan.page_parts.as_of(status.AT, "my-sparks")
+        ),
+        "serving": status.serving(planned["hosts"]),
+        "plan-failed": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
         "plan-fleet": plan.plan_page.page(
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),

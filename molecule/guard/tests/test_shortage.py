@@ -241,7 +241,7 @@ def test_status_has_a_line_of_the_guard():
     code, text = play("status")
     lines = [line for line in text.splitlines() if "guard runs" in line]
     assert code == 0 and len(lines) == 1, text
-    assert "spark-1: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm" in lines[0]
+    assert "spark-1: memory guard runs, acts below 3.0 GiB, 5.0 GiB at a start; memory calm" in lines[0]
 
 
 def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):

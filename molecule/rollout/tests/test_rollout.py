@@ -169,7 +169,7 @@ def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
         code, text = play("rollout", rollout_image=BROKEN, spark_rollout_canary="spark-2")
     assert code != 0
     assert refused == [] and answers, refused
-    assert "The rollout stops; hosts of later batches are as they were" in text
+    assert "The rollout stops; hosts of later batches were not changed" in text
     assert "failed, back at 2" in table(text)["spark-2"], text
     assert runs("spark-2") == image_id("spark-2", SECOND)
     assert generation("spark-2") == (2, True)

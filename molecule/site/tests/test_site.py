@@ -306,6 +306,42 @@ def test_the_first_failure_of_the_document_is_refused_in_vllms_words(play):
     assert active("heavy") and active("fast")
 
 
+@pytest.mark.nightly
+def test_tuning_the_real_engine_keeps_what_is_faster_and_site_brings_the_inventory_back(play):
+    """More requests in a batch are faster together on a CPU too; a chunk that is smaller than the context is refused by the plan."""
+    changed = services()
+    changed["spark-2"][0]["args"]["max-num-seqs"] = 1
+    code, text = play("site", "--limit", "spark-2", services=changed)
+    assert code == 0, text
+    settings = {
+        "spark_bench": {
+            "prompt_tokens": [64],
+            "output_tokens": 64,
+            "repeats": 1,
+            "concurrency": [8],
+            "prefix_tokens": 0,
+            "ceiling": False,
+        },
+        "spark_tune": {
+            "levers": ["no-drafts"],
+            "goal": "together",
+            "variants": {"wide": {"max-num-seqs": 8}, "none": {"max-num-seqs": -1}},
+        },
+    }
+    options = ("-e", json.dumps({"service": "tiny", **settings}), "--limit", "spark-2")
+    code, text = play("tune", "--check", *options, services=changed)
+    assert code == 0 and "Nothing is tried in check mode" in text, text
+    code, text = play("tune", *options, services=changed)
+    assert code == 0, text
+    assert re.search(r"\* wide .* \+\d", text) and "none: it does not fit" in text, text
+    engines = node("spark-2", "docker", "ps", "--format", "{{.Names}} {{.Command}}", "--no-trunc").splitlines()
+    assert len([line for line in engines if line.startswith("spark-tiny ")]) == 1
+    assert "--max-num-seqs 8" in node("spark-2", "cat", "/etc/systemd/system/spark-tiny.service")
+    code, text = play("site", "--limit", "spark-2")
+    assert code == 0, text
+    assert "--max-num-seqs 8" not in node("spark-2", "cat", "/etc/systemd/system/spark-tiny.service")
+
+
 def test_a_changed_service_restarts_alone(play):
     before = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
     changed = services()

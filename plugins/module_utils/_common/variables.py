@@ -86,6 +86,21 @@ VARIABLES: dict[str, Key] = {
         "output of the plan: `short`, `full` (as with `-v`), `json` (one line) or `none`",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
+    "spark_tune_write": Key(bool, False, "`tune.yml` writes the best variant into the inventory"),
+    "spark_tuned": Key(
+        dict,
+        {},
+        "options of vllm serve by service, above `args` and the recipe; written by `tune.yml`",
+        page="speed.md#tune-a-service",
+    ),
+    "spark_wishes": Key(
+        list,
+        [],
+        "jobs for which `plan.yml` proposes services instead of planning the inventory's",
+        page="speed.md#models-for-given-jobs",
+    ),
+    "spark_wishes_file": Key(str, "", "inventory proposed for `spark_wishes`; default: `.spark/proposal.yml`"),
     "spark_status_timeout": Key(NUMBER, 10, "seconds that status.yml waits for a service", least=0, unit="seconds"),
     "spark_status_show": Key(
         str,
@@ -337,34 +352,31 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "discover_hosts": Key(
             (str, list),
             [],
-            "addresses, names of DNS or of `~/.ssh/config`, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks "
-            "`192.168.1.0/28`; `localhost` is the controller",
+            "names or addresses, also `USER@NAME`, `NAME:PORT`, `192.168.1.10-20` and `192.168.1.0/28`; `localhost` is the controller",
         ),
-        "discover_search": Key(
-            bool, True, "whether mDNS and the neighbours on QSFP ports of the controller are asked too"
-        ),
-        "discover_dest": Key(str, "my-sparks", "folder of the inventory, which need not be there yet"),
-        "discover_user": Key(str, "", "account to log in with; that of your ssh settings when left out"),
+        "discover_search": Key(bool, True, "also search by mDNS and on the controller's QSFP ports"),
+        "discover_dest": Key(str, "my-sparks", "folder for the inventory; created if missing"),
+        "discover_user": Key(str, "", "login account; by default the account of your ssh settings"),
         "discover_accept_new_keys": Key(
             bool,
             False,
-            "whether the key of a host that ssh does not know yet is accepted and noted; one that changed never is",
+            "accept unknown host keys; a changed key is always refused",
         ),
         "discover_whole": Key(
             bool,
             False,
-            "whether nothing is written when a machine that was named is no Spark or not known; quickstart.yml wants it",
+            "write nothing if a named machine is not a known Spark; quickstart.yml sets it",
         ),
         "discover_timeout": Key(
             NUMBER,
             3,
-            "seconds that a machine has for the greeting of its ssh server",
+            "time limit for the greeting of an ssh server",
             least=0.1,
             most=60,
             unit="seconds",
         ),
         "discover_patience": Key(
-            int, 120, "seconds that a machine has for each question", least=10, most=3600, unit="seconds"
+            int, 120, "time limit for each question to a machine", least=10, most=3600, unit="seconds"
         ),
     },
     "explain": {
@@ -406,6 +418,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             (str, list), None, "services by name, with commas or as a list; `all` for all services of the run's hosts"
         )
     },
+    "tune": {"service": Key(str, "", "service that is tuned, of one host")},
     "swap": {
         "out": Key((str, list), "", "service that goes"),
         "in": Key((str, list), "", "service that comes"),

@@ -190,6 +190,10 @@ ADVICE = (
         "log in once with ssh, compare the fingerprint, or give -e discover_accept_new_keys=true",
     ),
     (
+        "bad permissions",
+        "ssh ignores a private key that other accounts can read: chmod 600 it; in WSL copy it to ~/.ssh, files below /mnt stay readable",
+    ),
+    (
         "Permission denied",
         "copy your key there with ssh-copy-id, name the account with -e discover_user=NAME, or add -k for a password",
     ),

@@ -22,8 +22,26 @@ from .discovery import Cables, Machine
 
 OTHERS = "spark_found"
 """The group of Sparks without services: every host of C(sparks) has some."""
-HOSTS, VARIABLES = "hosts.yml", "group_vars/sparks.yml"
+HOSTS, VARIABLES, SETTINGS = "hosts.yml", "group_vars/sparks.yml", "ansible.cfg"
 """Files of the folder, named like those of the examples."""
+SETTINGS_TEXT = """\
+# Written by dgxspark.vllm.discover; edit it as you like. Ansible reads it in this folder, and from elsewhere by
+# export ANSIBLE_CONFIG=FOLDER/ansible.cfg
+[defaults]
+inventory = .
+forks = 20
+interpreter_python = auto_silent
+inject_facts_as_vars = false
+# Changes, errors and reports, each once; -v shows all tasks.
+stdout_callback = dgxspark.vllm.brief
+callback_result_format = yaml
+display_skipped_hosts = false
+# One line a host for slow tasks.
+callbacks_enabled = dgxspark.vllm.progress
+
+[ssh_connection]
+pipelining = true
+"""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[.-][A-Za-z0-9]+)+|\d{1,3}(?:\.\d{1,3}){3}")
 
 
@@ -65,7 +83,7 @@ def files(
     """
     lines = [
         "---",
-        "# Written by dgxspark.vllm.discover, from what the Sparks said. It is yours to edit: it is never overwritten.",
+        "# Written by dgxspark.vllm.discover; edit it as you like, it is never overwritten.",
         "# ansible-playbook -i FOLDER dgxspark.vllm.plan shows what would run, dgxspark.vllm.site deploys it.",
         *_span_lines(cables, spans),
     ]
@@ -76,7 +94,7 @@ def files(
     if idle:
         lines += [
             "",
-            "# Found, and no service is recommended: one of sparks has services. Move a host there when it has some.",
+            "# Sparks without services. Add spark_services to a host and move it to the group sparks.",
         ]
         lines += [f"{OTHERS}:", *_group_lines(idle, picks, cables)]
         lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []
@@ -93,7 +111,7 @@ def files(
         "# spark_defaults:",
         "#   api_key_file: .secrets/api_key",
     ]
-    return {HOSTS: "\n".join(lines) + "\n", VARIABLES: "\n".join(group) + "\n"}
+    return {HOSTS: "\n".join(lines) + "\n", VARIABLES: "\n".join(group) + "\n", SETTINGS: SETTINGS_TEXT}
 
 
 def _group_lines(machines: Sequence[Machine], picks: Mapping[str, Pick], cables: Cables) -> list[str]:
@@ -191,6 +209,14 @@ def _gpu_processes(facts: Mapping[str, Any]) -> list[str]:
 
 def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
+
+
+def open_folder(folder: str) -> str:
+    """Return the message about an inventory folder in which every account may write."""
+    return (
+        f"Every account of this machine can write to {folder}, so Ansible ignores its ansible.cfg, and keys there are readable by all. "
+        f"Run chmod o-w {folder}. In WSL this has no effect below /mnt: use a folder in your Linux home, such as ~/my-sparks."
+    )
 
 
 def differences(path: str, old: str, new: str) -> str:

@@ -46,10 +46,9 @@ class Endpoint:
 
 MOST_OPEN = picture.MOST_TABLES
 STYLE = """
-.pair{display:grid;grid-template-columns:3rem 1fr 7.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
+.pair{display:grid;grid-template-columns:3rem 1fr 10.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
 .attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
 border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.attention li.fails{border-left-color:var(--fails)}
-.v{white-space:nowrap}
 .host>summary{grid-template-columns:minmax(6rem,14rem) 1fr auto}summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
 """.strip()
@@ -67,6 +66,7 @@ def page(
     planned: Mapping[str, Mapping[str, Any]],
     endpoints: Sequence[Endpoint] = (),
     note: str = "",
+    inventory: str = "",
 ) -> str:
     """Return the page.
 
@@ -74,12 +74,13 @@ def page(
     :param planned: plans by host, for memory maps and findings; a host may lack one
     :param endpoints: of C(watched_status.report)
     :param note: plain text after the time of the page
+    :param inventory: its name
     """
     hosts = sorted(
         status.hosts, key=lambda host: (fleet_status.STATES.index(_worst(status, host)), picture.natural(host))
     )
     sections = [
-        f'<p class="soft">{escape(fleet_status.head(status))} As of {escape(str(status.at))}.{escape(f" {note}" if note else "")}</p>',
+        f'<p class="soft">{escape(fleet_status.head(status))} {escape(page_parts.as_of(status.at, inventory))}{escape(f" {note}" if note else "")}</p>',
         _tiles(status),
         _attention(status, planned, endpoints),
         "<section>",
@@ -131,7 +132,9 @@ def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoin
     """Return the problems with their fixes, the worst first, then errors and warnings of the plan."""
     lines = [*_silent(status), *_troubled(status)]
     lines += [
-        _item(str(endpoint.key), "down", str(endpoint.error), str(endpoint.hint or "See its log."), "fails")
+        _item(
+            str(endpoint.key), "down", fleet_status.short(endpoint.error), str(endpoint.hint or "See its log."), "fails"
+        )
         for endpoint in endpoints
         if not endpoint.ok
     ]
@@ -142,9 +145,10 @@ def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoin
 
 
 def _item(where: str, word: str, text: str, fix: str, shade: str) -> str:
-    detail = f"<br>{escape(fleet_status.short(text))}" if text else ""
+    """Return a problem. word: HTML; where, text, fix: plain text."""
+    detail = f"<br>{escape(text)}" if text else ""
     return (
-        f'<li class="{shade}"><b>{escape(where)}</b> <span class="word {shade}">{escape(word)}</span>{detail}'
+        f'<li class="{shade}"><b>{escape(where)}</b> <span class="word {shade}">{word}</span>{detail}'
         f"<br><b>Fix:</b> {escape(fix)}</li>"
     )
 
@@ -157,7 +161,10 @@ def _silent(status: Status) -> list[str]:
         elif body.notes:
             groups.setdefault(("look", "; ".join(body.notes), FIXES["look"].format(host=host)), []).append(host)
     ordered = sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0]))
-    return [_item(picture.names_text(hosts), key[0], key[1], key[2], SHADES[key[0]]) for key, hosts in ordered]
+    return [
+        _item(picture.names_text(hosts), key[0], fleet_status.short(key[1]), key[2], SHADES[key[0]])
+        for key, hosts in ordered
+    ]
 
 
 def _troubled(status: Status) -> list[str]:
@@ -172,7 +179,7 @@ def _troubled(status: Status) -> list[str]:
             _item(
                 f"{row.host}/{row.service}",
                 state,
-                "; ".join(texts) or f"no answer ({row.stage})",
+                fleet_status.short("; ".join(texts) or f"no answer ({row.stage})"),
                 fix.format(host=row.host, service=row.service),
                 SHADES[state],
             )
@@ -190,7 +197,7 @@ def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[s
     return [
         _item(
             group.where,
-            f"plan: {group.first['rule']}",
+            f"plan: {page_parts.rule_link(group.first['rule'])}",
             group.first["message"],
             group.first.get("fix") or "plan.yml shows it with the rest of the plan.",
             "fails" if group.first["severity"] == "error" else "tight",
@@ -212,10 +219,11 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
         f'<span class="soft">{len(rows)} service{"s"[: len(rows) != 1]}</span><span class="word {shade}">{state}</span></summary>',
         '<div class="inside">',
     ]
-    if live:
-        lines.append(_pair("now", live))
+    now = (page_parts.memory_bar(live), picture.room_text(live)) if live else (UNKNOWN, "not known")
+    lines.append(_pair("now", *now))
     if body.get("memory_map"):
-        lines.append(_pair("plan", {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}))
+        planned = {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}
+        lines.append(_pair("plan", page_parts.memory_bar(planned), f"{picture.room_text(planned)} by plan"))
     if not live:
         lines.append(
             f"<p>Its memory is not known: {escape(fleet_status.short(host_state.why or 'it did not say'))}.</p>"
@@ -224,11 +232,11 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
     return "\n".join(lines)
 
 
-def _pair(word: str, body: Mapping[str, Any]) -> str:
-    return (
-        f'<div class="pair"><span class="soft">{word}</span>{page_parts.memory_bar(body)}'
-        f'<span class="room">{picture.room_text(body)}</span></div>'
-    )
+UNKNOWN = '<div class="bar unknown" role="img" aria-label="its GiB are not known"></div>'
+
+
+def _pair(word: str, bar: str, room: str) -> str:
+    return f'<div class="pair"><span class="soft">{word}</span>{bar}<span class="room">{room}</span></div>'
 
 
 def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -256,8 +264,8 @@ def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> d
     }
 
 
-HEADS = ("service", "model", "state", "requests", "KV use", "GiB", "planned", "tok/s", "fast path", "up")
-FIGURES = ("requests", "KV use", "GiB", "planned", "tok/s", "served tok/s")
+HEADS = ("service", "model", "address", "state", "requests", "KV cache", "memory", "tok/s", "fast path", "up")
+FIGURES = ("requests", "KV cache", "memory", "tok/s", "served tok/s")
 """Right-aligned columns."""
 WATCHED = ("served tok/s", "last proof")
 """Further columns of the fleet monitor."""
@@ -268,34 +276,25 @@ def _services(rows: Sequence[Row], host: str) -> str:
         return "<p>No services planned.</p>"
     watched = any(row.watched for row in rows)
     heads = [*HEADS, *(WATCHED if watched else ())]
-    return _table(f"services of {host}", heads, [_service(row, watched) for row in rows])
-
-
-def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
-    """Return a table; label: plain text for screen readers."""
-    lines = [
-        # The keyboard can scroll a table that is wider than a phone.
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"><table><thead><tr>',
-        *(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in heads),
-        "</tr></thead><tbody>",
-        *rows,
-    ]
-    return "".join([*lines, "</tbody></table></div>"])
+    return page_parts.table(heads, [_service(row, watched) for row in rows], FIGURES, f"services of {host}")
 
 
 def _endpoints(endpoints: Sequence[Endpoint]) -> str:
     """Return the other checked endpoints: gateway, speech, Ollama and further ones."""
     if not endpoints:
         return ""
-    rows = []
+    heads, rows = ("endpoint", "address", "state", "answer"), []
     for endpoint in endpoints:
         shade, word = ("fits", "up") if endpoint.ok else ("fails", "down")
         message = fleet_status.short(endpoint.error or endpoint.note or "")
-        rows.append(
-            f"<tr><td>{escape(str(endpoint.key))}</td><td>{escape(str(endpoint.where))}</td>"
-            f'<td><span class="word {shade}">{word}</span></td><td>{escape(message)}</td></tr>'
+        cells = (
+            escape(str(endpoint.key)),
+            escape(str(endpoint.where)),
+            f'<span class="word {shade}">{word}</span>',
+            escape(message),
         )
-    table = _table("other endpoints", ("endpoint", "address", "state", "said"), rows)
+        rows.append("".join(map(page_parts.text_cell, heads, cells)))
+    table = page_parts.table(heads, rows, label="other endpoints")
     return f'<section><h2>Other endpoints</h2><div class="open inside">{table}</div></section>'
 
 
@@ -306,27 +305,29 @@ def _proof(watched: Watched) -> str:
 
 
 def _service(row: Row, watched: bool) -> str:
-    use, running = _number(row.kv_cache_usage), _number(row.requests_running)
-    shade = SHADES[row.state]
-    stage = (
-        "" if row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
+    use, running, waiting = _number(row.kv_cache_usage), _number(row.requests_running), _number(row.requests_waiting)
+    word = f'<span class="word {SHADES[row.state]}">{escape(row.state)}</span>'
+    stage = "" if row.stage == "-" or row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else str(row.stage)
+    held, planned = (
+        "-" if size is None else f"{tables.gib(size, True)} GiB" for size in (row.residency_gib, row.planned_gib)
     )
-    part = f"<small>{escape(status_rows.part(row))}</small>" if row.cluster else ""
+    queue = f"{int(waiting)} waiting" if waiting else ""
+    text, figure = page_parts.text_cell, page_parts.cell
     cells = [
-        f"<td>{escape(str(row.service))}{part}</td>",
-        f"<td>{escape(str(row.model or '-'))}</td>",
-        f'<td><span class="word {shade}">{escape(row.state)}</span>{stage}</td>',
-        page_parts.cell("requests", "-" if running is None else f"{int(running)}+{int(row.requests_waiting or 0)}"),
-        page_parts.cell("KV use", "-" if use is None else f"{100 * use:.0f} %"),
-        page_parts.cell("GiB", tables.gib(row.residency_gib, already_gib=True)),
-        page_parts.cell("planned", tables.gib(row.planned_gib, already_gib=True)),
-        page_parts.cell("tok/s", status_rows.decode(row)),
-        f"<td>{escape(str(row.fast_path or '-'))}</td>",
-        f'<td class="v">{escape(tables.uptime(row.uptime_seconds))}</td>',
+        text("service", escape(str(row.service)), status_rows.part(row) if row.cluster else ""),
+        text("model", escape(str(row.model or "-")), f"vLLM {row.vllm_version}" if row.vllm_version else "", "m"),
+        text("address", escape(str(row.url or "-").rpartition("//")[2])),
+        text("state", word, stage),
+        figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
+        figure("KV cache", "-" if use is None else f"{100 * use:.0f} % used"),
+        figure("memory", held, False, planned.replace("-", "") and f"{planned} planned"),
+        figure("tok/s", status_rows.decode(row)),
+        text("fast path", escape(str(row.fast_path or "-"))),
+        text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
     ]
     if watched:
         watched_figures = row.watched or Watched(None, None, None)
         served = watched_figures.tokens_per_second
-        cells.append(page_parts.cell("served tok/s", "-" if served is None else f"{served:.1f}"))
-        cells.append(f'<td class="v">{escape(_proof(watched_figures))}</td>')
-    return f"<tr>{''.join(cells)}</tr>"
+        cells.append(figure("served tok/s", "-" if served is None else f"{served:.1f}"))
+        cells.append(text("last proof", escape(_proof(watched_figures))))
+    return "".join(cells)

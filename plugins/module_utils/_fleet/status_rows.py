@@ -60,6 +60,8 @@ class Row:
     fast_path: str | None
     residency_gib: float | None
     speed: str | None = None
+    url: str | None = None
+    vllm_version: str | None = None
     watched: Watched | None = None
     notes: list[str] = field(default_factory=list)
     state: str = ""
@@ -164,6 +166,8 @@ def _service_row(
         fast_path=answer.get("fast_path"),
         residency_gib=held_gib,
         speed=answer.get("speed"),
+        url=service.get("url"),
+        vllm_version=service.get("vllm_version"),
     )
 
 
@@ -267,7 +271,15 @@ def decode(row: Row) -> str:
 
 
 def _requests(row: Row) -> str:
-    return "-" if row.requests_running is None else f"{row.requests_running}+{row.requests_waiting or 0}"
+    waiting = f" ({row.requests_waiting} waiting)" if row.requests_waiting else ""
+    return "-" if row.requests_running is None else f"{row.requests_running}{waiting}"
+
+
+def _memory(row: Row) -> str:
+    held, planned = (gib(size, already_gib=True) for size in (row.residency_gib, row.planned_gib))
+    if held == "-":
+        return held if planned == "-" else f"{planned} GiB planned"
+    return f"{held} of {planned} GiB"
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -275,13 +287,13 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "service": lambda row: row.service,
     "part": part,
     "model": lambda row: str(row.model or "-"),
+    "address": lambda row: (row.url or "-").rpartition("//")[2],
     "unit": lambda row: row.unit,
-    "ready": lambda row: "yes" if row.ready else f"no ({row.stage})",
-    "KV use": lambda row: "-" if row.kv_cache_usage is None else f"{100 * row.kv_cache_usage:.1f} %",
+    "ready": lambda row: "yes" if row.ready else "no" if row.stage == "-" else f"no ({row.stage})",
+    "KV cache": lambda row: "-" if row.kv_cache_usage is None else f"{100 * row.kv_cache_usage:.1f} %",
     "requests": _requests,
-    "GiB": lambda row: gib(row.residency_gib, already_gib=True),
-    "planned": lambda row: gib(row.planned_gib, already_gib=True),
-    "uptime": lambda row: uptime(row.uptime_seconds),
+    "memory of planned": _memory,
+    "up": lambda row: uptime(row.uptime_seconds),
     "restarts": lambda row: "-" if row.restarts is None else str(row.restarts),
     "tok/s": decode,
     "fast path": lambda row: row.fast_path or "-",
@@ -293,6 +305,8 @@ def status_text(rows: Sequence[Row]) -> str:
     """Return the status table, then the errors and states of services. Columns without any figure are left out."""
     has_figures = {
         "part": any(row.cluster for row in rows),
+        "address": any(row.url for row in rows),
+        "restarts": any(row.restarts for row in rows),
         "tok/s": any(row.decode_tokens_per_second for row in rows),
         "fast path": any(row.fast_path for row in rows),
     }

@@ -27,7 +27,7 @@ NO_EXPORTERS = "the monitor reads no exporters of this host; set spark_exporters
 NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-agent there"
 STALE_ROUNDS, STALE_SECONDS = 5, 60.0
 """Missing rounds of the collector, and further seconds, after which its figures are old; as in the alert SparkCollectorStale."""
-SERVICE_KEYS = ("name", "unit", "recipe", "rank", "cluster", "state", "exclusive")
+SERVICE_KEYS = ("name", "unit", "recipe", "rank", "cluster", "state", "exclusive", "url", "vllm_version")
 
 Samples = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 Exporter = tuple[Optional[str], str]

@@ -98,20 +98,20 @@ def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
 def line(guard_state: Mapping[str, Any], unit: str | None) -> str:
     """Return one line about a guard: whether it runs, its floors, its last step, and the holder of the memory; see C(notes)."""
     runs_now = "not known whether it runs" if unit is None else "runs" if unit == "active" else unit
-    acts = "" if guard_state["act"] else ", it only reports its actions"
+    acts = "" if guard_state["act"] else ", only reports its actions"
     memory = ""
     if unit == "active" and guard_state["level"]:
         memory = f"; memory {guard_state['level']}, {_gib(guard_state['available_gib'])} available"
         memory += "" if guard_state["lowest_gib"] is None else f", lowest {_gib(guard_state['lowest_gib'])}"
-    floors = f"floors {_gib(guard_state['floor_gib'])}, {_gib(guard_state['start_floor_gib'])} at a start"
+    floors = f"acts below {_gib(guard_state['floor_gib'])}, {_gib(guard_state['start_floor_gib'])} at a start"
     who = f"; memory is used by {guard_state['who']}" if guard_state["who"] else ""
-    return f"guard {runs_now}{acts}, {floors}{memory}; {did(guard_state['last'])}{who}"
+    return f"memory guard {runs_now}{acts}, {floors}{memory}; {did(guard_state['last'])}{who}"
 
 
 def did(last: Mapping[str, Any] | None) -> str:
     """Return the last step of a guard as a text. last: of C(account)."""
     if not last:
-        return "it had nothing to do so far"
+        return "nothing to do so far"
     return f"last, {moment(last['at'])}: {DONE[last['what']].format(last['whom'])} ({last['why']})"
 
 

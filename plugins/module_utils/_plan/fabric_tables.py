@@ -236,12 +236,6 @@ def _figure_table(figures: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of an HTML table, none if it has no rows. heads, rows: HTML of the columns' heads and of the cells."""
-    if not rows:
-        return []
-    head_row = "".join(f"<th>{head}</th>" for head in heads)
-    lines = [
-        "<tr>" + "".join(f'<td data-of="{head}">{cell}</td>' for head, cell in zip(heads, row)) + "</tr>"
-        for row in rows
-    ]
-    return [f'<table class="cards"><thead><tr>{head_row}</tr></thead><tbody>', *lines, "</tbody></table>"]
+    """Return the lines of an HTML table, none if it has no rows. heads: plain text. rows: HTML of the cells."""
+    lines = ["".join(map(page_parts.text_cell, heads, row)) for row in rows]
+    return [page_parts.table(heads, lines)] if rows else []

@@ -14,7 +14,7 @@ from .._addons import addons
 from .._common import foreign_text, plain_data, reader, schema, validation
 from .._common.foreign_text import printable
 from . import lock as lock_file
-from . import on_demand, preflight, recipes, service_keys, variables
+from . import on_demand, preflight, recipes, service_keys, tuning, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
 
 _WITH_PORT = re.compile(r"[\w.-]+:\d{1,5}")
@@ -141,8 +141,9 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
     services: list[PlacedService] = []
     messages: list[str] = []
     present = [ref for ref, image in host.images.items() if image.get("present")]
-    for index, entry in enumerate(host.settings["spark_services"]):
-        where = f"host {host.name}, spark_services[{index}]"
+    tuned = host.settings["spark_tuned"]
+    for index, written in enumerate(host.settings["spark_services"]):
+        where, entry = f"host {host.name}, spark_services[{index}]", tuning.tuned_entry(written, tuned)
         service, problems = read_service(entry, where, f"{host.name}/", host, sources, present)
         messages += problems
         if service is None:
@@ -157,6 +158,12 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
         services.append(service.placed())
+    names = [name for name, _port in claims(host)]
+    messages += [
+        f"host {host.name}, spark_tuned: {name!r} is no service of this host, or its options are no mapping. Remove it."
+        for name, args in tuned.items()
+        if name not in names or not isinstance(args, Mapping)
+    ]
     return services, [*messages, *_used_twice(host)]
 
 

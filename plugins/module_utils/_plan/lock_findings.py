@@ -19,8 +19,6 @@ PIN = (
     "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: its locked versions apply "
     "to all hosts."
 )
-MOST_NAMES = 6
-"""Services that are named with the same moving names; the plan above has all."""
 
 
 def addon_findings(
@@ -278,19 +276,3 @@ def _moving(
             name,
         )
     ]
-
-
-def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Return unpinned images and models with the services that use them, then the fix once; an empty text for none."""
-    served: dict[str, list[str]] = {}
-    for error in errors:
-        served.setdefault(str(error["message"]), []).append(f"{error['host']}/{error['service']}")
-    if not served:
-        return ""
-    lines = [f"{_some(names)}: {message}" for message, names in served.items()]
-    return "\n- ".join([*lines[:-1], f"{lines[-1]} {PIN} [lock.moving]"])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

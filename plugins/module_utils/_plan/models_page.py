@@ -90,10 +90,7 @@ def _choice(entry: Filter, value: str, label: str, checked: bool) -> str:
 def _style() -> str:
     """Return a rule for each choice, which hides the rows without its class."""
     keys = [f"{entry.name}-{value}" for entry in FILTERS for value in entry.values]
-    return (
-        ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys)
-        + "{display:none}\n.cards td::before{flex:none}"
-    )
+    return ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys) + "{display:none}"
 
 
 def _classes(row: Mapping[str, Any], rate: float) -> list[str]:

@@ -1,14 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the HTML pages share: their frame, style, memory bars, tiles and cells. Pure functions.
+"""What the HTML pages share: their frame, style, memory bars, tiles, tables and links. Pure functions.
 
-A page needs nothing but itself: no script, no font, no address. Its policy forbids a browser to load anything.
+A page needs nothing but itself: no script, no font, no picture. Its policy forbids a browser to load anything; links lead to the documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -31,7 +32,7 @@ body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.45 system-ui,"Se
 main{max-width:1180px;margin:0 auto;padding:1.5rem 1.25rem 3rem}
 h1{font-size:1.45rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .6rem}
 p{margin:.3rem 0}.soft{color:var(--soft)}
-.tiles{display:flex;flex-wrap:wrap;gap:.5rem;margin:0;padding:0;list-style:none}
+.tiles{display:flex;flex-wrap:wrap;gap:.5rem;margin:.6rem 0 0;padding:0;list-style:none}
 .tiles li{background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.4rem .8rem;min-width:5rem}
 .tiles b{display:block;font-size:1.25rem;font-variant-numeric:tabular-nums}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;margin:.2rem 0 .8rem;padding:0;list-style:none;color:var(--soft);font-size:.87rem}
@@ -39,7 +40,7 @@ p{margin:.3rem 0}.soft{color:var(--soft)}
 details,.open{background:var(--card);border:1px solid var(--line);border-radius:.5rem;margin:.5rem 0}
 summary{padding:.5rem .9rem;cursor:pointer}
 .inside{padding:0 .9rem .8rem}
-.host>summary{display:grid;grid-template-columns:minmax(6rem,12rem) 2.8rem 1fr 7.5rem;gap:.8rem;align-items:center;list-style:none}
+.host>summary{display:grid;grid-template-columns:minmax(6rem,12rem) 2.8rem 1fr 10.5rem;gap:.8rem;align-items:center;list-style:none}
 .host>summary::-webkit-details-marker{display:none}
 .host>summary .name{font-weight:600;overflow-wrap:anywhere}
 .host>summary .name::before{content:"\\25B8";color:var(--soft);margin-right:.45rem;display:inline-block}
@@ -55,7 +56,7 @@ border-right:1px solid var(--card)}
 HUES
 .weights{background:var(--c)}.bar .weights{color:var(--t)}
 .kv_cache{background:color-mix(in srgb,var(--c) 45%,var(--card))}
-.host{background:repeating-linear-gradient(45deg,var(--c) 0 3px,color-mix(in srgb,var(--c) 45%,var(--card)) 3px 6px)}
+i.host,.bar .host{background:repeating-linear-gradient(45deg,var(--c) 0 3px,color-mix(in srgb,var(--c) 45%,var(--card)) 3px 6px)}
 .bar .overhead{text-shadow:0 0 2px var(--card),0 0 2px var(--card),0 0 2px var(--card)}
 .overhead{background:repeating-linear-gradient(135deg,var(--c) 0 2px,color-mix(in srgb,var(--c) 30%,var(--card)) 2px 6px)}
 .plain{background:color-mix(in srgb,var(--c) 60%,var(--ink))}.bar .plain{color:var(--card)}
@@ -69,10 +70,11 @@ table{border-collapse:collapse;width:100%;margin:.7rem 0 .3rem;font-size:.87rem}
 th{font-weight:600;color:var(--soft);text-align:left;border-bottom:1px solid var(--line)}
 th,td{padding:.25rem .7rem .25rem 0;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td:not(.n){overflow-wrap:anywhere}td:first-child,.v{min-width:4.5rem}
-td small{display:block;color:var(--soft)}
+td{overflow-wrap:break-word}td:first-child{min-width:6.5rem}.m{min-width:11rem}.v{white-space:nowrap}
+td small{display:block;color:var(--soft)}.m small{overflow-wrap:anywhere}a{color:var(--info)}
 .dot{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;background:var(--c);margin-right:.45rem}
 .solved{color:var(--info);font-weight:600}
+.unknown{background:repeating-linear-gradient(45deg,var(--line) 0 2px,var(--card) 2px 8px)}
 .finding{border:0;border-left:.3rem solid var(--line);border-radius:0;padding:.1rem 0 .1rem .8rem;margin:.8rem 0;overflow-wrap:anywhere}
 .finding>summary{padding:0}
 .finding.error{border-color:var(--fails)}.finding.warning{border-color:var(--tight)}.finding.info{border-color:var(--info)}
@@ -88,7 +90,8 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 .host>summary .word{text-align:right}.host>summary .room{grid-column:1/-1;text-align:left}
 .cards,.cards tbody,.cards tr,.cards td{display:block}.cards thead{display:none}.cards tr{border-bottom:1px solid var(--line);padding:.4rem 0}
 .cards td,.cards td.n{display:flex;justify-content:space-between;gap:1rem;padding:.1rem 0;text-align:right}
-.cards td::before{content:attr(data-of);color:var(--soft);text-align:left}.cards td small{display:inline}}
+.cards td::before{content:attr(data-of);color:var(--soft);text-align:left;flex:none}.cards td>span{min-width:0;overflow-wrap:anywhere}
+.cards td.n{white-space:normal}.cards td.e{display:none}.bar span:not(.w){font-size:0}}
 @media print{.pick{display:none}.bar span,.legend i,.dot,.over-mark{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """.strip().replace(
     "HUES", "".join(f".s{index}{{--c:{hue};--t:{on}}}" for index, (hue, on) in enumerate(zip(HUES, ON_HUES)))
@@ -97,6 +100,41 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 
 MARK = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 """A line of every page, which tells a later run that it may replace the page."""
+
+
+DOCS = "https://github.com/dgxspark/ansible-vllm/blob/main/docs/"
+PAGES = {
+    "agent": ("guard", "watchdog"),
+    "benchmarks": ("bench",),
+    "distribution": ("lock",),
+    "fleet": ("placement",),
+    "health": ("doctor", "drift"),
+    "monitoring": ("exporters", "fleet_monitor", "monitoring"),
+    "on_demand": ("on_demand", "start"),
+    "rollout": ("update",),
+    "security": ("firewall", "service"),
+    "speech": ("ollama", "speech"),
+    "speed": ("fast_path", "speed"),
+    **{page: (page,) for page in ("clients", "cluster", "fabric", "gateway")},
+}
+"""Pages of docs/ with the families of findings that they list; those of other families are on the page troubleshooting."""
+
+
+def rule_link(rule: str) -> str:
+    """Return a link from the id of a finding to its page in the documentation; the plain id if it has not the form of one."""
+    if re.fullmatch(r"SPK[0-9A-Z]\d\d", rule):
+        place = f"rules.md#{rule.lower()}"
+    elif re.fullmatch(r"[a-z_]+\.\w+", rule):
+        pages = (page for page, families in PAGES.items() if rule.partition(".")[0] in families)
+        place = f"{next(pages, 'troubleshooting')}.md#:~:text={rule}"
+    else:
+        return escape(rule)
+    return f'<a href="{DOCS}{place}" rel="noreferrer">{rule}</a>'
+
+
+def as_of(at: str, inventory: str = "") -> str:
+    """Return the line with the time of a page and the inventory. at: ISO 8601 in UTC."""
+    return f"As of {at[:16].replace('T', ' ')} UTC{f', inventory {inventory}' if inventory else ''}."
 
 
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
@@ -154,6 +192,7 @@ def memory_bar(body: Mapping[str, Any]) -> str:
         share = part["gib"] / scale
         text = f"{part['label']} {picture.size_text(part['gib'])}"
         kind = part["kind"] if part["kind"] in picture.KINDS else "plain"
+        kind += " w" * (share >= 0.024 * len(text))  # on a phone there is half the room
         hue = f"s{hues[part['service']]} " if part["service"] else ""
         # About 7 px a letter in a bar of 600 px: a text that would be cut is left to the tooltip.
         shown = text if share >= max(NARROWEST_TEXT, 0.012 * len(text)) else ""
@@ -170,6 +209,27 @@ def memory_bar(body: Mapping[str, Any]) -> str:
     return f'<div class="bar" role="img" aria-label="{escape(description)}">{"".join(spans)}</div>'
 
 
+def table(heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "") -> str:
+    """Return a table, whose rows are cards on a phone.
+
+    :param heads: plain text
+    :param rows: HTML of C(cell) and C(text_cell) in the order of the heads
+    :param figures: heads of columns that are flush right
+    :param label: plain text for screen readers; the keyboard can then scroll a table that is wider than the page
+    """
+    region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
+    columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="scroll"{region}><table class="cards"><thead><tr>{"".join(columns)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def text_cell(head: str, html: str, note: str = "", style: str = "") -> str:
+    """Return a text below a heading, with a note below it. html: of the text; note: plain text; style: a class."""
+    noted = f" <small>{escape(note)}</small>" if note else ""
+    style += " e" * (html == "-")  # left out on a phone
+    return f'<td class="{style.strip()}" data-of="{head}"><span>{html}{noted}</span></td>'
+
+
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
     """Return a figure below a heading; next to it on a phone.
 
@@ -180,5 +240,4 @@ def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
     :returns: HTML
     """
     marked = f'<span class="solved" title="calculated">{escape(text)}</span>' if solved else escape(text)
-    noted = f" <small>{escape(note)}</small>" if note else ""
-    return f'<td class="n" data-of="{head}"><span>{marked}{noted}</span></td>'
+    return text_cell(head, marked, note, "n")

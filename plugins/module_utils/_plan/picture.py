@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plan for people in a terminal: memory bars, tables, findings; and its common parts with the page.
 
-Pure functions. Hosts that are planned alike are shown once, and so is a finding that many hosts have: a fleet of a hundred
-is read by what differs in it.
+Pure functions. Hosts that are planned alike are shown once, and so are the ranks of a cluster and a finding that many hosts have:
+a fleet of a hundred is read by what differs in it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections import Counter
@@ -21,6 +22,8 @@ from .._common.tables import gib, table
 from . import speed_text
 
 VERDICTS = ("fails", "tight", "fits")
+FATES = {"fails": ("fails", "fail"), "tight": ("is tight", "are tight"), "fits": ("fits", "fit")}
+"""The verdicts as verbs, for one host and for several."""
 KINDS = {
     "weights": "weights",
     "kv_cache": "KV cache",
@@ -52,6 +55,9 @@ STYLES = {"fails": "31", "tight": "33", "fits": "32", "error": "31", "warning": 
 MOST_TABLES = 6
 MOST_LINES = 50
 MOST_FIGURES = 3
+MOST_NOTES = 6
+ALIKE_GIB = 1.0
+"""Hosts of one cluster are shown as one if their free memory differs by less."""
 _OF_HOST = re.compile(r"host (?P<host>[\w.-]+)(?P<separator>[:,] )")
 SHORTEST_BAR, LONGEST_BAR = 24, 100
 
@@ -212,28 +218,95 @@ def _follows(first: str, second: str) -> bool:
 
 @dataclass
 class HostGroup:
-    """Hosts that are planned alike, in natural order; C(body) is the plan of each."""
+    """Hosts that are planned alike, with their plans in natural order; free memory of ranks may differ by C(ALIKE_GIB)."""
 
     body: Mapping[str, Any]
-    hosts: list[str] = field(default_factory=list)
+    """The plan of the host with the least free memory."""
+    bodies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    low: float = math.inf
+    high: float = -math.inf
+    """The least and the most free memory in GiB; what is over the capacity counts below 0."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names."""
+        return list(self.bodies)
 
     @property
     def title(self) -> str:
         """The hosts in few words."""
-        return names_text(self.hosts, 3) + (f" ({len(self.hosts)} alike)" if len(self.hosts) > 1 else "")
+        alike = f" ({len(self.bodies)} alike)" if len(self.bodies) > 1 and not self._clusters() else ""
+        return names_text(self.hosts, 3) + alike
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the hosts, as a verb after their names."""
+        word = standing(self.body)
+        return FATES[word][1].removeprefix("are ") if len(self.bodies) > 1 and self._clusters() else word
+
+    @property
+    def room(self) -> str:
+        """The free memory of each host, or the missing memory of the fullest."""
+        is_one = over_gib(self.body) or f"{self.low:.1f}" == f"{self.high:.1f}"
+        return room_text(self.body) if is_one else f"{self.low:.1f} to {self.high:.1f} GiB free"
+
+    @property
+    def span(self) -> str:
+        """C(over 4 Sparks) if these are all hosts of a cluster, else empty."""
+        sizes = self._clusters()
+        if not sizes or sum(sizes.values()) != len(self.bodies):
+            return ""
+        each = f"over {next(iter(sizes.values()))} Sparks"
+        return each if len(sizes) == 1 else f"{len(sizes)} clusters {each} each"
+
+    def _clusters(self) -> dict[str, int]:
+        """Return the sizes of the clusters of these hosts by name."""
+        return {span.get("name", ""): span["size"] for service in self.services() if (span := service.get("cluster"))}
+
+    def services(self, name: str = "") -> list[Mapping[str, Any]]:
+        """Return the services of all these hosts, or those of a name."""
+        services = [service for body in self.bodies.values() for service in body["services"]]
+        return [service for service in services if name in ("", service["name"])]
+
+    def ranks(self, name: str) -> list[int]:
+        """Return the ranks of a service on these hosts, none for one that spans no hosts."""
+        return sorted({service["rank"] for service in self.services(name) if service.get("cluster")})
+
+    def timed(self) -> dict[str, Mapping[str, Any]]:
+        """Return the services by label, a cluster only with its first rank: its speed is the same for all."""
+        services = {service["name"]: service for service in self.body["services"]}
+        ranks = {name: self.ranks(name) for name in services}
+        return {label(services[name], ranks[name]): services[name] for name in services if 0 in (ranks[name] or [0])}
+
+    def add(self, host: str, body: Mapping[str, Any]) -> bool:
+        """Add a host unless its free memory differs too much from that of another one; return whether it was added."""
+        spare = free_gib(body) - over_gib(body)
+        if max(self.high, spare) - min(self.low, spare) >= ALIKE_GIB and self.bodies:
+            return False
+        self.bodies[host] = body
+        self.body = body if spare < self.low else self.body
+        self.low, self.high = min(self.low, spare), max(self.high, spare)
+        return True
 
 
 def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
-    """Group the hosts of a plan that look the same to people."""
-    groups: dict[str, HostGroup] = {}
+    """Group the hosts of a plan that look the same to people, in natural order of their first hosts."""
+    groups: dict[str, list[HostGroup]] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
-        shown = [[*service_cells(service), *speed_text.cells(service)] for service in body["services"]]
-        key = repr(
-            (standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, body["memory_map"])
-        )
-        groups.setdefault(key, HostGroup(body)).hosts.append(host)
-    return list(groups.values())
+        alike = groups.setdefault(_look(body), [])
+        if not any(group.add(host, body) for group in alike):
+            alike.append(HostGroup(body))
+            alike[-1].add(host, body)
+    return sorted((group for alike in groups.values() for group in alike), key=lambda group: natural(group.hosts[0]))
+
+
+def _look(body: Mapping[str, Any]) -> str:
+    """Return the same text for hosts that look the same: equal plans, or equal ranks of a cluster."""
+    services = [{**service, "rank": 0} if service.get("cluster") else service for service in body["services"]]
+    shown = [[*service_cells(service), *speed_text.cells(service)] for service in services]
+    parts = [] if any(service.get("cluster") for service in services) else body["memory_map"]
+    return repr((standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, parts))
 
 
 def worst_first(groups: Sequence[HostGroup]) -> list[HostGroup]:
@@ -424,15 +497,20 @@ def _is_note(finding: Mapping[str, Any]) -> bool:
 
 
 def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the counts of unprinted notes by their ids, the most frequent first; empty without any."""
-    counts = Counter(group.first["rule"] for group in same_findings(findings) if _is_note(group.first))
-    if not counts:
+    """Return unprinted notes in a line for each id, with the begin of the first message; empty without any."""
+    by_rule: dict[str, list[SameFinding]] = {}
+    groups = [group for group in same_findings(findings) if _is_note(group.first)]
+    for group in groups:
+        by_rule.setdefault(group.first["rule"], []).append(group)
+    if not groups:
         return ""
-    total = sum(counts.values())
-    kinds = ", ".join(
-        f"{rule} ({count})" for rule, count in sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
-    )
-    return f"{total} note{'s'[: total != 1]}, shown with -v or -e spark_plan_show=full: {kinds}"
+    lines = [f"{len(groups)} note{'s'[: len(groups) != 1]}, in full with -v or -e spark_plan_show=full:"]
+    for rule, (first, *others) in list(by_rule.items())[:MOST_NOTES]:
+        more = f" and {len(others)} more" if others else ""
+        begin = textwrap.shorten(re.split(r"[.:;] ", first.first["message"].rstrip("."), maxsplit=1)[0], 100)
+        lines.append(f"- {first.where}: {begin}{more} [{rule}]")
+    lines += [f"- and {', '.join(list(by_rule)[MOST_NOTES:])}"] if len(by_rule) > MOST_NOTES else []
+    return "\n".join(lines)
 
 
 # The whole plan
@@ -440,27 +518,31 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
 ALWAYS = ("secret.missing", "memory.image")
 """Notes about something that has to be there, or is asked, before the services run: printed with errors and warnings."""
 
-HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "free GiB")
+HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV cache", "requests x tokens")
 
 
-def service_cells(service: Mapping[str, Any]) -> list[str]:
-    """Return a service's row below C(HEADER); an asterisk marks calculated values."""
+def service_cells(service: Mapping[str, Any], ranks: Sequence[int] = ()) -> list[str]:
+    """Return a service's row below C(HEADER); an asterisk marks calculated values. ranks: all that the row is about."""
     memory = service["memory"]
     solved = memory.get("solved") or []
     utilization = service["args"].get("gpu-memory-utilization")
     length = service["args"].get("max-model-len")
     concurrency = memory.get("max_concurrency")
     star = {key: "*" if key in solved else "" for key in ("gpu-memory-utilization", "max-model-len")}
+    each = " each" if len(ranks) > 1 else ""
     return [
-        label(service),
+        label(service, ranks),
         service["image"]["ref"].rsplit("/", 1)[-1],
         str(service["vllm_version"] or "?"),
         str(service["port"]),
         f"{utilization:.2f}{star['gpu-memory-utilization']}" if utilization else "-",
-        gib(memory.get("weights_bytes")),
-        gib((memory.get("available_kv_bytes") or {}).get("typical")),
+        *(
+            f"{figure} GiB{each}" if figure != "-" else figure
+            for figure in map(
+                gib, (memory.get("weights_bytes"), (memory.get("available_kv_bytes") or {}).get("typical"))
+            )
+        ),
         f"{concurrency:.1f} x {length}{star['max-model-len']}" if concurrency is not None else "-",
-        gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True),
     ]
 
 
@@ -474,16 +556,24 @@ def replicas(service: Mapping[str, Any]) -> int:
     return copies if isinstance(copies, int) and copies > 1 else 1
 
 
-def label(service: Mapping[str, Any]) -> str:
-    """Return the label of a service: a rank if it spans hosts, with its exclusive set and whether its owner has stopped it."""
-    span = service.get("cluster")
-    name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
+def label(service: Mapping[str, Any], ranks: Sequence[int] = ()) -> str:
+    """Return the label of a service: its ranks if it spans hosts, its exclusive set, and whether its owner has stopped it."""
+    span, name = service.get("cluster"), str(service["name"])
     notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
-    copies = replicas(service)
-    if span and copies > 1:
-        notes.append(f"replica {service['rank'] * copies // span['size']} of {copies}")
+    if span:
+        of_rank, copies = list(ranks) or [service["rank"]], replicas(service)
+        name += f", {_some_of('rank', of_rank, span['size'])}"
+        numbers = sorted({rank * copies // span["size"] for rank in of_rank})
+        notes += [_some_of("replica", numbers, copies)] if copies > 1 else []
     notes += [word for state, word in NOT_STARTED.items() if service.get("state") == state]
     return f"{name} [{', '.join(notes)}]" if notes else name
+
+
+def _some_of(word: str, numbers: Sequence[int], size: int) -> str:
+    """Write C(rank 2 of 4), C(ranks 1..3 of 4), or C(4 ranks) for all of them."""
+    if len(numbers) == size > 1:
+        return f"{size} {word}s"
+    return f"{word}{'s'[: len(numbers) != 1]} {names_text([str(number) for number in numbers])} of {size}"
 
 
 def label_notes(
@@ -527,6 +617,10 @@ def _combinations(
     ]
 
 
+_SOURCES = {"image": "by the vLLM of the image", "given": "as the recipe or the inventory gives them"}
+"""Words for sources of figures that say too little by themselves."""
+
+
 def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say of the weights and the KV caches of services what they rest on, those together that rest on the same."""
     by_source: dict[str, list[str]] = {}
@@ -536,15 +630,17 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
             if figure in sources:
                 alike = sources.get("weights") == sources.get("kv_cache")
                 figures = "weights and KV cache" if alike else figure.replace("kv_cache", "KV cache")
-                by_source.setdefault(f"{figures}: {sources[figure]}", []).append(service["name"])
+                by_source.setdefault(f"{figures} {_SOURCES.get(sources[figure], sources[figure])}", []).append(
+                    service["name"]
+                )
         for part in service["memory"].get("host_memory") or ():
             if part["gib"]["typical"] >= 0.05:
-                text = f"host memory: {part['name']} {size_text(part['gib']['typical'])} GiB"
+                text = f"{size_text(part['gib']['typical'])} GiB of host memory for {part['name']}"
                 text += "" if part["at_start"] else " once requests have filled it"
                 by_source.setdefault(text, []).append(service["name"])
         if "overheads" in sources:
-            by_source.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
-    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(by_source.items())]
+            by_source.setdefault(f"overheads {sources['overheads']}", []).append(service["name"])
+    return speed_text.names_first(dict(sorted(by_source.items())))
 
 
 def room_text(body: Mapping[str, Any]) -> str:
@@ -599,15 +695,15 @@ def _host_blocks(groups: Sequence[HostGroup], width: int, color: bool) -> list[s
 
 
 def _host_block(group: HostGroup, width: int, color: bool) -> str:
-    body = group.body
+    body, span = group.body, group.span
     head = (
-        f"{group.title}: {paint(standing(body), standing(body), color)}, {room_text(body)} of {body['total_gib']:.2f}, "
-        f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}"
+        f"{group.title}: {paint(group.verdict, standing(body), color)}, {group.room} of {body['total_gib']:.2f}, "
+        f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}{f', {span}' if span else ''}"
     )
-    rows = [service_cells(service) for service in body["services"]]
+    rows = [service_cells(service, group.ranks(service["name"])) for service in body["services"]]
     inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
-    speeds = speed_text.speed_table(body["services"], [row[0] for row in rows])
-    inside += ["", speeds] if speeds else []
+    speeds = speed_text.speed_rows(group.timed())
+    inside += ["", table(speeds[0], speeds[1:])] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
 
 
@@ -633,8 +729,7 @@ def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
 
 
 def _counts_text(counts: Mapping[str, int]) -> str:
-    words = {"fails": ("fails", "fail"), "tight": ("is tight", "are tight"), "fits": ("fits", "fit")}
-    return ", ".join(f"{counts[key]} {words[key][counts[key] != 1]}" for key in reversed(VERDICTS) if counts.get(key))
+    return ", ".join(f"{counts[key]} {FATES[key][counts[key] != 1]}" for key in reversed(VERDICTS) if counts.get(key))
 
 
 def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:

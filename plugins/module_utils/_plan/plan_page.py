@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from .._common.findings import list_causes
 from .._common.tables import gib
 from . import fabric_tables, page_parts, picture, speed_text
 from .page_parts import HUES
@@ -20,22 +21,9 @@ from .page_parts import HUES
 # So many different hosts are shown unfolded, and so many findings of one severity.
 MOST_OPEN = picture.MOST_TABLES
 
-HEADS = (
-    "service",
-    "model",
-    "vLLM",
-    "port",
-    "utilisation",
-    "context",
-    "requests",
-    "weights",
-    "KV cache",
-    "memory",
-    "free memory",
-)
+HEADS = ("service", "model", "address", "utilisation", "context", "weights", "KV cache", "memory")
 """Columns of the table of services."""
 FIGURES = HEADS[3:]
-"""Those that hold figures."""
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
@@ -44,6 +32,7 @@ def page(
     findings: Sequence[Mapping[str, Any]],
     folders: Sequence[str] = (),
     figures: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    about: str = "",
 ) -> str:
     """Return the page of a plan with its findings.
 
@@ -51,18 +40,24 @@ def page(
     :param findings: of all hosts
     :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
     :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
+    :param about: plain text below the title, of C(page_parts.as_of)
     :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
     hosts = len(plan["hosts"])
-    title = f"Plan of {hosts} DGX Spark{'s'[: hosts != 1]}"
+    is_refused = bool(list_causes(findings))
+    title = f"{'Refused plan' if is_refused else 'Plan'} of {hosts} DGX Spark{'s'[: hosts != 1]}"
+    head = [
+        '<p class="error"><span class="word">Refused:</span> the plan has errors, so it changes no host.</p>'
+    ] * is_refused
+    head += [f'<p class="soft">{escape(about)}</p>'] if about else []
     groups = picture.worst_first(picture.host_groups(plan))
     sections = [_hosts(groups), _findings(findings)]
     if len(groups) > MOST_OPEN:  # the list of hosts is long: problems come before it
         sections.reverse()
     networks = fabric_tables.render_networks(plan, figures or {})
     sections += [networks] if networks else []
-    return page_parts.document(title, [_tiles(plan, findings), *sections])
+    return page_parts.document(title, [*head, _tiles(plan, findings), *sections])
 
 
 def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
@@ -84,11 +79,17 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
         for part in body["memory_map"]:
             sizes[part["kind"]] += part["gib"]
     tiles = [
-        (str(verdicts[key]), "host" + "s"[: verdicts[key] != 1] + f" {_FATE[key][verdicts[key] != 1]}", key)
+        (str(verdicts[key]), "host" + "s"[: verdicts[key] != 1] + f" {picture.FATES[key][verdicts[key] != 1]}", key)
         for key in picture.VERDICTS
         if verdicts[key]
     ]
-    services = sum(len(body["services"]) for body in bodies)
+    services = len(
+        {
+            ((service.get("cluster") or {}).get("name") or host, service["name"])
+            for host, body in plan["hosts"].items()
+            for service in body["services"]
+        }
+    )
     tiles.append((str(services), _counted(services, "services"), ""))
     tiles += [
         (str(severities[key]), _counted(severities[key], SEVERITIES[key]), style)
@@ -103,9 +104,6 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
 def _counted(count: int, words: str) -> str:
     """The plural, or the singular for one."""
     return words[:-1] if count == 1 else words
-
-
-_FATE = {"fails": ("fails", "fail"), "tight": ("is tight", "are tight"), "fits": ("fits", "fit")}
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
@@ -147,6 +145,8 @@ def _finding(group: picture.SameFinding, unfolded: bool) -> str:
         lines.append(
             f'<details><summary>More</summary><p class="inside soft">{escape(finding["details"])}</p></details>'
         )
+    if (link := page_parts.rule_link(finding["rule"])).startswith("<a"):
+        lines.append(f'<p class="soft">In the documentation: {link}</p>')
     if group.figures:
         lines.append(f'<p class="soft">The figures are for {escape(group.example)}; the other hosts differ.</p>')
     return "\n".join([*lines, "</details>"])
@@ -175,45 +175,47 @@ def _hosts(groups: Sequence[picture.HostGroup]) -> str:
 
 def _host(group: picture.HostGroup, unfolded: bool) -> str:
     body, standing, over = group.body, picture.standing(group.body), picture.over_gib(group.body)
-    names = (
-        f'<p class="soft">{len(group.hosts)} hosts alike: {escape(", ".join(group.hosts))}</p>'
-        if len(group.hosts) > 1
-        else ""
-    )
+    several = f"{group.span[:1].upper()}{group.span[1:]}" or f"{len(group.hosts)} hosts alike"
+    names = f'<p class="soft">{several}: {escape(", ".join(group.hosts))}</p>' if len(group.hosts) > 1 else ""
     return "\n".join(
         [
             f'<details class="host {standing}"{" open" if unfolded else ""}><summary>',
-            f'<span class="name">{escape(group.title)}</span><span class="word">{standing}</span>',
+            f'<span class="name">{escape(group.title)}</span><span class="word">{group.verdict}</span>',
             page_parts.memory_bar(body),
-            f'<span class="room{" over" if over else ""}">{picture.room_text(body)}</span>',
+            f'<span class="room{" over" if over else ""}">{group.room}</span>',
             '</summary><div class="inside">',
             f"<p>{body['total_gib']:.2f} GiB; vLLM will request {body['utilization_sum']:.2f} of it; "
             f"{picture.basis_text(body)}.</p>",
             names,
-            _services(body),
+            _services(group),
             "</div></details>",
         ]
     )
 
 
-def _services(body: Mapping[str, Any]) -> str:
-    """The table of a host's services, in start order; values that were worked out are marked."""
+def _services(group: picture.HostGroup) -> str:
+    """The tables of a host's services, in start order, with their memory and speed; values that were worked out are marked."""
+    body = group.body
     if not body["services"]:
         return "<p>No services.</p>"
     hues = picture.service_hues(body["memory_map"], len(HUES))
-    lines = ['<div class="scroll"><table class="cards"><thead><tr>']
-    lines += [f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in HEADS]
-    lines.append("</tr></thead><tbody>")
-    lines += [
-        _row(service, f"s{hues[service['name']]}" if service["name"] in hues else "system")
+    rows = [
+        _row(service, group, f"s{hues[service['name']]}" if service["name"] in hues else "system")
         for service in body["services"]
     ]
-    lines.append("</tbody></table></div>")
+    lines = [page_parts.table(HEADS, rows, FIGURES)]
+    speeds = speed_text.speed_rows(group.timed())
+    if speeds:
+        heads = speeds[0]
+        rows = [
+            page_parts.text_cell(heads[0], escape(row[0])) + "".join(map(page_parts.cell, heads[1:], row[1:]))
+            for row in speeds[1:]
+        ]
+        lines.append(page_parts.table(heads, rows, heads[1:]))
     if any(service["memory"].get("solved") for service in body["services"]):
         lines.append(
             '<p class="soft"><span class="solved">Marked</span> values were calculated, because the inventory does not set them.</p>'
         )
-    lines.append(_speeds(body["services"]))
     lines += [
         f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
     ]
@@ -226,52 +228,44 @@ def _services(body: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def _speeds(services: Sequence[Mapping[str, Any]]) -> str:
-    """The table of predicted speeds, empty without any known figure."""
-    rows = [(picture.label(service), speed_text.cells(service)) for service in services]
-    if all(cell == "-" for _label, cells in rows for cell in cells):
-        return ""
-    heads = "".join(f'<th scope="col" class="n">{escape(head)}</th>' for head in speed_text.HEADS)
-    lines = [
-        f'<div class="scroll"><table class="cards"><thead><tr><th scope="col">speed, predicted</th>{heads}</tr></thead><tbody>'
-    ]
-    for label, cells in rows:
-        figures = "".join(page_parts.cell(head, text) for head, text in zip(speed_text.HEADS, cells))
-        lines.append(f'<tr><td data-of="service"><span>{escape(label)}</span></td>{figures}</tr>')
-    return "".join([*lines, "</tbody></table></div>"])
-
-
-def _row(service: Mapping[str, Any], hue: str) -> str:
-    """The row of a service. hue: the class of its colour."""
-    memory = service["memory"]
-    solved = memory.get("solved") or []
-    args, holds = service["args"], memory.get("residency_gib") or {}
+def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
+    """The row of a service. group: of its hosts. hue: the class of its colour."""
+    ranks = group.ranks(service["name"])
+    memory, args = service["memory"], service["args"]
+    solved, total = memory.get("solved") or [], memory.get("residency_gib") or {}
     utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
+    context = args.get("max-model-len") or memory.get("max_model_len")
+    spread = f"{gib(total['low'], True)} to {gib(total['high'], True)} GiB" if {"low", "high"} <= set(total) else ""
+    # A folder of the controller is told by its name: the page may be given to others.
+    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
+    model = str(service["model"]["repo"] or folder or service["recipe"] or "")
+    image, mark, digest = service["image"]["ref"].partition("@")
+    digest = mark + digest[:19]  # sha256 and twelve digits
+    # Only the first rank of a cluster answers requests.
+    urls = [other["url"] for other in group.services(service["name"]) if other.get("url")]
+    address = str(urls[0] if urls else "-" if ranks else service["port"])
+    name = f'<span class="dot {hue}"></span>{escape(picture.label(service, ranks))}'
+
+    def size(head: str, text: str, note: str = "") -> str:
+        return page_parts.cell(
+            head, f"{text} GiB{' each' if len(ranks) > 1 else ''}" if text != "-" else text, note=note
+        )
+
     cells = [
+        page_parts.text_cell("service", name),
+        page_parts.text_cell("model", escape(model), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"),
+        page_parts.text_cell("address", escape(address.rpartition("//")[2])),
         page_parts.cell(
             "utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved
         ),
         page_parts.cell(
             "context",
-            str(args.get("max-model-len") or memory.get("max_model_len") or "-"),
+            f"{context} tokens" if context else "-",
             "max-model-len" in solved,
+            "" if concurrency is None else f"{concurrency:.1f} requests at once",
         ),
-        page_parts.cell("requests", f"{concurrency:.1f}" if concurrency is not None else "-"),
-        page_parts.cell("weights", gib(memory.get("weights_bytes"))),
-        page_parts.cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
-        page_parts.cell(
-            "memory",
-            gib(holds.get("typical"), already_gib=True),
-            note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
-        ),
-        page_parts.cell("free memory", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+        size("weights", gib(memory.get("weights_bytes"))),
+        size("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
+        size("memory", gib(total.get("typical"), already_gib=True), spread),
     ]
-    # A folder of the controller is told by its name: the page may be given to others.
-    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
-    model = service["model"]["repo"] or folder or service["recipe"] or ""
-    return (
-        f'<tr><td data-of="service"><span><span class="dot {hue}"></span>{escape(picture.label(service))}</span></td>'
-        f'<td data-of="model"><span>{escape(str(model))} <small>{escape(service["image"]["ref"])}</small></span></td>'
-        f'<td class="v" data-of="vLLM">{escape(str(service["vllm_version"] or "?"))}</td>'
-        f"{page_parts.cell('port', str(service['port']))}{''.join(cells)}</tr>"
-    )
+    return "".join(cells)

@@ -157,7 +157,7 @@ def resolve_service(
 
     recipe: Mapping[str, Any] = {}
     if content.get("recipe") is not None:
-        recipe = _named_recipe(problems, content["recipe"], recipes)
+        recipe = named_recipe(problems, content["recipe"], recipes)
     elif not written.get("model"):
         problems.add(
             "'recipe' is missing. Name one of docs/models.md (recipe: NAME), or a model on Hugging Face (model: ORG/NAME)."
@@ -168,8 +168,14 @@ def resolve_service(
     return _assemble(problems, content, base, recipe, present), problems.messages
 
 
-def _named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a recipe by its name, empty if there is no usable one."""
+def named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a recipe by its name, empty for an unknown or refused one.
+
+    :param problems: receives the reason
+    :param name: of the recipe
+    :param recipes: recipe name to recipe
+    :returns: the recipe
+    """
     recipe = recipes.get(name)
     if recipe is None:
         problems.add(f"unknown recipe '{name}'{nearest(name, recipes)} Known: {', '.join(sorted(recipes))}.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._common.tables import table
 from .._speed.levers import describe_lever
 
 ADVICE = "Published changes that made such launches faster; not measured by this project, not applied by the plan"
@@ -47,19 +46,15 @@ def cells(service: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def speed_table(services: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Return the table of speeds of a host for a terminal, empty without a known figure; columns without any are left out.
+def speed_rows(services: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Return the header and the rows of the table of speeds, empty without a known figure; columns without any are left out.
 
-    :param services: of the plan
-    :param labels: their names in the table
-    :returns: lines
+    services: of the plan, by their names in the table.
     """
-    rows = [cells(service) for service in services]
-    columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows)]
-    if not columns:
-        return ""
+    rows = {label: cells(service) for label, service in services.items()}
+    columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows.values())]
     header = ["speed, predicted", *(HEADS[number] for number in columns)]
-    return table(header, [[label, *(row[number] for number in columns)] for label, row in zip(labels, rows)])
+    return [header, *([label, *(row[number] for number in columns)] for label, row in rows.items())] if columns else []
 
 
 def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -74,7 +69,7 @@ def notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
             if name != "steps":
                 words = {"all": "speed", "decode": "tokens per second", "prefill": "first token"}[name]
                 by_text.setdefault(f"{words} unknown: {reason}", []).append(service["name"])
-    return _with_names(by_text)
+    return names_first(by_text)
 
 
 def advice(services: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -83,8 +78,9 @@ def advice(services: Iterable[Mapping[str, Any]]) -> list[str]:
     for service in services:
         for lever in (service.get("speed") or {}).get("levers") or ():
             by_text.setdefault(describe_lever(lever), []).append(service["name"])
-    return _with_names(by_text)
+    return names_first(by_text)
 
 
-def _with_names(by_text: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in by_text.items()]
+def names_first(by_text: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each text, after the names that it is about."""
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items()]

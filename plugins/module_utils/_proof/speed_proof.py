@@ -40,7 +40,7 @@ def prove(
     :param previous: the record in the receipt of the same deployment, None for none
     :param signs: of C(signs_of)
     :param not_judged: why rates of this host mean nothing, or an empty text
-    :returns: the record for the receipt, None if nothing was measured, and findings
+    :returns: the record for the receipt, None if nothing was measured and the receipt has an earlier record, and findings
     """
     first = _first_of(previous)
     earlier = Measured.from_receipt(first["measured"]) if first else None
@@ -56,8 +56,11 @@ def prove(
     if verdict.verdict in ("slow", "wrong"):
         measured = measured.best_of(measure())
         verdict = verdict_on(measured)
-    if not any(getattr(measured, figure) for figure in judge.FIGURES):
-        return None, []
+    is_measured = any(getattr(measured, figure) for figure in judge.FIGURES)
+    if not is_measured:
+        if previous:
+            return None, []
+        verdict = Verdict("unknown", measured.missing or "no figure could be measured")
     findings = judge.findings(name, verdict, measured, expected)
     figures = {key: value for key, value in asdict(measured).items() if value}
     record = {
@@ -68,7 +71,7 @@ def prove(
         "findings": [finding.to_dict() for finding in findings],
         "first": first if first and not _replaces(first, verdict) else None,
     }
-    if record["first"] is None and not verdict.refused:
+    if is_measured and record["first"] is None and not verdict.refused:
         record["first"] = {"measured": figures, "verdict": verdict.verdict}
     return record, findings
 

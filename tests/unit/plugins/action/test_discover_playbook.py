@@ -21,6 +21,8 @@ import pytest
 import yaml
 from playbook_runs import ansible, ansible_playbook
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import first_inventory
+
 pytestmark = pytest.mark.slow
 
 UBUNTU = b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5\r\n"
@@ -249,7 +251,8 @@ def test_quickstart_writes_the_inventory_and_goes_on_to_the_site(lan: Lan) -> No
     assert not (lan.folder / "mine").exists()
     code, text = lan.run(*options, playbook="quickstart", discover_hosts=hosts, discover_user="me")
     site = text.partition("PLAY [Compare the hosts with the plan]")[2]
-    assert f"written: {lan.folder}/mine/hosts.yml" in text, text
+    assert f"written: {lan.folder}/mine/hosts.yml" in text and "can write to" not in text, text
+    assert (lan.folder / "mine" / "ansible.cfg").read_text() == first_inventory.SETTINGS_TEXT
     assert "No route to host" in site and "unreachable=1" in site, text
     # group_vars of the folder that was not there when the run began are read.
     variables = ansible("ansible-inventory", "-i", "mine", "--list", "--playbook-dir", ".", cwd=lan.folder)
@@ -259,6 +262,20 @@ def test_quickstart_writes_the_inventory_and_goes_on_to_the_site(lan: Lan) -> No
     assert "written:" not in text and "No route to host" in text, text
     assert "127.0.0.51 " not in text.partition("PLAY RECAP")[2]
     assert code != 0
+
+
+def test_a_folder_in_which_every_account_writes_is_named_and_its_settings_stay(lan: Lan) -> None:
+    """As below /mnt in WSL, where Ansible ignores ansible.cfg."""
+    lan.machine("127.0.0.71")
+    folder = lan.folder / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "ansible.cfg").write_text("[defaults]\n")
+    code, text = lan.run(discover_hosts=f"127.0.0.71:{lan.port}", discover_dest=str(folder))
+    flat = " ".join(text.split())
+    assert code == 0 and "Ansible ignores its ansible.cfg" in flat and "chmod o-w" in flat, text
+    assert (folder / "ansible.cfg").read_text() == "[defaults]\n"
+    assert f"written: {folder}/hosts.yml" in text and f"written: {folder}/ansible.cfg" not in text
 
 
 def test_names_of_the_ssh_configuration_are_found_and_kept(lan: Lan) -> None:

@@ -234,7 +234,7 @@ def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> N
     (finding,) = drift_action.judge(
         drift_host.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], result
     )
-    assert finding["rule"] == "drift.plan" and "what was deployed (gateway, host): " in finding["message"]
+    assert finding["rule"] == "drift.plan" and "the deployment (gateway, host): " in finding["message"]
     # Programs that did not answer leave nothing to compare.
     result["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
     (finding,) = drift_action.judge(drift_host.Host.planned(planned, {"host": "newer"}, True), [], result)

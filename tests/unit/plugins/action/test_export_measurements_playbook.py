@@ -102,7 +102,7 @@ def test_a_plan_goes_by_what_was_measured_and_the_export_names_nobody(fleet: Fle
     assumed = fleet.memory()
     fleet.measure()
     code, text = fleet.run("plan")
-    assert code == 0 and f"overheads: narrowed by a measured start ({SERVICE})" in text, text
+    assert code == 0 and f"{SERVICE}: overheads narrowed by a measured start" in text, text
     narrowed = fleet.memory()
     assert narrowed["sources"]["overheads"] == "narrowed by a measured start"
     width = [estimate["overhead_gib"]["high"] - estimate["overhead_gib"]["low"] for estimate in (narrowed, assumed)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from playbook_runs import ansible_playbook
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
+AS_OF = re.compile("As of [^<]+")
 FAST: dict[str, Any] = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
 HEAVY: dict[str, Any] = {"name": "heavy", "recipe": "qwen3-next-80b-a3b-instruct-fp8", "port": 8001}
 
@@ -63,13 +65,31 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     assert sorted(written["hosts"]) == ["spark-1", "spark-2"]
     assert written["hosts"]["spark-1"]["start_order"] == ["heavy", "fast"]
     page = plan.file.with_suffix(".html")
-    before = (plan.file.read_bytes(), page.read_bytes())
-    assert b"spark-2" in before[1]
+    before = (plan.file.read_bytes(), AS_OF.sub("", page.read_text(encoding="utf-8")))
+    assert "spark-2" in before[1]
     assert str(page) in text
+    assert f"inventory {plan.folder.name}." in AS_OF.search(page.read_text(encoding="utf-8"))[0]  # type: ignore[index]
     assert plan(hosts, "--limit", "spark-2")[0] == 0
-    # A limit does not change the plan, and the plan contains no time.
-    assert (plan.file.read_bytes(), page.read_bytes()) == before
+    # A limit does not change the plan, and the plan contains no time; its page has the time of the run.
+    assert (plan.file.read_bytes(), AS_OF.sub("", page.read_text(encoding="utf-8"))) == before
     assert sorted(path.name for path in plan.folder.iterdir()) == ["hosts.yml", "plan.html", "plan.json"]
+
+
+def test_a_refused_plan_leaves_the_page_of_the_last_good_one(plan: Plan) -> None:
+    good = {"spark-1": {"spark_services": [FAST]}}
+    bad = {"spark-1": {"spark_services": [{**HEAVY, "args": {"gpu-memory-utilization": 0.93}}, FAST]}}
+    page, failed = plan.folder / "plan.html", plan.folder / "plan_failed.html"
+    code, text = plan(bad)
+    assert code != 0 and f"More in {failed}" in text and "is still that of" not in text and not page.exists()
+    assert plan(good)[0] == 0 and not failed.exists()
+    before = page.read_bytes()
+    code, text = plan(bad)
+    assert code != 0 and f"More in {failed}; plan.html is still that of the last plan without errors" in text
+    assert page.read_bytes() == before and b"Refused plan of 1 DGX Spark" in failed.read_bytes()
+    assert plan.written()["hosts"]["spark-1"]["findings"]  # the JSON is that of the last plan
+    failed.write_text("mine")
+    code, text = plan(good)
+    assert code != 0 and "plan_failed.html is no report of this collection" in text and failed.read_text() == "mine"
 
 
 def test_notes_are_counted_unless_they_are_wanted(plan: Plan) -> None:
@@ -78,7 +98,7 @@ def test_notes_are_counted_unless_they_are_wanted(plan: Plan) -> None:
     for options, printed in (((), False), (("-v",), True), (("-e", "spark_plan_show=full"), True)):
         code, text = plan(hosts, *options)
         assert code == 0 and "spark-1: fits" in text, text
-        assert (note in text) is printed and ("shown with -v" in text) is not printed
+        assert (note in text) is printed and ("in full with -v" in text) is not printed
     code, text = plan(hosts, "-e", "spark_plan_show=none")
     assert code == 0 and "spark-1: fits" not in text
     ran = ansible_playbook(
@@ -333,7 +353,7 @@ def test_the_controllers_docker_is_asked_for_a_model_that_is_not_known(plan: Pla
     for body in plan.written()["hosts"].values():
         assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
         assert body["services"][0]["memory"]["bytes_per_block"] == 2359296
-    assert "weights and KV cache: image (new)" in text
+    assert "new: weights and KV cache by the vLLM of the image" in text
     assert docker.read_text().split().count("run") == 1, "once for the fleet"
 
 

@@ -61,7 +61,7 @@ def test_check_mode_touches_nobody_and_a_canary_that_fails_goes_back_alone(fleet
     assert all("restored 1" in fleet.log(name) for name in PAIR)
     assert all(fleet.log(name) == ["look"] for name in HOSTS if name not in PAIR)
     assert "it does not answer" in flat(text) and "failed, back at 1" in flat(text)
-    assert "The rollout stops; hosts of later batches are as they were" in flat(text)
+    assert "The rollout stops; hosts of later batches were not changed" in flat(text)
     state = json.loads((fleet.folder / "spark-2" / "state.json").read_text())
     assert [(generation["number"], generation["proven"]) for generation in state["made"]] == [(1, True), (2, False)]
 

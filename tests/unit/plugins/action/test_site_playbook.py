@@ -299,8 +299,10 @@ def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, coll
     fleet.are(True)
     events = fleet.site()
     assert all(fleet.log(name) == SETTLED for name in fleet.names)
-    # The second task begins, and shows the first plan again.
-    assert plans_of(events) == 2 and "planned from the host itself" in fleet.printed
+    # The second task confirms the first plan in a line.
+    assert plans_of(events) == 2 and "Up to date, nothing to change. 3 hosts: 3 fit" in fleet.printed
+    _before, _heading, shown = fleet.printed.partition("\nEndpoints\n")
+    assert "\nTry tiny:\n  " in shown and "/v1/chat/completions" in shown, fleet.printed
     workers = Counter(event["host"] for event in events if event["event"] == "begin")
     # Every task that begins on a host is a process of the controller, even if the task is skipped.
     assert workers["spark-02"] == workers["spark-03"] == 1, [

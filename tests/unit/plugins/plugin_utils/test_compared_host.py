@@ -197,7 +197,7 @@ def test_models_are_compared_with_a_bundle(tmp_path: Path) -> None:
     assert compared_host.bundled_of(plan, {}) == ([], [])
     plan["settings"] = {"bundle_dir": str(tmp_path)}
     (nothing, (why,)) = compared_host.bundled_of(plan, {})
-    assert nothing == [] and "holds no" in why
+    assert nothing == [] and "has no" in why
     (tmp_path / bundle.MANIFEST).write_text(json.dumps(bundle.make_manifest([], [entry])))
     assert compared_host.bundled_of(plan, {}) == ([{**entry, "revisions": ["main"]}], [])
     plan["models"][0]["revision"] = "v2"

@@ -214,7 +214,7 @@ def test_gpu_servers_get_the_gpu_and_no_bound_that_would_not_hold() -> None:
     assert ("--runtime", "nvidia") in pairs(server["argv"])
     assert "--memory" not in server["argv"]
     assert findings["speech.gpu"].severity == "warning"
-    assert "beside heavy: 6 GiB are kept" in findings["speech.gpu"].message
+    assert "next to heavy: 6 GiB are reserved" in findings["speech.gpu"].message
     assert "speech.gpu" not in planned({**OWN, "device": "gpu"})[2]
 
 

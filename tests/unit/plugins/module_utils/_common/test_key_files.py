@@ -66,3 +66,12 @@ def test_a_secret_of_somebody_else_may_have_several_lines(tmp_path: Path) -> Non
     assert key_files.wrong(tmp_path / "headers", strict=False) == ""
     (tmp_path / "blank").write_text("\n", encoding="utf-8")
     assert secret_finding("monitor", "headers_file", tmp_path / "blank", is_own=False)
+
+
+def test_a_key_that_every_account_can_change_is_reported_as_in_wsl(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("sk-0123456789\n")
+    path.chmod(0o777)
+    finding = secret_finding("heavy", "VLLM_API_KEY", path, is_own=True)
+    assert finding and (finding.rule, finding.severity) == ("secret.open", "warning")
+    assert "chmod 600" in finding.fix and "WSL" in finding.fix

@@ -111,6 +111,8 @@ def test_who_is_not_reached_is_not_known() -> None:
         "unknown",
         {},
     ) and "ssh-copy-id" in outcome.why
+    why = 'Load key "/mnt/c/key": bad permissions me@a: Permission denied (publickey).'
+    assert "chmod 600" in discovery.read_machine(Target("a"), {"reached": False, "why": why}, {}, {}).why
     # A task that ran out of time leaves nothing at all.
     assert discovery.read_machine(Target("a"), {}, {}, {}).why == "it was not asked"
 
@@ -205,7 +207,7 @@ def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> 
     texts = first_inventory.files(
         machines, picks, cables, user, {2: Pick("big-2", 2, Rate(30.0, "predicted"), 80.0, (), "two-sparks")}
     )
-    assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
+    assert set(texts) == {"hosts.yml", "group_vars/sparks.yml", "ansible.cfg"}
     groups = yaml.safe_load(texts["hosts.yml"])
     parsed = {**groups["sparks"]["hosts"], **groups.get("spark_found", {"hosts": {}})["hosts"]}
     # A Spark without services cannot be planned: it is in a separate group.

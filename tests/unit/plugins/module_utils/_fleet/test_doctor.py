@@ -286,9 +286,7 @@ def test_what_the_guard_sees_and_did() -> None:
     host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
     host["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
     (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
-    assert (
-        finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB hold" in finding.message
-    )
+    assert finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB use" in finding.message
     last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
     host["facts"]["guard"] = guarded(last=last)
     (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))

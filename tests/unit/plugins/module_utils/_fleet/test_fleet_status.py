@@ -177,7 +177,7 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     status = judged(plans, answers)
     lines = [line for line in fleet_status.text(status).splitlines() if "guard" in line]
     assert lines == [
-        "a: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; it had nothing to do so far"
+        "a: memory guard runs, acts below 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; nothing to do so far"
     ]
     assert status.hosts["a"].state == "healthy" and status.hosts["b"].guard is None
     assert "guard" not in fleet_status.text(status, "groups")  # a hundred that are healthy take no hundred lines

@@ -51,7 +51,7 @@ def test_each_program_is_asked_once_for_all_sections(tree: Any, fake_run: Any) -
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (NoAnswer("docker", "docker did not answer in 30 s"), "docker did not answer in 30 s. What it was asked"),
+        (NoAnswer("docker", "docker did not answer in 30 s"), "docker did not answer in 30 s. Its answer is not known"),
         (Unknown("there is no docker"), "there is no docker"),
         (OSError(5, "Input/output error"), "images cannot be read: OSError: [Errno 5] Input/output error"),
         (KeyError("Id"), "images cannot be read: KeyError: 'Id'"),

@@ -33,6 +33,8 @@ def plan(*names: str) -> dict[str, Any]:
                 "recipe": "r",
                 "model": {"repo": f"Org/{name}"},
                 "memory": {"residency_gib": {"typical": 40.0}},
+                "url": "http://192.0.2.1:8001",
+                "vllm_version": "0.24.0",
             }
             for name in names
         ],
@@ -69,7 +71,20 @@ def made(plans: dict[str, Any], results: dict[str, Any]) -> str:
     for host, body in plans.items():
         answer = ((results.get(host) or {}).get("answers") or {}).get("services") or {}
         rows += status_rows.status_rows(host, body, answer.get("host"), answer.get("services"))
-    return status_page.page(fleet_status.report(rows, hosts, AT), plans)
+    return status_page.page(fleet_status.report(rows, hosts, AT), plans, inventory="my-sparks")
+
+
+def serving(plans: dict[str, Any]) -> str:
+    """Return the page of hosts that serve what is planned for them, a bit below the planned memory; for tests/webui and docs/images."""
+    results = {}
+    for host, body in plans.items():
+        names = [service["name"] for service in body["services"]]
+        results[host] = result_of(*names, decode_tokens_per_second=41.5, decode_ratio=1.0, fast_path="ok")
+        sizes = [service["memory"]["residency_gib"]["typical"] - 1.8 for service in body["services"]]
+        facts = results[host]["answers"]["services"]["host"]
+        facts["resident"] = [{"name": name, "gib": size} for name, size in zip(names, sizes)]
+        facts["memory"] = {"total_gib": 119.67, "available_gib": 119.67 - sum(sizes) - 5.2}
+    return made(plans, results)
 
 
 MIXED = {
@@ -91,7 +106,7 @@ def test_it_is_well_formed_and_needs_nothing_but_itself(plans: dict[str, Any]) -
     text = made(plans, SAID)
     reader = Reader(text)
     assert text.startswith("<!DOCTYPE html>") and reader.tags[0] == ("html", {"lang": "en"})
-    assert not {name for _tag, attributes in reader.tags for name in attributes} & {
+    assert not {name for tag, attributes in reader.tags for name in attributes if tag != "a"} & {
         "src",
         "href",
         "srcset",
@@ -131,7 +146,12 @@ def test_what_is_not_well_comes_first_with_its_fix() -> None:
     assert text.index("s2 1 service down") < text.index("s1 2 services healthy")
     assert "Nothing: everything checked is healthy" in Reader(made({"s1": MIXED["s1"]}, SAID)).text
     # A host that did not answer has its plan, and is not said to be free.
-    assert "Its memory is not known: port 22: Connection refused" in text
+    host = text.rpartition("s3 1 service unreachable")[2].partition("service model")[0]
+    assert (
+        "now not known plan" in host
+        and "74.0 GiB free by plan Its memory is not known: port 22: Connection refused" in host
+    )
+    assert host.count("free") == 2  # in the bar of the plan, and in the words beside it
 
 
 def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
@@ -145,7 +165,7 @@ def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
     assert (
         "Nothing: everything checked is healthy" in text
         and "s1 2 services healthy" in text
-        and "late Org/late cold" in text
+        and "late Org/late vLLM 0.24.0 192.0.2.1:8001 cold" in text
     )
 
 
@@ -158,7 +178,11 @@ def test_findings_of_the_plan_have_their_fix() -> None:
 
 def test_services_with_their_figures() -> None:
     text = Reader(made(MIXED, SAID)).text
-    assert "heavy Org/heavy healthy 3+0 12 % 39.5 40.0 41.5 ok 3d 2h" in text
+    assert (
+        "heavy Org/heavy vLLM 0.24.0 192.0.2.1:8001 healthy 3 running 12 % used 39.5 GiB 40.0 GiB planned 41.5 ok 3d 2h"
+        in text
+    )
+    assert "2026-11-23 12:00 UTC, inventory my-sparks." in text
 
 
 def test_memory_now_and_planned() -> None:

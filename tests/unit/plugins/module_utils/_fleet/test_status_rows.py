@@ -49,7 +49,7 @@ def test_a_ready_service() -> None:
     rows = status_rows.status_rows("spark-1", PLANNED, MEASURED, ANSWERS)
     text = status_rows.status_text(rows)
     assert "spark-1" in text
-    for cell in ("active", "yes", "3.1 %", "2+1", "93.5", "96.7", "2h 30m"):
+    for cell in ("active", "yes", "3.1 %", "2 (1 waiting)", "93.5", "96.7", "2h 30m"):
         assert cell in text
 
 

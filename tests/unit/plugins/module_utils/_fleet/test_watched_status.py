@@ -125,7 +125,8 @@ def test_a_service_with_all_that_is_known_of_it() -> None:
     )
     assert rows["s1/heavy"].state == "healthy" and status.healthy and status.hosts["s1"].why == ""
     assert (
-        "heavy Org/heavy healthy 3+0 12 % 39.5 40.0 41.5 - 3d 2h 12.3 2026-11-1" in text and "UTC, 40.2 tok/s" in text
+        "heavy Org/heavy - healthy 3 running 12 % used 39.5 GiB 40.0 GiB planned 41.5 - 3d 2h 12.3 2026-11-1" in text
+        and "UTC, 40.2 tok/s" in text
     )
     assert "Nothing: everything checked is healthy" in text and "Made anew." in text
 

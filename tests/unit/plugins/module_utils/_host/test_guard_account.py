@@ -47,7 +47,7 @@ def test_what_it_did_and_who_took_the_memory() -> None:
     result = account(STATE)
     assert result["stopped"] == {"fast": WHY} and result["level"] == "critical" and result["floor_gib"] == 3.0
     assert guard_account.line(result, "active") == (
-        "guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory critical, 0.8 GiB available, lowest 0.6 GiB; last, 2026-09-21 14:13 UTC: stopped "
+        "memory guard runs, acts below 3.0 GiB, 5.0 GiB at a start; memory critical, 0.8 GiB available, lowest 0.6 GiB; last, 2026-09-21 14:13 UTC: stopped "
         f"fast ({WHY}); memory is used by python3 (pid 77, of bob) 8.0 GiB"
     )
     assert guard_account.notes(result, "active") == [
@@ -62,8 +62,8 @@ def test_one_that_is_well_is_a_line_and_no_note() -> None:
         {**STATE, "level": "calm", "last": None, "stopped": {}, "refused": [], "who": ""}, {**SETTINGS, "act": False}
     )
     assert guard_account.notes(result, "active") == []
-    assert "guard runs, it only reports its actions" in guard_account.line(result, "active")
-    assert "it had nothing to do so far" in guard_account.line(result, "active")
+    assert "memory guard runs, only reports its actions" in guard_account.line(result, "active")
+    assert "nothing to do so far" in guard_account.line(result, "active")
 
 
 @pytest.mark.parametrize(

@@ -364,11 +364,11 @@ def test_the_plan_says_what_its_figures_rest_on() -> None:
     (question,) = planned({"a": spark()})["a"]["image_questions"]
     plan = engine.make_plan({"a": spark(NEW, FAST)}, RECIPES, image_answer={question["key"]: SAID}.get)
     notes = picture.label_notes(plan["hosts"]["a"]["services"])
-    assert "weights and KV cache: image (new)" in notes
-    assert any(note.startswith("weights and KV cache: calculated (") and "(fast)" in note for note in notes)
+    assert "new: weights and KV cache by the vLLM of the image" in notes
+    assert any(note.startswith("fast: weights and KV cache calculated (") for note in notes)
     page = plan_page.page(plan, [])
     assert all(note in page for note in notes)
-    assert "weights and KV cache: image (new)" in picture.plan_text(plan, [], 100, False, "")
+    assert "new: weights and KV cache by the vLLM of the image" in picture.plan_text(plan, [], 100, False, "")
 
 
 # With five draft tokens the ring of raw keys does not divide the block, in no release that knows the model.

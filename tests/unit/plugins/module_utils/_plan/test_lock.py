@@ -500,16 +500,10 @@ def test_a_lock_entry_holds_a_moving_name_in_a_fleet(made: dict[str, Any]) -> No
     assert rules(fleet(3, made), "spark-3") == {"lock.moving": "error", "lock.unlisted": "warning"}
 
 
-def test_the_refusal_of_a_fleet_names_its_services_and_the_fix_once() -> None:
-    three = fleet(3)
-    errors = [{**finding, "host": name} for name, body in three.items() for finding in body["findings"]]
-    moving = [error for error in errors if error["rule"] == "lock.moving"]
-    message = moving[0]["message"]
-    assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
-    text = lock_findings.refusal(moving)
-    assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
-    assert text.endswith("its locked versions apply to all hosts. [lock.moving]")
-    assert lock_findings.refusal([]) == ""
+def test_the_error_of_a_fleet_names_the_moving_image_and_model_and_the_fix() -> None:
+    (finding,) = (finding for finding in fleet(3)["spark-1"]["findings"] if finding["rule"] == "lock.moving")
+    assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in finding["message"]
+    assert finding["fix"].endswith("its locked versions apply to all hosts.")
 
 
 @pytest.mark.parametrize(

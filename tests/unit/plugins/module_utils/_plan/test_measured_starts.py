@@ -67,7 +67,7 @@ def test_the_next_plan_goes_by_what_the_launch_took_and_starts_nothing_else() ->
     assert memory(second)["overhead_gib"]["typical"] == pytest.approx(0.8, abs=0.01)
     for key in ("argv", "env", "fingerprint", "args", "settings"):
         assert second["services"][0][key] == first["services"][0][key]
-    assert "overheads: measured here (fast)" in picture.label_notes(second["services"])
+    assert "fast: overheads measured here" in picture.label_notes(second["services"])
     # Without facts the image is known by its name alone, which may stand for another by now.
     assert rests_on(plan({"a": host(PINNED)}, starts)["a"]) == NARROWED
 

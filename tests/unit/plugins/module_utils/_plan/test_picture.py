@@ -153,7 +153,7 @@ def test_what_was_worked_out_has_an_asterisk() -> None:
     assert cells[7] == "2.0 x 65536*"
     # A service that could not be planned has no figures.
     failed = {**service("a"), "memory": {"verdict": "fails"}, "args": {}}
-    assert picture.service_cells(failed)[4:] == ["-", "-", "-", "-", "-"]
+    assert picture.service_cells(failed)[4:] == ["-", "-", "-", "-"]
 
 
 def finding(number: int = 1, **more: Any) -> dict[str, Any]:
@@ -209,13 +209,28 @@ def test_notes_are_counted_where_they_are_not_printed() -> None:
     notes += [finding(3, severity="info", message="More."), finding(1, severity="warning")]
     text = picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes, notes=False)
     assert "INFO" not in text and "WARNING spark-1/heavy" in text
-    assert "3 notes, shown with -v or -e spark_plan_show=full: memory.x (2), SPK1 (1)" in text.splitlines()
+    lines = text.splitlines()
+    assert lines[-5:-1] == [
+        "3 notes, in full with -v or -e spark_plan_show=full:",
+        "- heavy on spark-1..2: Too much and 1 more [memory.x]",
+        "- spark-1/heavy: Too much [SPK1]",
+        "",
+    ]
     full = picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes)
-    assert "INFO    heavy on spark-1..2: Too much. [memory.x]" in full and "notes, shown" not in full
+    assert "INFO    heavy on spark-1..2: Too much. [memory.x]" in full and "notes, in full" not in full
     assert "notes" not in picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes[-1:], notes=False)
     # A key that is still to be made is no error of a plan, and not left out either.
     key = picture.plan_text({"hosts": {}}, [finding(severity="info", rule="secret.missing")], notes=False)
     assert "INFO    spark-1/heavy: Too much. [secret.missing]" in key and "notes" not in key
+
+
+def test_a_line_about_notes_has_the_begin_of_the_message_and_many_ids_are_bounded() -> None:
+    ids = [f"SPK{number}" for number in range(9)]
+    message = "org/image:v1.2 is old: " + "very " * 90
+    lines = picture.notes_text([finding(severity="info", rule=rule, message=message) for rule in ids]).splitlines()
+    assert lines[1] == "- spark-1/heavy: org/image:v1.2 is old [SPK0]"
+    assert lines[picture.MOST_NOTES + 1 :] == ["- and SPK6, SPK7, SPK8"]
+    assert picture.notes_text([]) == ""
 
 
 def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() -> None:
@@ -277,9 +292,76 @@ def test_a_replica_is_told_and_explained() -> None:
     several = {**rank, "args": {**rank["args"], "data-parallel-size": 2}}
     assert picture.label(several) == "heavy, rank 3 of 4 [replica 1 of 2]"
     assert picture.label(rank) == "heavy, rank 3 of 4"
+    assert picture.label(several, [0, 1, 2, 3]) == "heavy, 4 ranks [2 replicas]"
+    assert picture.label(several, [0, 1]) == "heavy, ranks 0..1 of 4 [replica 0 of 2]"
     text = picture.plan_text({"hosts": {"spark-4": host(*HEAVY["memory_map"], services=[several])}}, [])
     assert "[replica] one of several of its engine; requests and KV cache are its own" in text
     assert "[replica" not in picture.plan_text({"hosts": {"spark-4": HEAVY}}, [])
+
+
+def ranks(
+    count: int, free: float = 68.5, size: int = 0, cluster: str = "ring", first: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Hosts with a rank each; the first has half a GiB less."""
+    return {
+        f"spark-{first + rank + 1}": host(
+            part("big weights", 28.9, "weights", "big"),
+            part("free", free - 0.5 * (rank == 0), "free"),
+            services=[
+                {
+                    **service("big"),
+                    "rank": rank,
+                    "cluster": {"name": cluster, "size": size or count},
+                    "speed": {"one_stream": {"low": 18, "high": 28}},
+                }
+            ],
+        )
+        for rank in range(count)
+    }
+
+
+def test_a_cluster_is_one_block_with_one_row_and_one_speed() -> None:
+    plan = {"hosts": ranks(4)}
+    text = picture.plan_text(plan, [])
+    assert (
+        "spark-1..4: fit, 68.0 to 68.5 GiB free of 120.00, utilisation 0.80, planned from the inventory, over 4 Sparks"
+        in text
+    )
+    assert text.count("[█") == 1 and text.count("18 to 28") == 1
+    (row,) = [line for line in text.splitlines() if "vllm:26.04-py3" in line]
+    assert row.strip().startswith("big, 4 ranks ") and " 1.0 GiB each " in row
+    (group,) = picture.host_groups(plan)
+    assert picture.free_gib(group.body) == 68.0  # the bar is that of the fullest
+    assert "4 hosts: 4 fit" in text
+
+
+def test_ranks_with_other_memory_have_their_own_block_and_no_second_speed() -> None:
+    hosts = ranks(4)
+    hosts["spark-1"]["memory_map"][-1]["gib"] = 60.0
+    text = picture.plan_text({"hosts": hosts}, [])
+    assert (
+        "spark-1: fits, 60.0 GiB free" in text
+        and "spark-2..4: fit, 68.5 GiB free" in text
+        and "over" not in text.split("\n", 1)[1]
+    )
+    assert "big, rank 0 of 4 " in text and "big, ranks 1..3 of 4 " in text and text.count("18 to 28") == 1
+    # A chain of small steps is no equality.
+    steps = ranks(3)
+    for number, body in enumerate(steps.values()):
+        body["memory_map"][-1]["gib"] = 60.0 + 0.7 * number
+    assert [group.hosts for group in picture.host_groups({"hosts": steps})] == [["spark-1", "spark-2"], ["spark-3"]]
+
+
+def test_equal_clusters_are_one_block_too() -> None:
+    hosts = {**ranks(2, cluster="a"), **ranks(2, cluster="b", first=2)}
+    (group,) = picture.host_groups({"hosts": hosts})
+    assert (group.title, group.span) == ("spark-1..4", "2 clusters over 2 Sparks each")
+    hosts = {**ranks(1, size=2, cluster="a"), **ranks(1, size=2, cluster="b", first=2)}
+    (group,) = picture.host_groups({"hosts": hosts})
+    assert group.span == "" and "big, rank 0 of 2 " in picture.plan_text({"hosts": hosts}, [])
+    worse = ranks(2)
+    worse["spark-2"]["verdict"] = worse["spark-1"]["verdict"] = "tight"
+    assert "spark-1..2: tight, 68.0 to 68.5 GiB free" in picture.plan_text({"hosts": worse}, [])
 
 
 def test_hosts_of_which_another_one_runs_are_not_alike() -> None:
@@ -331,4 +413,4 @@ def test_details_are_for_who_asks() -> None:
 
 def test_a_service_without_figures_of_weights_has_its_other_sources_named() -> None:
     services = [{"name": "a", "memory": {"verdict": "fails", "sources": {"kv_cache": "not compared"}}}]
-    assert picture.source_notes(services) == ["KV cache: not compared (a)"]
+    assert picture.source_notes(services) == ["a: KV cache not compared"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import registered_findings
 from html_fixture import Reader
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, plan_page
@@ -31,6 +33,13 @@ def make_plan(hosts: int = 2, name: str = "heavy", over: bool = False) -> dict[s
             "weights_bytes": 75 * 2**30,
             "max_concurrency": 2.5,
             "residency_gib": {"low": 90.0, "typical": 95.2, "high": 99.0},
+        },
+        "speed": {
+            "one_stream": {"low": 40.2, "high": 50.5},
+            "all_streams": {"low": 75.9, "high": 138.0},
+            "streams": 4,
+            "first_token_8k": {"low": 2.09, "high": 3.27},
+            "shared_by": 2,
         },
     }
     body = {
@@ -91,9 +100,10 @@ def test_its_size_is_bounded() -> None:
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(hosts: int, over: bool) -> None:
     text = plan_page.page(make_plan(hosts, over=over), make_findings())
     reader = Reader(text)
-    used = {name for _tag, name, _value in reader.attributes}
+    used = {name for tag, name, _value in reader.attributes if tag != "a"}
     assert not used & {"src", "href", "srcset", "action", "data", "poster", "onclick", "onload"}
-    assert not re.search(r"url\(|@import|https?:|//", text)
+    assert set(reader.values("href")) == {f"{page_parts.DOCS}troubleshooting.md#:~:text=memory.x"}
+    assert not re.search(r"url\(|@import|https?:|//", re.sub(r' href="[^"]+"', "", text))
     assert not {tag for tag, _name, _value in reader.attributes} & {"script", "link", "iframe", "img", "object"}
     assert "default-src 'none'; style-src 'unsafe-inline'" in reader.values("content")
     ids = reader.values("id")
@@ -182,6 +192,47 @@ def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
     assert Reader(plan_page.page(make_plan(20), [])).values("id") == []
 
 
+def test_a_cluster_is_one_host_of_the_page() -> None:
+    plan = make_plan(2)
+    for rank, body in enumerate(plan["hosts"].values()):
+        body["total_gib"] = 120.0
+        body["services"][0].update(
+            rank=rank, cluster={"name": "pair", "size": 2}, url=None if rank else "http://192.0.2.1:8001"
+        )
+        body["memory_map"][-1]["gib"] = 19.8 - 0.4 * rank
+    text = Reader(plan_page.page(plan, [])).text
+    assert (
+        "heavy-000..001 fit heavy weights 75.0 free 19.4 19.4 to 19.8 GiB free 120.00 GiB" in text
+        and "Over 2 Sparks: heavy-000, heavy-001" in text
+    )
+    assert (
+        text.count("heavy, 2 ranks") == 2
+        and "192.0.2.1:8001" in text
+        and "75.0 GiB each" in text
+        and "1 service 240 GiB memory" in text
+    )
+
+
+def test_the_head_has_time_and_inventory_and_a_refused_plan_says_so() -> None:
+    about = page_parts.as_of("2026-11-29T01:36:10+00:00", HOSTILE)
+    fits, refused = (
+        Reader(plan_page.page(make_plan(1), list(found), about=about)).text for found in ((), make_findings())
+    )
+    assert f"Plan of 1 DGX Spark As of 2026-11-29 01:36 UTC, inventory {HOSTILE}." in fits and "Refused" not in fits
+    assert "Refused plan of 1 DGX Spark Refused: the plan has errors, so it changes no host. As of 2026" in refused
+
+
+def test_ids_lead_to_their_pages_in_docs() -> None:
+    for entry in registered_findings.ENTRIES.values():
+        page, anchor = re.findall(
+            r'href="' + re.escape(page_parts.DOCS) + '([^"#]+)#([^"]+)"', page_parts.rule_link(entry.rule)
+        )[0]
+        assert anchor == f":~:text={entry.rule}"
+        assert f"`{entry.rule}`" in (registered_findings.ROOT / "docs" / page).read_text(encoding="utf-8"), entry.rule
+    assert 'docs/rules.md#spk810"' in page_parts.rule_link("SPK810")
+    assert page_parts.rule_link(HOSTILE) == html.escape(HOSTILE)
+
+
 def test_what_was_worked_out_is_marked() -> None:
     text = plan_page.page(make_plan(1), [])
     assert '<span class="solved" title="calculated">0.81</span>' in text
@@ -216,14 +267,15 @@ def test_no_path_of_the_controller_is_told() -> None:
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MEASURE = """<script>addEventListener("load", () => {
 const wide = [...document.querySelectorAll(".scroll, body")].filter((e) => e.scrollWidth > e.clientWidth + 1).length;
-const cells = [...document.querySelectorAll("td")].map((e) => e.getBoundingClientRect());
+const shown = [...document.querySelectorAll("td")].filter((e) => getComputedStyle(e).display !== "none");
+const cells = shown.map((e) => e.getBoundingClientRect());
 const seen = cells.filter((c) => c.width > 0 && c.left >= 0 && c.right <= innerWidth).length;
 document.title = `wide=${wide} cells=${cells.length} seen=${seen} of ${innerWidth}`; });</script>"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no browser here")
-@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("width", [1280, 500])
 def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     """With a long path of a model and of an image, and at the least width that a browser's window has."""
     plan = make_plan(1)
@@ -246,7 +298,7 @@ def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     texts = re.search(r"<title>wide=(\d+) cells=(\d+) seen=(\d+) of (\d+)</title>", shown)
     assert texts, shown[:500]
     wide, cells, seen, inner = map(int, texts.groups())
-    assert inner <= width and (wide, seen) == (0, cells) and cells >= 17, texts.group()
+    assert inner <= width and (wide, seen) == (0, cells) and cells >= 12, texts.group()
 
 
 def test_what_pages_share_escapes_what_it_is_given() -> None:

@@ -55,8 +55,8 @@ def test_the_terminal_and_the_page_have_the_figures_of_the_plan() -> None:
 def test_a_column_without_figures_is_left_out_and_its_reason_stays() -> None:
     text = picture.plan_text(planned(EMBED), [])
     assert "first token, full" in text and "tok/s (1 stream)" not in text and "shared" not in text
-    assert "tokens per second unknown: a pooling model makes no tokens (emb)" in text
-    assert speed_text.speed_table([{"name": "a"}], ["a"]) == ""
+    assert "emb: tokens per second unknown: a pooling model makes no tokens" in text
+    assert speed_text.speed_rows({"a": {"name": "a"}}) == []
 
 
 def test_services_of_one_set_do_not_share_the_bus() -> None:

@@ -37,11 +37,12 @@ def measure(engine: PacedEngine, streams: int = 4, length: int | None = 8192, **
 
 
 def test_rates_of_one_stream_of_several_and_of_prefill(start: Start) -> None:
-    engine = start(steps=300.0, slowdown=0.2, prefill=8000.0)
+    # Steps of many milliseconds: a few that a busy machine adds do not count.
+    engine = start(steps=60.0, slowdown=0.2, prefill=1500.0)
     measured = measure(engine, clock=lambda: 2405.0)
-    assert measured.single == pytest.approx(300, rel=0.25)
-    assert measured.several == pytest.approx(300 / 1.6, rel=0.25)  # each of four
-    assert measured.prefill == pytest.approx(8000, rel=0.25)
+    assert measured.single == pytest.approx(60, rel=0.25)
+    assert measured.several == pytest.approx(60 / 1.6, rel=0.25)  # each of four
+    assert measured.prefill == pytest.approx(1500, rel=0.25)
     assert (measured.streams, measured.clock_mhz, measured.tokens_per_step, measured.missing) == (4, 2405.0, None, "")
 
 
@@ -146,8 +147,15 @@ def test_a_refused_measurement_is_no_reference() -> None:
     assert speed_proof.finding_of(record) is None
 
 
-def test_nothing_measured_leaves_no_record() -> None:
-    assert record_of(0.0) == (None, [])
+def test_nothing_measured_is_said_and_leaves_an_earlier_record() -> None:
+    record, rules = record_of(0.0)
+    assert (record["verdict"], record["reason"], record["first"], rules) == (
+        "unknown",
+        "busy",
+        None,
+        [],
+    )
+    assert record_of(0.0, previous=record_of(20.0)[0]) == (None, [])
 
 
 def test_rates_of_a_simulated_host_are_kept_and_not_judged() -> None:

@@ -1,0 +1,376 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sparks with the services of the inventory and proposed ones; the planner judges each combination, once for Sparks that are alike.
+
+Pure functions, except that C(Fleet) remembers plans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from .._addons import addons
+from .._common.findings import list_causes
+from .._common.sizes import GIB
+from .inventory import InventoryError
+from .picture import free_gib, natural
+from .plan import plan_findings
+
+Hosts = Mapping[str, Mapping[str, Any]]
+Maker = Callable[[Hosts, Mapping[str, Sequence[str]]], Mapping[str, Any]]
+"""Plans hosts, C({vars, address}) each, with groups."""
+
+SET = "wishes"
+"""The set on demand of proposed services."""
+PORT, MOST = 8101, 200
+"""The first port of proposed services, and the most wishes of one run."""
+_ELSEWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet_monitor", "spark_allow_from")
+"""Variables that name other hosts."""
+_OF_HOST = ("spark_management_address", "spark_fabric_addresses", "spark_listen")
+"""Variables in which Sparks may differ and be alike for a service."""
+_VERDICTS = ("fits", "tight", "fails")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A way to serve a job: a recipe and a variant, C(replicas) engines over C(ranks) Sparks each.
+
+    split: C(own), as the recipe has it, C(tensor) or C(pipeline). users, context: of each engine.
+    """
+
+    recipe: str
+    variant: str
+    split: str
+    ranks: int
+    replicas: int
+    users: int
+    context: int
+
+    @property
+    def sparks(self) -> int:
+        """Number of Sparks that it takes, in part or whole."""
+        return self.ranks * self.replicas
+
+    @property
+    def label(self) -> str:
+        """The launch in words."""
+        name = f"{self.recipe} ({self.variant})" if self.variant else self.recipe
+        split = "" if self.split == "own" else f", {self.split} parallel"
+        over = f" over {self.ranks} Sparks{split}" if self.ranks > 1 else ""
+        return f"{name}{over}{f', {self.replicas} replicas' if self.replicas > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a planned service. gib: memory on each Spark. concurrency: requests of the whole context that its KV cache holds.
+
+    rate: tokens/s of one stream while C(requests) run. first_token: seconds, of 8192 tokens. speed: its C(ServiceSpeed).
+    """
+
+    context: int
+    requests: int
+    concurrency: float
+    gib: float
+    weights_gib: float
+    rate: float | None
+    first_token: float | None
+    unknown: str
+    speed: Mapping[str, Any]
+
+    @classmethod
+    def of_service(cls, service: Mapping[str, Any]) -> Figures:
+        """Return the figures of a service of a plan."""
+        memory, speed, args = service["memory"], service["speed"], service["args"]
+        sizes = [memory.get(key) or args.get(key.replace("_", "-")) for key in ("max_model_len", "max_num_seqs")]
+        context, requests = (size if isinstance(size, int) else 0 for size in sizes)
+        return cls(
+            context,
+            requests,
+            # A pooling model keeps no cache, so that all requests fit.
+            float(memory.get("max_concurrency") or requests),
+            float((memory.get("residency_gib") or {}).get("typical") or 0.0),
+            float(memory.get("weights_bytes") or 0) / GIB,
+            speed["all_streams"]["typical"] / speed["streams"] if speed["all_streams"] else None,
+            speed["first_token_8k"]["typical"] if speed["first_token_8k"] else None,
+            speed["unknown"].get("decode") or speed["unknown"].get("all") or "",
+            speed,
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One engine of an offer for a wish on its hosts, the head first."""
+
+    wish: str
+    offer: Offer
+    hosts: tuple[str, ...]
+    on_demand: bool = False
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What counts for memory and speed."""
+        return *astuple(replace(self.offer, replicas=1)), self.on_demand
+
+    def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the entry of C(spark_services), or of the services of a cluster.
+
+        :param name: of the service
+        :param port: that it listens on
+        :param cluster: hosts of its cluster
+        :returns: the entry
+        """
+        offer = self.offer
+        args: dict[str, Any] = {
+            "max-model-len": offer.context,
+            "max-num-seqs": offer.users,
+            "gpu-memory-utilization": "auto",
+        }
+        args |= {} if offer.split == "own" else {f"{offer.split}-parallel-size": offer.ranks}
+        entry: dict[str, Any] = {"name": name, "recipe": offer.recipe, "port": port, "args": args}
+        entry |= {"variant": offer.variant} if offer.variant else {}
+        entry |= {"on_demand": {"exclusive": SET}} if self.on_demand else {}
+        return entry | ({"hosts": list(self.hosts)} if len(self.hosts) > 1 and tuple(cluster) != self.hosts else {})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of the planner on hosts with pieces. why: an error, or empty. figures: of each piece. free: GiB of each host."""
+
+    why: str
+    figures: Sequence[Figures] = ()
+    free: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Proposed engines on their hosts. pieces: by host or cluster. clusters: of the inventory and proposed ones. cluster_of: by host."""
+
+    pieces: Mapping[str, tuple[Piece, ...]]
+    clusters: Mapping[str, tuple[str, ...]]
+    cluster_of: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Derive the cluster of each host."""
+        cluster_of = {host: name for name, hosts in self.clusters.items() for host in hosts}
+        object.__setattr__(self, "cluster_of", cluster_of)
+
+    def hosts_with(self, host: str) -> tuple[str, ...]:
+        """Return the hosts that are planned together with a host."""
+        return self.clusters.get(self.cluster_of.get(host, ""), (host,))
+
+    def on(self, host: str) -> list[Piece]:
+        """Return the pieces of a host and of the hosts that are planned together with it."""
+        places = [*self.hosts_with(host), self.cluster_of.get(host, "")]
+        return [piece for place in places for piece in self.pieces.get(place, ())]
+
+    def of(self, wish: str) -> list[Piece]:
+        """Return the pieces of a wish."""
+        return [piece for pieces in self.pieces.values() for piece in pieces if piece.wish == wish]
+
+    def with_piece(self, piece: Piece, cluster: str = "") -> Layout:
+        """Return the layout with one more piece. cluster: the name of a new cluster of its hosts."""
+        clusters = {**self.clusters, cluster: piece.hosts} if cluster else self.clusters
+        place = cluster or (self.cluster_of[piece.hosts[0]] if len(piece.hosts) > 1 else piece.hosts[0])
+        return Layout({**self.pieces, place: (*self.pieces.get(place, ()), piece)}, clusters)
+
+    def without(self, wish: str, fixed: Mapping[str, Any]) -> Layout:
+        """Return the layout without a wish, and without clusters that are left empty and not among the C(fixed) ones."""
+        pieces = {
+            place: tuple(piece for piece in listed if piece.wish != wish) for place, listed in self.pieces.items()
+        }
+        return Layout(
+            pieces, {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
+        )
+
+
+class Fleet:
+    """The Sparks of the inventory. existing: their services with figures, by C(host/service). left_out: hosts with errors already."""
+
+    def __init__(self, hosts: Hosts, groups: Mapping[str, Sequence[str]], make: Maker) -> None:
+        """Plan the unchanged inventory. Raises C(InventoryError)."""
+        self.make, self.looks = make, 0
+        self.base = make(hosts, groups)
+        # In the order of the group, which decides the ranks.
+        self.fixed = {name: tuple(groups[name]) for name in self.base["clusters"]}
+        errors = [error for error in list_causes(plan_findings(self.base)) if error["rule"] != "lock.moving"]
+        self.left_out = {
+            error["host"]: f"{error['rule']}: {error['message']}" for error in errors if error["host"] in hosts
+        }
+        for name, members in self.fixed.items():
+            if set(members) & set(self.left_out):
+                self.left_out = {
+                    **dict.fromkeys(members, f"cluster {name} has an error on another host"),
+                    **self.left_out,
+                }
+        self.names = sorted((name for name in hosts if name not in self.left_out), key=natural)
+        services = [service for body in self.base["hosts"].values() for service in body["services"]]
+        used = {service["port"] for service in services}
+        used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
+        self.ports = [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
+        self.vars = {name: self._without_rest(name, hosts[name]["vars"]) for name in self.names}
+        classes: dict[str, int] = {}
+        alike = {
+            name: {key: value for key, value in self.vars[name].items() if key not in _OF_HOST} for name in self.names
+        }
+        self.class_of = {name: classes.setdefault(_text(alike[name]), len(classes)) for name in self.names}
+        self.busy = {name: bool(self.base["hosts"][name]["services"]) for name in self.names}
+        self._verdicts: dict[Any, Verdict] = {}
+        self._gib: dict[Offer, float] = {}
+        self.existing: dict[str, tuple[Piece, Figures]] = {}
+        for host in self.names:
+            for service in self.base["hosts"][host]["services"]:
+                figures, span = Figures.of_service(service), service["cluster"]
+                members = tuple(span["hosts"]) if span else (host,)
+                launch = (str(service["recipe"]), ",".join(service["variant"]), "own", len(members), 1)
+                piece = Piece(
+                    service["name"],
+                    Offer(*launch, figures.requests, figures.context),
+                    members,
+                    service["state"] == "on_demand",
+                )
+                if not service["rank"] and service["state"] != "stopped":
+                    self.existing[f"{host}/{service['name']}"] = piece, figures
+        self.empty = Layout({}, self.fixed)
+
+    def _without_rest(self, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables of a host for a plan without the rest of the fleet; memory of add-ons that need it is a sidecar."""
+        local = {key: value for key, value in variables.items() if key not in (*_ELSEWHERE, "spark_wishes")}
+        local["spark_allow_moving"] = True  # an inventory is pinned when it is deployed
+        if variables.keys() & set(_ELSEWHERE):
+            services = {service["name"] for service in self.base["hosts"][name]["services"]}
+            bare = {**local, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
+            plain = [
+                sum(
+                    part["gib"]
+                    for part in body["memory_map"]
+                    if part["kind"] == "plain" and part["service"] not in services
+                )
+                for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
+            ]
+            sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
+            local["spark_sidecars"] = [
+                *(local.get("spark_sidecars") or []),
+                *([sidecar] if sidecar["memory_gib"] else []),
+            ]
+        return local
+
+    def alone(self, offer: Offer) -> Figures | str:
+        """Return the figures of one engine of an offer on Sparks without other services, or why it cannot be planned."""
+        names = tuple(f"spark-{number}" for number in range(1, offer.ranks + 1))
+        piece = Piece("", offer, names)
+        if piece.key not in self._verdicts:
+            taking = (*addons.VARIABLES, "spark_sidecars", "spark_services", "spark_cluster", "spark_tuned")
+            bare = {key: value for key, value in self.vars[self.names[0]].items() if key not in taking}
+            self._verdicts[piece.key] = self._judge(dict.fromkeys(names, bare), [piece], "wished")
+        verdict = self._verdicts[piece.key]
+        return verdict.why or verdict.figures[0]
+
+    def gib(self, offer: Offer) -> float:
+        """Return the memory of an engine of an offer on each of its Sparks, without other services."""
+        if offer not in self._gib:
+            figures = self.alone(offer)
+            self._gib[offer] = figures.gib if isinstance(figures, Figures) else 0.0
+        return self._gib[offer]
+
+    def permanent(self, layout: Layout, host: str) -> int:
+        """Return the number of services of a host that run all the time, at least 1."""
+        pieces = [*(piece for piece, _figures in self.existing.values()), *layout.on(host)]
+        return max(1, sum(host in piece.hosts and not piece.on_demand for piece in pieces))
+
+    def slowest(self, layout: Layout, wish: str) -> tuple[list[tuple[str, ...]], Figures]:
+        """Return the hosts of each engine of a wish, and the figures of the slowest one."""
+        engines = layout.of(wish)
+        heads = [piece.hosts[0] for piece in engines]
+        figures = [
+            self.verdict(layout, host).figures[layout.on(host).index(piece)] for host, piece in zip(heads, engines)
+        ]
+        return [piece.hosts for piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
+
+    def free(self, layout: Layout, host: str) -> float:
+        """Return the free memory of a host, GiB."""
+        free = self.verdict(layout, host).free
+        return free[layout.hosts_with(host).index(host)] if free else 0.0
+
+    def verdict(self, layout: Layout, host: str) -> Verdict:
+        """Return the judgement on the hosts of C(Layout.hosts_with), in their order; figures as C(Layout.on) lists the pieces."""
+        hosts, pieces, cluster = layout.hosts_with(host), layout.on(host), layout.cluster_of.get(host, "")
+        keys = [(piece.key, tuple(map(hosts.index, piece.hosts))) for piece in pieces]
+        order = sorted(range(len(pieces)), key=lambda number: str(keys[number]))
+        key = (
+            cluster if cluster in self.fixed else bool(cluster),
+            tuple(self.class_of[name] for name in hosts),
+            tuple(keys[number] for number in order),
+        )
+        if key not in self._verdicts:
+            self.looks += 1
+            variables = {name: self.vars[name] for name in hosts}
+            self._verdicts[key] = self._judge(variables, [pieces[number] for number in order], cluster)
+        judged = self._verdicts[key]
+        return replace(
+            judged, figures=[figures for _number, figures in sorted(zip(order, judged.figures), key=lambda row: row[0])]
+        )
+
+    def _judge(self, variables: Mapping[str, Mapping[str, Any]], pieces: Sequence[Piece], cluster: str) -> Verdict:
+        """Plan hosts, variables by name, with pieces."""
+        hosts = list(variables)
+        entries = [piece.entry(f"wished-{port}", port, hosts) for piece, port in zip(pieces, self.ports)]
+        spans = [entry for piece, entry in zip(pieces, entries) if len(piece.hosts) > 1]
+        planned = {}
+        for host, values in variables.items():
+            single = [entry for piece, entry in zip(pieces, entries) if piece.hosts == (host,)]
+            planned[host] = {"vars": with_entries(values, single, cluster, spans)}
+        try:
+            plan = self.make(planned, {cluster: hosts} if len(hosts) > 1 else {})
+        except InventoryError as error:
+            return Verdict(error.messages[0])
+        errors = [f"{error['rule']}: {error['message']}" for error in list_causes(plan_findings(plan))]
+        if why := next(iter(errors), self._worse(plan)):
+            return Verdict(why)
+        every = [service for body in plan["hosts"].values() for service in body["services"]]
+        heads = {service["name"]: service for service in every if not service["rank"]}
+        figures = [Figures.of_service(heads[entry["name"]]) for entry in entries]
+        return Verdict("", figures, [max(0.0, free_gib(plan["hosts"][host])) for host in hosts])
+
+    def _worse(self, plan: Mapping[str, Any]) -> str:
+        """Return which service of the inventory would lose context or requests, or which host is tight now; empty for none."""
+        for host, body in plan["hosts"].items():
+            before = (self.base["hosts"].get(host) or {}).get("verdict", "fits")
+            if _VERDICTS.index(body["verdict"]) > _VERDICTS.index(before):
+                return f"the memory of {host} is tight: its use depends on overheads that differ from start to start"
+            for service in body["services"]:
+                new, (_piece, old) = (
+                    Figures.of_service(service),
+                    self.existing.get(f"{host}/{service['name']}", (None, None)),
+                )
+                if old and (new.context < old.context or new.concurrency < min(old.concurrency, old.requests)):
+                    return f"{host}/{service['name']} would keep {new.concurrency:.1f} requests of {new.context} tokens"
+        return ""
+
+
+def with_entries(
+    variables: Mapping[str, Any], entries: Sequence[Any], cluster: str, spanning: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the variables of a host with more services.
+
+    :param variables: of the host
+    :param entries: further entries of C(spark_services)
+    :param cluster: name of its cluster
+    :param spanning: further services of the cluster
+    :returns: variables
+    """
+    result = dict(variables)
+    if entries:
+        result["spark_services"] = [*(variables.get("spark_services") or []), *entries]
+    if spanning:
+        body = variables.get("spark_cluster") or {"name": cluster}
+        result["spark_cluster"] = {**body, "services": [*(body.get("services") or []), *spanning]}
+    return result
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,286 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Models for given jobs: the search against all placements of small fleets, and proposals with the recipes and the planner."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from planned_fixture import RECIPES
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import proposal, wishes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.plan import make_plan, plan_findings
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_fleet import Fleet, Offer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_search import Search
+
+GIB = 100.0
+"""Of a Spark of the played planner."""
+CODER = {"name": "coder", "jobs": ["code"], "features": ["tools"], "tokens_per_second": 30, "context": 100000}
+SEARCH = {"name": "search", "jobs": ["embed"], "context": 8192}
+FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
+
+
+def played(hosts: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A planner of services whose recipe is C(GIB-RATE): its memory over all Sparks, and its rate on one."""
+    bodies = {}
+    for name, host in hosts.items():
+        entries = [(entry, 0, (name,)) for entry in host["vars"].get("spark_services") or []]
+        cluster = host["vars"].get("spark_cluster") or {}
+        for entry in cluster.get("services", ()):
+            span = tuple(entry.get("hosts") or groups[cluster["name"]])
+            entries += [(entry, span.index(name), span)] if name in span else []
+        services = [service(entry, rank, span, cluster.get("name")) for entry, rank, span in entries]
+        held = [engine["memory"]["residency_gib"]["typical"] for engine in services if engine["state"] == "started"]
+        waiting = [
+            engine["memory"]["residency_gib"]["typical"] for engine in services if engine["state"] == "on_demand"
+        ]
+        free = GIB - sum(held) - max(waiting, default=0.0)
+        over = {"rule": "memory.node", "severity": "error", "message": "too much", "service": ""}
+        memory_map = [{"kind": "free", "gib": max(free, 0.0), "service": None}]
+        bodies[name] = {
+            "services": services,
+            "findings": [over] if free < 0 else [],
+            "verdict": "fits",
+            "memory_map": memory_map,
+        }
+    clusters = {name: {"hosts": list(members)} for name, members in groups.items() if name.startswith("cluster")}
+    return {"hosts": bodies, "clusters": clusters, "addons": {}}
+
+
+def service(entry: Mapping[str, Any], rank: int, span: Sequence[str], cluster: str | None) -> dict[str, Any]:
+    gib, rate = map(float, entry["recipe"].split("-"))
+    args, streams = entry["args"], entry["args"]["max-num-seqs"]
+    return {
+        "name": entry["name"], "rank": rank, "recipe": entry["recipe"], "variant": [], "args": args, "port": entry["port"],
+        "state": "on_demand" if entry.get("on_demand") else "started",
+        "cluster": {"name": cluster, "hosts": list(span)} if len(span) > 1 else None,
+        "memory": {"residency_gib": {"typical": gib / len(span)}, "max_concurrency": streams, "weights_bytes": gib * 2**30 / len(span)},
+        "speed": {"streams": streams, "all_streams": {"typical": rate * len(span) * streams}, "unknown": {}, "first_token_8k": None},
+    }  # fmt: skip
+
+
+def fleet_of(count: int) -> Fleet:
+    hosts = {f"s{number}": {"vars": {}} for number in range(count)}
+    return Fleet(hosts, {}, played)
+
+
+def wish(name: str, **keys: Any) -> wishes.Wish:
+    return wishes.read([{"name": name, **keys}], {})[0]
+
+
+def offer(gib: int, ranks: int = 1, replicas: int = 1) -> Offer:
+    return Offer(f"{gib}-50", "", "tensor" if ranks > 1 else "own", ranks, replicas, 1, 32768)
+
+
+def best_of_all(count: int, jobs: Sequence[wishes.Wish], offers: Mapping[str, Sequence[Offer]]) -> tuple[int, int, int]:
+    """The best score of all placements of engines of one Spark."""
+    best = (0, 0, 0)
+    options = []
+    for job in jobs:
+        places = itertools.product(
+            range(count), enumerate(offers[job.name]), (False, True) if job.on_demand else (False,)
+        )
+        options.append([None, *places])
+    for choice in itertools.product(*options):
+        held, waiting = [0.0] * count, [0.0] * count
+        weight = permanent = rank = 0
+        for job, option in zip(jobs, choice):
+            if option is None:
+                continue
+            host, (position, chosen), on_demand = option
+            gib = float(chosen.recipe.split("-")[0])
+            held[host] += 0 if on_demand else gib
+            waiting[host] = max(waiting[host], gib if on_demand else 0)
+            weight, rank = weight + job.importance, rank + position
+            permanent += 0 if on_demand else job.importance
+        if all(first + second <= GIB for first, second in zip(held, waiting)):
+            best = max(best, (weight, permanent, -rank))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_complete_search_finds_the_best_of_all_placements(seed: int) -> None:
+    dice = random.Random(seed)
+    count = dice.choice((1, 2))
+    jobs = [wish(f"j{number}", importance=dice.randint(1, 9), on_demand=dice.random() < 0.5) for number in range(4)]
+    jobs.sort(key=lambda job: -job.importance)
+    offers = {job.name: [offer(gib) for gib in sorted(dice.sample(range(10, 100, 5), 2), reverse=True)] for job in jobs}
+    placed = Search(fleet_of(count), jobs, offers).best()
+    assert placed.complete
+    assert placed.score == best_of_all(count, jobs, offers)
+    again = Search(fleet_of(count), jobs, offers).best()
+    assert (again.chosen, again.layout) == (placed.chosen, placed.layout)
+
+
+def test_replicas_stand_on_different_sparks_and_ranks_on_a_new_cluster() -> None:
+    jobs = [wish("twice", importance=9), wish("wide", importance=8)]
+    offers = {"twice": [offer(60, replicas=2)], "wide": [offer(120, ranks=2)]}
+    placed = Search(fleet_of(4), jobs, offers).best()
+    places = {job.name: [piece.hosts for piece in placed.layout.of(job.name)] for job in jobs}
+    assert placed.complete and placed.score[:2] == (17, 17)
+    assert len({host for (host,) in places["twice"]}) == 2
+    ((first, second),) = places["wide"]
+    assert first != second and placed.layout.cluster_of[first] == placed.layout.cluster_of[second]
+    assert not {first, second} & {host for (host,) in places["twice"]}
+
+
+def test_a_job_that_shares_its_bus_moves_to_an_unused_spark() -> None:
+    jobs = [wish("one", tokens_per_second=40), wish("two", tokens_per_second=40), wish("three", tokens_per_second=20)]
+    offers = {job.name: [offer(30)] for job in jobs}
+    crowded = Search(fleet_of(1), jobs, offers).best()
+    assert len(crowded.layout.pieces["s0"]) == 3
+    spread = Search(fleet_of(3), jobs, offers).best()
+    assert sorted(host for job in jobs for piece in spread.layout.of(job.name) for host in piece.hosts) == [
+        "s0",
+        "s1",
+        "s2",
+    ]
+    assert spread.score == crowded.score
+
+
+def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [wish(f"j{number}", on_demand=False) for number in range(6)]
+    offers = {job.name: [offer(70), offer(55)] for job in jobs}
+    assert Search(fleet_of(4), jobs, offers).best().score[0] == 4 * 5
+    monkeypatch.setattr("ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_search.WORK", 10)
+    cut = Search(fleet_of(4), jobs, offers).best()
+    assert not cut.complete and cut.score[0] == 4 * 5
+
+
+# With the recipes and the planner -------------------------------------------------------------------------------------------
+
+
+def make(hosts: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return make_plan(hosts, RECIPES, groups=groups)
+
+
+def propose(hosts: Mapping[str, Any], *jobs: Any, groups: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    given = {name: {"vars": values, "address": ""} for name, values in hosts.items()}
+    return proposal.propose(list(jobs), given, {}, {"sparks": list(hosts), **(groups or {})}, RECIPES, make)
+
+
+def planned(proposed: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan of a proposed inventory, read as Ansible reads groups."""
+    sparks = proposed["inventory"]["sparks"]
+    children = sparks.get("children", {})
+    hosts = {name: {**sparks.get("vars", {}), **values} for name, values in sparks["hosts"].items()}
+    for child in children.values():
+        for name in child["hosts"]:
+            hosts[name].update(child["vars"])
+    groups = {"sparks": list(hosts), **{name: list(child["hosts"]) for name, child in children.items()}}
+    return make({name: {"vars": values} for name, values in hosts.items()}, groups)
+
+
+def answers(proposed: Mapping[str, Any]) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in proposed["wishes"]}
+
+
+def test_a_proposed_inventory_is_accepted_and_serves_the_jobs() -> None:
+    proposed = propose({"s1": {}}, CODER, {**SEARCH, "importance": 2})
+    assert answers(proposed) == {"coder": "proposed", "search": "proposed"}
+    assert proposed["complete"] and not proposed["errors"]
+    plan = planned(proposed)
+    assert not list_causes(plan_findings(plan))
+    by_name = {service["name"]: service for service in plan["hosts"]["s1"]["services"]}
+    coder = by_name["coder"]
+    assert coder["checks"]["tools"] and coder["memory"]["max_model_len"] == 100000
+    assert coder["memory"]["max_concurrency"] >= 1
+    assert coder["speed"]["all_streams"]["typical"] >= 30
+    row = proposed["wishes"][0]
+    assert row["tokens_per_second"]["typical"] == pytest.approx(coder["speed"]["all_streams"]["typical"], abs=0.01)
+    assert row["tokens_per_second_together"] == pytest.approx(row["tokens_per_second"]["typical"] / 2, abs=0.01)
+    text = proposal.text(proposed, "/x.yml")
+    assert "2 of 2 are served" in text and "/x.yml" in text and "while all other services of its Spark are busy" in text
+
+
+def test_services_of_the_inventory_stay_and_serve_jobs_themselves() -> None:
+    heavy = {
+        "name": "heavy",
+        "recipe": "gpt-oss-120b",
+        "port": 8101,
+        "args": {"max-model-len": 65536, "max-num-seqs": 4},
+    }
+    big = {"name": "big", "model": "openai/gpt-oss-120b", "context": 65536, "users": 4}
+    proposed = propose({"s1": {"spark_services": [heavy]}}, big, {**SEARCH, "name": "heavy"})
+    assert answers(proposed) == {"big": "present", "heavy": "proposed"}
+    services = proposed["inventory"]["sparks"]["hosts"]["s1"]["spark_services"]
+    assert services[0] == heavy
+    # Neither name nor port is taken twice.
+    assert (services[1]["name"], services[1]["port"]) == ("heavy-2", 8102)
+    assert not list_causes(plan_findings(planned(proposed)))
+
+
+def test_a_model_for_two_sparks_makes_a_cluster_and_uses_one_that_is_there() -> None:
+    large = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "context": 32768}
+    proposed = propose({"s1": {}, "s2": {}}, large)
+    assert answers(proposed) == {"large": "proposed"}
+    ((name, child),) = proposed["inventory"]["sparks"]["children"].items()
+    assert child["vars"]["spark_cluster"]["name"] == name and set(child["hosts"]) == {"s1", "s2"}
+    assert any("join them by QSFP" in note for note in proposed["notes"])
+    assert not list_causes(plan_findings(planned(proposed)))
+    pair = {"name": "pair", "services": []}
+    filled = {"spark_cluster": pair, "spark_services": [FAST]}
+    present = propose({"s1": filled, "s2": filled}, large, groups={"pair": ["s2", "s1"]})
+    assert list(present["inventory"]["sparks"]["children"]) == ["pair"]
+    assert present["inventory"]["sparks"]["children"]["pair"]["vars"]["spark_cluster"]["services"][0]["name"] == "large"
+    assert not present["notes"] and not present["errors"]
+    (row,) = propose({"s1": {}}, {**large, "recipe": "", "model": "nvidia/Kimi-K2.6-NVFP4"})["wishes"]
+    assert row["reason"].startswith("its recipes need more Sparks than the 1")
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"features": ["vision"], "jobs": ["embed"]}, "no recipe is able to do all of vision, embed"),
+        ({"recipe": "gpt-oss-20b", "tokens_per_second": 900}, "the fastest is gpt-oss-20b"),
+        ({"recipe": "qwen3-8b", "context": 900000}, "SPK403"),
+        ({"recipe": "qwen3-8b", "features": ["vision"]}, "qwen3-8b is not able to do all of vision"),
+        ({"model": "nobody/nothing"}, "no recipe that can be planned serves nobody/nothing"),
+        ({"recipe": "qwen3-8b", "tokens_per_second": 1, "first_token_seconds": 0.001}, "to the first token of 8192"),
+    ],
+)
+def test_a_job_that_nothing_serves_has_its_reason(job: dict[str, Any], reason: str) -> None:
+    (row,) = propose({"s1": {}}, {"name": "x", **job})["wishes"]
+    assert row["state"] == "unserved" and reason in row["reason"]
+
+
+def test_less_important_jobs_make_room_and_hear_for_whom() -> None:
+    big = {"model": "openai/gpt-oss-120b", "context": 65536, "users": 4, "on_demand": False}
+    proposed = propose({"s1": {}}, {"name": "low", "importance": 2, **big}, {"name": "high", "importance": 3, **big})
+    assert answers(proposed) == {"high": "proposed", "low": "unserved"}
+    assert "which other wishes take (high)" in proposed["wishes"][1]["reason"]
+    shared = propose({"s1": {}}, *({"name": name, **big, "on_demand": True} for name in ("one", "two")))
+    assert set(answers(shared).values()) == {"on_demand"}
+    assert planned(shared)["hosts"]["s1"]["sets"] == {"wishes": [["one"], ["two"]]}
+    full = propose({"s1": {"spark_sidecars": [{"name": "other", "memory_gib": 100}]}}, {"name": "x", **big})
+    assert "Take a service out, or add a Spark" in full["wishes"][0]["reason"]
+
+
+def test_hosts_with_errors_get_nothing() -> None:
+    broken = {"spark_services": [{**FAST, "args": {"max-model-len": 9_000_000}}]}
+    proposed = propose({"s1": broken, "s2": {}}, SEARCH)
+    assert proposed["wishes"][0]["hosts"] == [["s2"]]
+    assert any(note.startswith("s1 gets nothing") for note in proposed["notes"])
+
+
+def test_all_mistakes_in_wishes_are_named_at_once() -> None:
+    jobs = [
+        {"name": "a", "importence": 3},
+        {"name": "A b"},
+        {"name": "c", "features": ["sight"], "users": 0},
+        {"name": "d", "recipe": "qwen3-4"},
+    ]
+    with pytest.raises(InputError) as caught:
+        propose({"s1": {}}, *jobs)
+    text = "\n".join(caught.value.messages)
+    for part in ("importence", "spark_wishes[1].name", "sight", "users", "unknown recipe 'qwen3-4'"):
+        assert part in text
+    with pytest.raises(InputError, match="it is empty"):
+        propose({"s1": {}})
