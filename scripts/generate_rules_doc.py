@@ -38,7 +38,8 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 - Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
 - `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
-- Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. *Log* is the text that vLLM prints.
+- Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. [`explain.yml`](troubleshooting.md) finds the
+  cause of a text that vLLM printed.
 - *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
   (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
@@ -77,8 +78,6 @@ def section(rule: Rule) -> str:
     ]
     if rule.fix != "{fix}":
         parts.append(f"*Fix:* {filled(rule.fix)}")
-    if rule.vllm_error and rule.vllm_error != "{error}":
-        parts.append(f"*Log:* `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
     sources = [name for name in rule.source.split("; ") if "/" in name]
     if sources:
         parts.append(f"*Source:* {'; '.join(sources)}")
