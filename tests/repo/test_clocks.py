@@ -20,6 +20,7 @@ WHY = {
     "plugins/action/doctor.py": TEXT,
     "plugins/action/drift.py": TEXT,
     "plugins/action/fabric_plan.py": TEXT,
+    "plugins/action/plan.py": TEXT,
     "plugins/action/service_bench.py": TEXT,
     "plugins/action/status.py": TEXT,
     "plugins/action/support_bundle.py": TEXT,

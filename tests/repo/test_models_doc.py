@@ -25,14 +25,6 @@ def test_page_is_what_its_generator_writes(generator: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_readme_names_recommended_models() -> None:
-    """The table of the page is written from C(recommend.py), as quickstart.yml uses it."""
-    table = tree.read("docs/models.md").partition("\n## Recommended\n")[2].partition("\n## ")[0]
-    recommended = set(re.findall(r"^\| [^|]+ \| \[([^]]+)\]", table, re.MULTILINE))
-    named = set(re.findall(r"\brecipe: ([\w.-]+)", tree.read("README.md")))
-    assert len(recommended) >= 5 and named and named <= recommended
-
-
 def test_every_recipe_has_its_section() -> None:
     page = tree.read("docs/models.md")
     named = {Path(name).stem for name in tree.below("playbooks/recipes/", suffix=".yml")}
@@ -43,4 +35,5 @@ def test_readme_and_quick_start_recommend_the_same_recipes_of_the_page() -> None
     pages = [tree.read(name) for name in ("README.md", "docs/quickstart.md")]
     first, second = ([tuple(row) for row in RECOMMENDED.findall(page)] for page in pages)
     assert first == second and len(first) == 4, first
-    assert all(f"\n## {name}\n" in tree.read("docs/models.md") for _sparks, name in first)
+    table = tree.read("docs/models.md").partition("\n## Recommended\n")[2].partition("\n## ")[0]
+    assert {name for _sparks, name in first} <= set(re.findall(r"^\| [^|]+ \| \[([^]]+)\]", table, re.MULTILINE))

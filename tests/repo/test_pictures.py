@@ -10,7 +10,7 @@ import tree
 SHOWN = {
     (page, str(PurePosixPath(page).parent / target))
     for page in ("README.md", *tree.below("docs/", suffix=".md"))
-    for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", tree.read(page))
+    for target in re.findall(r"\[[^\]]+\]\(([^)]+\.png)\)", tree.read(page))
 }
 
 

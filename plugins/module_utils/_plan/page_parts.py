@@ -216,6 +216,7 @@ def table(heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = ()
     :param rows: HTML of C(cell) and C(text_cell) in the order of the heads
     :param figures: heads of columns that are flush right
     :param label: plain text for screen readers; the keyboard can then scroll a table that is wider than the page
+    :returns: HTML
     """
     region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
@@ -224,7 +225,14 @@ def table(heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = ()
 
 
 def text_cell(head: str, html: str, note: str = "", style: str = "") -> str:
-    """Return a text below a heading, with a note below it. html: of the text; note: plain text; style: a class."""
+    """Return a text below a heading, with a note below it.
+
+    :param head: the heading
+    :param html: HTML of the text
+    :param note: plain text, said below it
+    :param style: a class of the cell
+    :returns: HTML
+    """
     noted = f" <small>{escape(note)}</small>" if note else ""
     style += " e" * (html == "-")  # left out on a phone
     return f'<td class="{style.strip()}" data-of="{head}"><span>{html}{noted}</span></td>'
