@@ -35,7 +35,7 @@ SECTIONS = (
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
     ("Reference", ("reference", "models", "rules")),
-    ("Memory and speed", ("memory", "memory_tables", "speed", "benchmarks", "claims")),
+    ("Memory and speed", ("memory", "speed", "benchmarks", "claims")),
     ("Several Sparks, one model", ("cluster", "fabric")),
     (
         "Add-on services",

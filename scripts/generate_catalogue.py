@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write plugins/module_utils/_vllm/catalogue_data.py and the table of docs/maintenance.md from the vLLM packages themselves.
+"""Write plugins/module_utils/_vllm/catalogue_data.py and the table of tests/catalogue/README.md from the vLLM packages themselves.
 
     make catalogue VERSION=0.34.0     read one version more, or one again
     make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT / "collections"))
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, catalogue_data
 
 DATA = ROOT / "plugins" / "module_utils" / "_vllm" / "catalogue_data.py"
-PAGE = ROOT / "docs" / "maintenance.md"
+PAGE = ROOT / "tests" / "catalogue" / "README.md"
 TABLE = re.compile(r"(?<=^<!-- catalogue: scripts/generate_catalogue\.py -->\n\n)(?:\|.*\n)*", re.MULTILINE)
 PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
@@ -521,7 +521,7 @@ def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str,
 
 
 def page(snapshots: Mapping[str, Snapshot]) -> str:
-    """Return docs/maintenance.md with the table of versions; consecutive versions with the same cells share a row."""
+    """Return tests/catalogue/README.md with the table of versions; consecutive versions with the same cells share a row."""
     head = ["options", *(name.capitalize() if name == "python" else name for name in REQUIREMENTS)]
     lines = [f"| version | {' | '.join(head)} |", "| --- | ---: |" + " --- |" * len(REQUIREMENTS)]
 

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the table of docs/memory_tables.md: the versions of vLLM that the memory calculation was compared with.
+"""Write the table of tests/oracle/memory_tables.md: the versions of vLLM that the memory calculation was compared with.
 
 Run with PYTHONPATH=collections. tests/unit/test_memory_doc.py compares the page with the same table.
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins"))
 
 from launches_fixture import compared
 
-PAGE = ROOT / "docs" / "memory_tables.md"
+PAGE = ROOT / "tests" / "oracle" / "memory_tables.md"
 BLOCK = re.compile(r"(?<=^<!-- computed: compared -->\n\n)(?:\|.*\n)+", re.MULTILINE)
 
 

@@ -81,7 +81,7 @@ def section(row: Mapping[str, Any]) -> list[str]:
     ]
     if row.get("symptom"):
         lines.append(f"*Log:* `{row['symptom']}`")
-    return [*lines, f"*Source:* {row['source']}, read {row['date']}", ""]
+    return [*lines, f"*Source:* {row['source']}", ""]
 
 
 def text(value: str) -> str:

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the table of docs/memory_tables.md: launches on a GPU with their plans.
+"""Write the table of tests/oracle/memory_tables.md: launches on a GPU with their plans.
 
 Run with PYTHONPATH=collections; --check only compares. The table stands below the line C(<!-- measured: launches -->).
 """
@@ -21,7 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.measurement_rows import planned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS
 
-PAGE = ROOT / "docs" / "memory_tables.md"
+PAGE = ROOT / "tests" / "oracle" / "memory_tables.md"
 ROWS = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "gpu_rows.json"
 BLOCK = re.compile(r"(?<=^<!-- measured: launches -->\n\n)(?:\|.*\n)*", re.MULTILINE)
 

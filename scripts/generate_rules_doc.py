@@ -12,27 +12,19 @@ import sys
 from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import (
-    DUO,
-    FAMILIES,
-    GUIDE,
-    Rule,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rules_unit import FIELD
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
 
 PAGE = ROOT / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
 REPORTED = "K"
 """The family of reported failures, which scripts/generate_known_failures_doc.py documents."""
-SOURCES = {
-    GUIDE: "guide",
-    DUO: "pair",
-    FIELD: "field",
-    "reports from ConnectX-7 pairs": "field",
-    "reports from GB10 hosts": "field",
-}
-"""Short names of frequent sources, which docs/claims.md explains."""
+SAID_BY_TITLE = re.findall(
+    r"\w+",
+    "303 401 402 403 404 406 417 502 505 507 508 509 519 601 604 610 611 612 613 701 702 703 710 801 "
+    "802 803 806 809 810 814 815 818 823 825 831 901 908 909 912 H03 U12 U16 U19 U20",
+)
+"""Ids without C(SPK) of the rules whose message is their title with the values of the launch."""
 INTRODUCTION = """\
 # Rules
 
@@ -46,10 +38,10 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 - Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
 - `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
-- Words in `<angle brackets>` are placeholders. *Log* is the text that vLLM prints.
-- *Source* names reports; [Claims](claims.md) explains the short names, and maps published claims to rules. The other rules come from vLLM's code,
-  its parser and its backend selection for compute capability 12.1 (0.10.1.1 to 0.33.0), from the images, and from the manuals of NVIDIA, Docker
-  and systemd.
+- Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. [`explain.yml`](troubleshooting.md) finds the
+  cause of a text that vLLM printed.
+- *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
+  (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
 | ids | about |
 | --- | --- |
@@ -81,12 +73,12 @@ def anchor(title: str) -> str:
 def section(rule: Rule) -> str:
     """Return one rule's part of the page."""
     marks = f"{rule.severity}, version" if rule.needs_version else rule.severity
-    parts = [f"**{rule.title}** ({marks}). {filled(rule.about or rule.message)}"]
+    parts = [
+        f"**{rule.title}** ({marks}). {'' if rule.id[3:] in SAID_BY_TITLE else filled(rule.about or rule.message)}".rstrip()
+    ]
     if rule.fix != "{fix}":
         parts.append(f"*Fix:* {filled(rule.fix)}")
-    if rule.vllm_error and rule.vllm_error != "{error}":
-        parts.append(f"*Log:* `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
-    sources = [SOURCES.get(name, name) for name in rule.source.split("; ") if name in SOURCES or "/" in name]
+    sources = [name for name in rule.source.split("; ") if "/" in name]
     if sources:
         parts.append(f"*Source:* {'; '.join(sources)}")
     return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"

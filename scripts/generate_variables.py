@@ -83,7 +83,9 @@ TABLES: dict[str, Keys] = {
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,
     "spark_services.below": {
-        name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith("image.files")
+        name: key
+        for name, key in below(service_keys.SERVICE).items()
+        if not name.startswith(("image.files", "model.extra[]"))
     },
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
@@ -213,17 +215,12 @@ def variables_table(keys: Keys, title: str = "variable") -> list[str]:
     """Return a table of the keys of an inventory."""
     rows = [f"| {title} | type, default | meaning |", "|---|---|---|"]
     for name, key in keys.items():
-        page_link = key.page.replace("inventory.md#", "#")
-        see = (
-            f", see [{'below' if page_link.startswith('#') else page_link.partition('#')[0]}]({page_link})"
-            if page_link
-            else ""
-        )
+        link = key.page.replace("inventory.md#", "#")
         default = "required" if key.required else shown(key.default)
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
         kind = ", ".join(filter(None, [key.type_words, default]))
-        rows.append(f"| `{name}` | {kind} | {key.meaning}{span}{see} |")
+        rows.append(f"| {f'[`{name}`]({link})' if link else f'`{name}`'} | {kind} | {key.meaning}{span} |")
     return rows
 
 

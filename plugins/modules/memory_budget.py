@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Works out whether vLLM services fit on a node together, from the configs of their models alone, and what vLLM would print
     if they do not.
-  - KV cache planning is that of the vLLM versions that it was compared with to the byte, docs/memory_tables.md lists them. Other versions
+  - KV cache planning is that of the vLLM versions that it was compared with to the byte, tests/oracle/memory_tables.md lists them. Other versions
     from 0.15 follow the releases in which changes were first seen, and the answer says so.
   - Chooses C(gpu-memory-utilization), C(max-model-len) and C(max-num-seqs) where they are open.
   - Every engine must find its memory free at its turn, and at every later restart with all others resident.

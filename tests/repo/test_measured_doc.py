@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/memory_tables.md has the present plans of the launches."""
+"""tests/oracle/memory_tables.md has the present plans of the launches."""
 
 from __future__ import annotations
 

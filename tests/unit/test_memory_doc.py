@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/memory.md and docs/memory_tables.md: every figure that the engine can compute is computed here again and compared with the text.
+"""docs/memory.md and tests/oracle/memory_tables.md: every figure that the engine can compute is computed here again and compared with the text.
 
 A block of the pages is introduced by C(<!-- computed: NAME -->), and must be what the function NAME of C(BLOCKS) writes; one
 that is introduced by C(<!-- stated: ... -->) has figures that others measured or fixed.
@@ -30,7 +30,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]
-PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("memory", "memory_tables"))
+PAGE = "\n".join(
+    (ROOT / name).read_text(encoding="utf-8") for name in ("docs/memory.md", "tests/oracle/memory_tables.md")
+)
 FIXTURES = Path(__file__).parent / "plugins" / "fixtures"
 GIB = 1 << 30
 TOTAL = 119.67
@@ -334,7 +336,7 @@ def phrases() -> list[str]:
         f"The {0.85 * TOTAL - 93.5:.1f} are the distance to the {0.85 * TOTAL:.2f} of 0.85",
         f"`utilization_bound`, which is {both['utilization_bound']} for two engines",
         f"the bound of two engines is {both['utilization_bound']}",
-        f"takes the {peak / GIB:.1f} GiB above",
+        f"takes {peak / GIB:.1f} GiB before it is halved",
     ]
 
 

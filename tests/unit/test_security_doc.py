@@ -32,22 +32,41 @@ def server_rows() -> str:
 
 
 def path_rows() -> str:
-    """Return a row for each run of versions that leave the same paths open."""
-    rows: list[tuple[str, str, str]] = []
-    for version in map(str, catalogue.versions()):
+    """Return a row for each run of versions that leave the same paths open, the newest first; older rows have the differences from the row above."""
+    rows: list[tuple[str, str, list[list[str]]]] = []
+    for version in map(str, reversed(catalogue.versions())):
         free = [path for path in sockets.open_paths(version, {}, {}) or () if path not in sockets.HARMLESS]
         dev = sockets.open_paths(version, {"VLLM_SERVER_DEV_MODE": "1"}, {}) or []
         parsed = versions.parse_version(version)
         assert parsed is not None
         prefixes = [name for name, span in catalogue.names("guarded_prefixes").items() if span.has(parsed)]
-        shown = " ".join(f"`{path}`" for path in free)
-        more = " ".join(f"`{path}`" for path in dev if path not in free and path not in sockets.HARMLESS)
-        cells = (" ".join(f"`{prefix}`" for prefix in prefixes), shown, more)
-        if rows and rows[-1][1] == cells:
-            rows[-1] = (rows[-1][0].partition(" ")[0] + f" to {version}", cells)
+        cells = [prefixes, free, [path for path in dev if path not in free and path not in sockets.HARMLESS]]
+        if rows and rows[-1][2] == cells:
+            rows[-1] = (version, *rows[-1][1:])
         else:
-            rows.append((version, cells))
-    return "\n".join(f"| {versions} | {' | '.join(cells)} |" for versions, cells in rows)
+            rows.append((version, version, cells))
+    lines, above = [], rows[0][2]
+    for first, last, cells in rows:
+        shown = [
+            named(cell) if cell is newer else changed(cell, newer) for cell, newer in zip(cells, above, strict=True)
+        ]
+        lines.append(
+            f"| {first if first == last else f'{first} to {last}'} | {named(cells[0])} | {' | '.join(shown[1:])} |"
+        )
+        above = cells
+    return "\n".join(lines)
+
+
+def named(paths: list[str]) -> str:
+    return " ".join(f"`{path}`" for path in paths)
+
+
+def changed(paths: list[str], newer: list[str]) -> str:
+    """Return how the paths of a version differ from those of the newer one."""
+    less, more = ([path for path in one if path not in other] for one, other in ((newer, paths), (paths, newer)))
+    return (
+        ", ".join([*([f"without {named(less)}"] if less else []), *([f"also {named(more)}"] if more else [])]) or "same"
+    )
 
 
 def test_the_page_has_every_server() -> None:

@@ -54,7 +54,15 @@ def test_playbooks_exist() -> None:
 def test_columns_and_stages_exist() -> None:
     blank: dict[str, Any] = {column.name: None for column in fields(status_rows.Row)}
     row = status_rows.Row(
-        **{**blank, "host": "h", "service": "s", "unit": "active", "fast_path": "ok", "decode_tokens_per_second": 1}
+        **{
+            **blank,
+            "host": "h",
+            "service": "s",
+            "unit": "active",
+            "fast_path": "ok",
+            "decode_tokens_per_second": 1,
+            "restarts": 1,
+        }
     )
     head = re.split(r" {2,}", status_rows.status_text([row]).splitlines()[0])
     named = set(re.findall(r"column `([^`]+)`", PAGE))

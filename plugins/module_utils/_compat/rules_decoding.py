@@ -96,7 +96,7 @@ def _spec_key(launch: Launch) -> Hits:
     "SPK605",
     "error",
     "DFlash with an FP8 KV cache before 0.24.0",
-    "DFlash attends non-causally, and on sm_121 vLLM {version} has no such kernel for an FP8 KV cache.",
+    "On sm_121 vLLM {version} has no kernel for DFlash's non-causal attention with an FP8 KV cache.",
     "Set kv-cache-dtype to auto, or use vLLM 0.24.0 or newer.",
     SELECTION,
     "No valid attention backend found",
@@ -111,8 +111,8 @@ def _dflash_fp8(launch: Launch) -> Hits:
     "SPK606",
     "warning",
     "Suffix decoding without its package",
-    "Speculative method suffix needs the package arctic-inference, which vLLM does not depend on.",
-    "Install arctic-inference==0.1.1 on top of the image (pip of a service), or use ngram.",
+    "Speculative method suffix needs the package arctic-inference, which vLLM does not install.",
+    "Install arctic-inference==0.1.1 (pip of a service), or use ngram.",
     PACKAGES,
     "Arctic Inference is required for suffix decoding",
 )
@@ -125,9 +125,9 @@ def _suffix(launch: Launch) -> Hits:
     "SPK607",
     "info",
     "Several tokens from one MTP layer",
-    "num_speculative_tokens is {tokens}, but the model has one MTP layer, which then runs several times; fewer "
-    "of the later tokens are accepted.",
-    "Compare with {fewer} on your own prompts.",
+    "num_speculative_tokens is {tokens}, but the model's one MTP layer then runs several times; fewer "
+    "later tokens are accepted.",
+    "Compare with {fewer} on your prompts.",
     f"vLLM's own warning; {DUO}",
 )
 def _many_mtp_tokens(launch: Launch) -> Hits:
@@ -160,8 +160,8 @@ def _draft_model(launch: Launch) -> Hits:
     "SPK609",
     "info",
     "DFlash on a quantised model",
-    "With quantised weights ({checkpoint}) and releases of vLLM, only the first "
-    "few DFlash tokens were reported to be accepted: slower than without DFlash.",
+    "With quantised weights ({checkpoint}) and releases of vLLM, only the first few DFlash tokens were "
+    "reported to be accepted: slower than without.",
     "Watch vllm:spec_decode_num_accepted_tokens_total; use the model's own MTP layer if it stays low.",
     GUIDE,
 )
@@ -287,8 +287,8 @@ def _gemma4_pair(launch: Launch) -> Hits:
     "SPK616",
     "info",
     "Few tokens a block for DFlash",
-    "num_speculative_tokens is {tokens}; DFlash checks a whole block in one pass, and 7 to 15 are its range.",
-    "Compare with 7 and 15 on your own prompts.",
+    "num_speculative_tokens is {tokens}; DFlash checks a whole block in one pass, and its range is 7 to 15.",
+    "Compare with 7 and 15 on your prompts.",
     GUIDE,
 )
 def _dflash_tokens(launch: Launch) -> Hits:
@@ -301,9 +301,9 @@ def _dflash_tokens(launch: Launch) -> Hits:
     "SPK617",
     "info",
     "Speculation without a limit under load",
-    "{seqs} requests may run at once, and each drafts {tokens} at every step: drafts speed up a single "
-    "stream, but reduce the throughput of many.",
-    "Measure with bench.yml, at your own concurrency, with and without speculative-config{bound}.",
+    "{seqs} requests may run at once, and each drafts {tokens} at every step: drafts speed up one stream, "
+    "but slow down many.",
+    "Measure with bench.yml at your concurrency, with and without speculative-config{bound}.",
     f"{PACKAGES}; {GUIDE}",
 )
 def _unbounded_speculation(launch: Launch) -> Hits:
@@ -430,8 +430,8 @@ def _foreign_parser(launch: Launch) -> Hits:
     "SPK705",
     "warning",
     "Tools from a model that always reasons",
-    "{repo} always reasons, even with enable_thinking set to false, and "
-    "may end without the tool call that tool_choice auto expects.",
+    "{repo} always reasons, even with enable_thinking false, and may end without the tool call that "
+    "tool_choice auto expects.",
     "Serve the Instruct variant for tools{or_hermes}.",
     "report on two Qwen3 models on one DGX Spark, June 2026",
 )
@@ -459,9 +459,9 @@ def _parser_alone(launch: Launch) -> Hits:
     "SPK707",
     "info",
     "Tool parser of Gemma 4: the sources disagree",
-    "One guide parses Gemma 4's tool calls with pythonic; NVIDIA's model card and vLLM's recipes use gemma4, which vLLM "
-    "has from 0.19.0 on.",
-    "Send one request with a tool; set tool-call-parser to gemma4 if the call is returned as text.",
+    "One guide parses Gemma 4's tool calls with pythonic; NVIDIA's model card and vLLM's recipes use "
+    "gemma4 (vLLM 0.19.0 on).",
+    "Set tool-call-parser to gemma4 if a request with a tool is returned as text.",
     f"{GUIDE}; model cards and vLLM's recipes",
 )
 def _gemma4_pythonic(launch: Launch) -> Hits:
@@ -503,7 +503,8 @@ _THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     "SPK709",
     "warning",
     "Reasoning stays in the answers",
-    "This model reasons by default and no reasoning parser is set: its reasoning stays in the answers, and tool calls after it may not be parsed.",
+    "This model reasons by default, and no reasoning parser is set: reasoning stays in the answers, and "
+    "tool calls after it may not be parsed.",
     "Set reasoning-parser to {fitting}{or_off}.",
     GUIDE,
 )

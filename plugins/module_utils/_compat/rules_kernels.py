@@ -227,11 +227,10 @@ def _attention_unknown(launch: Launch) -> Hits:
     "SPK510",
     "info",
     "NVFP4 experts on CUTLASS: the sources disagree",
-    "These NVFP4 experts run on {backend} in vLLM {version}{auto}. NVIDIA's recipes for the Spark, and most recipes "
-    "here, set Marlin. Two "
-    "guides report garbage from CUTLASS FP4 (builds up to 0.19.1 have a "
-    "known cause, SPK301); one owner measured correct and faster output, and vLLM allows it.",
-    "{Marlin}, unless you measured both. You can try either: the proof reads an answer and reports garbage (!!!!!).",
+    "These NVFP4 experts run on {backend} in vLLM {version}{auto}. NVIDIA's recipes, and most here, set "
+    "Marlin. Two guides report garbage from CUTLASS FP4 (known cause up to 0.19.1, SPK301); one owner "
+    "measured correct and faster output.",
+    "{Marlin}, unless you measured both: the proof reports garbage (!!!!!).",
     f"{SELECTION}; NVIDIA/local-ai-inference-recipes; NVIDIA/dgx-spark-playbooks; {GUIDE}; vllm-project/vllm#28129",
     needs_version=True,
 )
@@ -253,9 +252,8 @@ def _fp4_experts(launch: Launch) -> Hits:
     "SPK511",
     "info",
     "One attention backend for a hybrid model: the sources disagree",
-    "--attention-backend {backend} applies to all attention layers of this hybrid model. One nightly build was "
-    "reported to stop at init_device "
-    "with it; vLLM's recipes for DGX Spark use it.",
+    "--attention-backend {backend} applies to all attention layers of this hybrid model. One nightly "
+    "build stopped at init_device with it; vLLM's recipes for DGX Spark use it.",
     "Remove attention-backend if the start stops there.",
     f"{GUIDE}; vLLM's recipes for DGX Spark",
 )
@@ -268,9 +266,8 @@ def _hybrid_attention(launch: Launch) -> Hits:
     "SPK512",
     "info",
     "FP8 KV cache without scales in the checkpoint",
-    "The checkpoint has no scales for a KV cache of {dtype}; vLLM uses 1.0. Most models tolerate that; some were "
-    "reported to repeat "
-    "themselves or to answer nonsense.",
+    "The checkpoint has no scales for a KV cache of {dtype}; vLLM uses 1.0. Some models then repeat "
+    "themselves or answer nonsense.",
     "Compare the answers once with kv-cache-dtype auto.",
     f"{PACKAGES}; {GUIDE}",
     "Using KV cache scaling factor 1.0 for fp8_e4m3.",
@@ -284,7 +281,7 @@ def _kv_scales(launch: Launch) -> Hits:
     "SPK513",
     "warning",
     "NVFP4 KV cache with Gemma 4",
-    "Gemma 4 with an NVFP4 KV cache was reported to answer wrongly on GB10 with full CUDA graphs, and its draft to fail.",
+    "Gemma 4 with an NVFP4 KV cache was reported to answer wrongly on GB10 with full CUDA graphs, its draft to fail.",
     "Set kv-cache-dtype to fp8.",
     f"vllm-project/vllm#46329; {GUIDE}",
 )
@@ -441,9 +438,9 @@ _FOREIGN_ATTENTION = {
     "SPK522",
     "info",
     "Chunked prefill on Mamba with experts: the sources disagree",
-    "--enable-chunked-prefill was reported to make models of Mamba layers and experts nine times slower. vLLM has it on "
-    "by default, so the option changes nothing there.",
-    "Leave the option out, and measure.",
+    "--enable-chunked-prefill was reported to make Mamba models with experts nine times slower. vLLM has "
+    "it on by default, so the option changes nothing there.",
+    "Remove the option, and measure.",
     f"{GUIDE}; {PACKAGES}",
 )
 def _chunked_mamba(launch: Launch) -> Hits:
@@ -456,8 +453,8 @@ def _chunked_mamba(launch: Launch) -> Hits:
     "SPK523",
     "warning",
     "CUDA graphs switched off",
-    "--enforce-eager runs without CUDA graphs and compilation: starts are shorter, every token is slower (9 against "
-    "23 tokens a second were reported for one model on GB10).",
+    "--enforce-eager runs without CUDA graphs and compilation: starts are shorter, every token is slower "
+    "(9 instead of 23 tokens a second for one model).",
     "Remove it once the launch works.",
     f"{GUIDE}; vLLM's report on DGX Spark, 2026",
 )

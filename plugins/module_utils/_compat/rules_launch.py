@@ -583,9 +583,7 @@ def _flashinfer_off(launch: Launch) -> Hits:
     "SPK209",
     "info",
     "VLLM_USE_DEEP_GEMM without effect",
-    "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on. Some "
-    "sources turn it off for "
-    "DFlash; vLLM's code shows no reason.",
+    "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on.",
     "Keep it or remove it.",
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,

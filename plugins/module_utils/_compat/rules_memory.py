@@ -31,9 +31,9 @@ def _utilisation_range(launch: Launch) -> Hits:
     "SPK902",
     "warning",
     "Nearly all of the host's memory",
-    "--gpu-memory-utilization {value} leaves the host {rest} % of the memory that it shares "
-    "with the GPU; hosts have frozen without a message at such values.",
-    "Use 0.85 or less, and 0.80 on a host that does other work.",
+    "--gpu-memory-utilization {value} leaves the host {rest} % of the shared memory; hosts have frozen "
+    "without a message at such values.",
+    "Use 0.85 or less, or 0.80 on a host that does other work.",
     "field reports from GB10 hosts: ceilings of 0.76 to 0.87",
 )
 def _utilisation_high(launch: Launch) -> Hits:
@@ -46,7 +46,7 @@ def _utilisation_high(launch: Launch) -> Hits:
     "SPK903",
     "warning",
     "Prefix caching on a hybrid model with the default batch",
-    "Prefix caching on a hybrid model makes vLLM {version} enlarge the cache block; if it ends up above "
+    "Prefix caching makes vLLM {version} enlarge the cache block of a hybrid model; above "
     "max-num-batched-tokens, which is {tokens} here (2048 is the default on GB10), the start fails.",
     "Set max-num-batched-tokens to 8192.",
     f"{PACKAGES}; {DUO}",
@@ -67,7 +67,8 @@ def _hybrid_batch(launch: Launch) -> Hits:
     "SPK904",
     "warning",
     "KV cache in bytes skips the memory check",
-    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits the memory of a large batch outside the KV cache.",
+    "--kv-cache-memory-bytes makes vLLM skip its memory profile: nothing limits the memory of a large "
+    "batch outside the KV cache.",
     "Set max-num-seqs too, to 16 or less.",
     "reports from GB10 hosts",
 )
@@ -80,7 +81,8 @@ def _kv_bytes(launch: Launch) -> Hits:
     "SPK905",
     "warning",
     "Sleep mode on unified memory",
-    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; hosts with a second model were reported to crash.",
+    "--enable-sleep-mode moves weights to the host's memory, on GB10 the same memory; hosts with a second "
+    "model were reported to crash.",
     "Remove it, and stop the service when its memory is needed.",
     "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
 )
@@ -107,9 +109,9 @@ def _cpu_offload(launch: Launch) -> Hits:
     "SPK907",
     "info",
     "Prefix caching is off for this model",
-    "vLLM {version} leaves prefix caching off for hybrid models unless it is set: growing prompts of a conversation "
-    "are computed again from the start.",
-    "Set enable-prefix-caching to true and max-num-batched-tokens to 8192, or enable-prefix-caching to false if you do not want it.",
+    "vLLM {version} leaves prefix caching off for hybrid models: growing prompts of a conversation are "
+    "computed from the start.",
+    "Set enable-prefix-caching to true and max-num-batched-tokens to 8192, or enable-prefix-caching to false.",
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,
 )
@@ -122,7 +124,7 @@ def _hybrid_uncached(launch: Launch) -> Hits:
     "SPK908",
     "error",
     "Batch smaller than a request",
-    "Without chunked prefill, a whole request of {length} tokens must fit into a batch, which has {batch}.",
+    "Without chunked prefill, a request of {length} tokens must fit into a batch, which has {batch}.",
     "Set max-num-batched-tokens to {length}, or keep chunked prefill enabled.",
     PACKAGES,
     "max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
@@ -184,8 +186,7 @@ def _mamba_mode(launch: Launch) -> Hits:
     "SPK913",
     "warning",
     "KV cache in bytes without a memory utilisation",
-    "--kv-cache-memory-bytes sets the size of the KV cache, but vLLM still requires its "
-    "default of {value} of the memory to be free at the start.",
+    "With --kv-cache-memory-bytes vLLM still requires its default of {value} of the memory to be free at the start.",
     "Set gpu-memory-utilization to the share of weights and KV cache together.",
     PACKAGES,
     "is less than desired GPU memory utilization",

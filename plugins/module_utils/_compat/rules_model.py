@@ -40,7 +40,7 @@ def _architecture(launch: Launch) -> Hits:
     "error",
     "LoRA adapters for an unsupported model class",
     "vLLM {version} supports no LoRA adapters for the architecture {architecture}.",
-    "Merge the adapters into the weights and leave out lora and enable-lora, or use an image whose vLLM supports them.",
+    "Merge the adapters into the weights and remove lora and enable-lora, or use an image that supports them.",
     PACKAGES,
     "does not support LoRA yet.",
     needs_version=True,
@@ -123,8 +123,9 @@ def _limit(launch: Launch, minor: int | None) -> ContextLimit | None:
     "SPK418",
     "warning",
     "Context beyond the model's limit",
-    "--max-model-len {asked} exceeds the {limit} tokens that the model and its RoPE parameters reach. VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 "
-    "only disables vLLM's check: answers to longer prompts are wrong, or the engine stops.",
+    "--max-model-len {asked} exceeds the {limit} tokens that the model and its RoPE parameters reach. "
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 only disables vLLM's check: answers to longer prompts are wrong, or "
+    "the engine stops.",
     "Set max-model-len to {limit} or less, or extend the context with YaRN in --hf-overrides.",
     PACKAGES,
 )
@@ -174,9 +175,9 @@ def _quantisation_unknown(launch: Launch) -> Hits:
     "SPK405",
     "warning",
     "NVFP4 scales of a Gemma 4 MoE without a mapping",
-    "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 and fails with a KeyError unless its weight "
+    "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 (KeyError), unless its weight "
     "loader is patched.",
-    "Use vLLM 0.20.0 or newer, which needs no patch.",
+    "Use vLLM 0.20.0 or newer.",
     PACKAGES,
     needs_version=True,
 )
@@ -218,7 +219,7 @@ _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
     "SPK407",
     "info",
     "Load format that needs an extra package",
-    "--load-format {name} needs the package {package}, which vLLM {version} does not depend on; the image may contain it.",
+    "--load-format {name} needs the package {package}, which vLLM {version} does not depend on.",
     "Check that the image contains it, or remove load-format.",
     PACKAGES,
     needs_version=True,
@@ -303,7 +304,7 @@ def _audio(launch: Launch) -> Hits:
     "SPK412",
     "info",
     "Omni model loaded without audio",
-    "--hf-overrides makes vLLM load this omni model as {architecture}, which supports images and video, but no audio.",
+    "--hf-overrides makes vLLM load this omni model as {architecture}: images and video, but no audio.",
     "For audio use vLLM 0.20.0 or newer without the override.",
     "NVIDIA's release notes of 26.04",
 )
@@ -336,7 +337,7 @@ def _gemma4_parallel(launch: Launch) -> Hits:
     "SPK414",
     "info",
     "Static YaRN for every request",
-    "--hf-overrides extends the context by a factor of {factor} with static YaRN, which lowers quality on short prompts too.",
+    "--hf-overrides extends the context by {factor} with static YaRN, which lowers quality on short prompts too.",
     "Remove it if the model's own {own} tokens are enough.",
     "model cards of Qwen3.6",
 )
@@ -386,9 +387,9 @@ def _overridden_ropes(launch: Launch) -> Iterator[Mapping[str, Any]]:
     "SPK416",
     "warning",
     "Folder of local media is not mounted",
-    "--allowed-local-media-path is {path} inside the container, where no folder of the host is mounted: requests that name a "
-    "file of the host are refused.",
-    "Mount the folder at the same path with docker_args: -v {path}:{path}:ro.",
+    "--allowed-local-media-path is {path} inside the container, where no folder of the host is mounted: "
+    "such requests are refused.",
+    "Mount the folder with docker_args: -v {path}:{path}:ro.",
     f"{PACKAGES}; {GUIDE}",
     "Invalid `--allowed-local-media-path`: The path {path} does not exist.",
 )

@@ -62,8 +62,8 @@ def _nnodes_ray(launch: Launch) -> Hits:
     "SPK804",
     "warning",
     "Pinned GID index",
-    "NCCL_IB_GID_INDEX={value} pins an index that changes on a Spark (3 became 4 within half an hour, an empty value means "
-    "0, which is link-local); NCCL then hangs or falls back to TCP. Some launchers pin it at each start.",
+    "NCCL_IB_GID_INDEX={value} pins an index that changes on a Spark (3 became 4 within half an hour; "
+    "empty means 0, link-local); NCCL then hangs or falls back to TCP.",
     "Remove NCCL_IB_GID_INDEX: NCCL finds the RoCE v2 index itself.",
     "reports from ConnectX-7 pairs",
 )
@@ -76,7 +76,7 @@ def _gid_index(launch: Launch) -> Hits:
     "SPK805",
     "error",
     "Several nodes without an executor",
-    "{nodes} Sparks should serve it, but neither Ray nor --nnodes is set; vLLM stops because it sees one GPU.",
+    "{nodes} Sparks should serve it, but neither Ray nor --nnodes is set; vLLM sees one GPU and stops.",
     "Set the executor: mp (vLLM 0.11.1 and newer) or ray.",
     PACKAGES,
     "World size ({world}) is larger than the number of available GPUs (1) in this node.",
@@ -206,7 +206,7 @@ def _headless_leader(launch: Launch) -> Hits:
     "SPK813",
     "error",
     "Several nodes without the leader's address",
-    "--nnodes {nodes} without --master-addr: every node looks for the leader on itself (127.0.0.1) and waits forever.",
+    "--nnodes {nodes} without --master-addr: every node looks for the leader on itself (127.0.0.1) forever.",
     "Add master-addr with node 0's address on the ConnectX-7 link.",
     PACKAGES,
 )
@@ -327,7 +327,7 @@ def _rdma_off(launch: Launch) -> Hits:
     "SPK820",
     "warning",
     "Several Sparks without the address of this one",
-    "VLLM_HOST_IP is not set: on a Spark with several networks vLLM may announce an address that the others cannot reach, and wait forever.",
+    "VLLM_HOST_IP is not set: vLLM may announce an address that the others cannot reach, and wait forever.",
     "Set VLLM_HOST_IP to this node's address on the ConnectX-7 link.",
     "vLLM's recipe for two Sparks; eugr/spark-vllm-docker#227",
 )
@@ -413,7 +413,8 @@ def _data_parallel(launch: Launch) -> Hits:
     "SPK826",
     "info",
     "RDMA devices left to NCCL: the sources disagree",
-    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses only one of a port's two devices, half of its 200 Gb/s.",
+    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses one of a "
+    "port's two devices, half of its 200 Gb/s.",
     "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
 )
@@ -462,10 +463,10 @@ def _old_nccl(launch: Launch) -> Hits:
     "SPK828",
     "error",
     "Stored FlashInfer autotuning with several Sparks",
-    "vLLM {version} stores FlashInfer's autotuning in {folder}, which is mounted. With several GPUs the "
-    "second start waits forever: one rank is busy, and the log shows nothing.",
-    "In env set VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder inside the container (/tmp/flashinfer_autotune), or set enable-flashinfer-autotune "
-    "to false.",
+    "vLLM {version} stores FlashInfer's autotuning in the mounted folder {folder}. With several GPUs the "
+    "second start waits forever.",
+    "Set enable-flashinfer-autotune to false, or in env VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR to a folder "
+    "inside the container (/tmp/flashinfer_autotune).",
     "vllm-project/vllm#57635, #57579; two owners, one of them of Sparks",
     needs_version=True,
 )
@@ -490,8 +491,8 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
     "SPK829",
     "info",
     "Busy-waiting ranks",
-    "While it waits for the next step, each rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 to 20 degrees "
-    "more, without any gain in speed. This fork of vLLM has a variable against it.",
+    "Each waiting rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 "
+    "to 20 degrees more, without gain. This fork has a variable against it.",
     "Set env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
 )
@@ -504,11 +505,10 @@ def _spinning(launch: Launch) -> Hits:
     "SPK830",
     "error",
     "Replicas of a dense model over several nodes each",
-    "data-parallel-size {size} x {world} GPUs of a model without experts: such replicas do not coordinate, and the "
-    "first ranks of all "
-    "replicas would wait on the same port of the head node.",
-    "Serve each replica as a separate service on {world} Sparks behind one gateway, or set tensor-parallel-size and "
-    "pipeline-parallel-size to 1.",
+    "data-parallel-size {size} x {world} GPUs of a model without experts: such replicas do not "
+    "coordinate, and their first ranks wait on the same port.",
+    "Serve each replica as a service on {world} Sparks behind one gateway, or set tensor-parallel-size "
+    "and pipeline-parallel-size to 1.",
     PACKAGES,
 )
 def _dense_replicas(launch: Launch) -> Hits:
@@ -534,8 +534,8 @@ def _no_experts(launch: Launch) -> Hits:
     "SPK832",
     "error",
     "Experts that replicas cannot split",
-    "Without enable-expert-parallel each expert is split over all {ranks} GPUs of the {size} replicas, and its width "
-    "{width} is not divisible by that.",
+    "Without enable-expert-parallel each expert is split over the {ranks} GPUs of {size} replicas, but "
+    "its width {width} is not divisible by that.",
     "Set enable-expert-parallel: each GPU then gets whole experts.",
     PACKAGES,
     "assert intermediate_size % tp_size == 0",

@@ -21,8 +21,7 @@ from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, 
     "SPK301",
     "error",
     "Image built for CUDA 12",
-    "{image} is built for CUDA {cuda}. Such builds have FP8 and FP4 kernels "
-    "for sm_120a only, which GB10 (sm_121) cannot load.",
+    "{image} is built for CUDA {cuda}: its FP8 and FP4 kernels are for sm_120a only, which GB10 (sm_121) cannot load.",
     "Use a CUDA 13 build: {instead}.",
     "kernels inside the published aarch64 packages; reports to vllm-project/vllm",
 )
@@ -161,8 +160,8 @@ def _forward_compatible(launch: Launch) -> bool:
     "SPK308",
     "warning",
     "Driver older than the image's CUDA",
-    "{image} has CUDA {cuda}, which needs driver {native}; this host has {driver}. Kernels compiled at run time "
-    "may fail with cudaErrorUnsupportedPtxVersion, sometimes only at the first token.",
+    "{image} has CUDA {cuda}, which needs driver {native}; this host has {driver}. Kernels compiled at "
+    "run time may fail with cudaErrorUnsupportedPtxVersion, even at the first token.",
     "Use an image with CUDA 13.0, or update driver and firmware together.",
     "NVIDIA's release notes; start-up banners of the images",
 )
@@ -176,8 +175,8 @@ def _old_driver(launch: Launch) -> Hits:
     "SPK309",
     "info",
     "Driver with forward compatibility",
-    "{image} has CUDA {cuda}, which needs driver {native}; on this host's {driver} it runs through the forward "
-    "compatibility that NVIDIA's entrypoint switches on.",
+    "{image} has CUDA {cuda}, which needs driver {native}; on this host's {driver} it runs through "
+    "forward compatibility, by NVIDIA's entrypoint.",
     "Keep the image's entrypoint.",
     "start-up banners of the images on 580 drivers",
 )
@@ -191,8 +190,8 @@ def _forward_compatibility(launch: Launch) -> Hits:
     "SPK310",
     "warning",
     "NVIDIA's entrypoint replaced",
-    "{image} is started without NVIDIA's entrypoint, which enables CUDA forward "
-    "compatibility on 580 drivers; cudaErrorUnsupportedPtxVersion was reported without it.",
+    "{image} is started without NVIDIA's entrypoint, which enables CUDA forward compatibility on 580 "
+    "drivers; without it, cudaErrorUnsupportedPtxVersion was reported.",
     "Remove the entrypoint option and pass vllm serve after the image name.",
     "reports on NGC images",
 )
@@ -206,8 +205,7 @@ def _ngc_entrypoint(launch: Launch) -> Hits:
     "SPK311",
     "warning",
     "Free memory calculated wrongly",
-    "vLLM {version} does not support GB10's unified memory: it counts page cache as "
-    "used memory, so starts fail or the KV cache is too small.",
+    "vLLM {version} counts page cache as used memory on GB10: starts fail or the KV cache is too small.",
     "Use vLLM 0.11.1 or newer, or drop the page cache before each start.",
     PACKAGES,
     needs_version=True,
@@ -225,8 +223,8 @@ _FLASHINFER_OPTIONS = ("attention-backend", "moe-backend", "linear-backend")
     "SPK312",
     "info",
     "FlashInfer without its kernels",
-    "vLLM {version} no longer includes flashinfer-cubin; without that package or nvcc in the image {option} {value} "
-    "is not usable, and vLLM's default falls back to Triton, Marlin and its own CUTLASS.",
+    "vLLM {version} no longer includes flashinfer-cubin; without it or nvcc {option} {value} is not "
+    "usable, and the default falls back to Triton, Marlin and vLLM's CUTLASS.",
     "Make sure that {image} has flashinfer-cubin or nvcc.",
     PACKAGES,
     needs_version=True,
@@ -249,7 +247,7 @@ def _flashinfer_kernels(launch: Launch) -> Hits:
     "SPK313",
     "info",
     "Fork of vLLM",
-    "{image} is a fork: it may have options, variables and kernels that no release of vLLM has, and lack others.",
+    "{image} is a fork: its options, variables and kernels may differ from every release.",
     "Rules about options can be wrong for it; `ignore` silences them.",
     "publishers of the images",
 )
@@ -263,9 +261,9 @@ def _fork(launch: Launch) -> Hits:
     "SPK315",
     "info",
     "Unused compile caches of the image",
-    "{image} contains compiled kernels ({variables}); the service uses another cache folder, so its first start "
-    "compiles them again.",
-    "Set {settings} in env to use them; kernels compiled later are then lost with each container.",
+    "{image} contains compiled kernels ({variables}), but the service uses another cache folder, so its "
+    "first start compiles them again.",
+    "Set {settings} in env to use them; later kernels are then lost with each container.",
     "NVIDIA/dgx-spark-playbooks, which mounts nothing over them",
 )
 def _prebuilt_caches(launch: Launch) -> Hits:
@@ -295,8 +293,8 @@ _DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
     "SPK314",
     "warning",
     "Package that this vLLM was not released with",
-    "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or another vLLM may "
-    "replace the image's.",
+    "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or "
+    "another vLLM may be installed.",
     "Remove {name}, or install a version that fits.",
     PACKAGES,
     needs_version=True,
@@ -338,7 +336,7 @@ def _loader_is_fixed(launch: Launch) -> bool:
     "SPKH02",
     "warning",
     "File of vLLM replaced by a mount",
-    "{source} is mounted over vLLM's {target}; it fits one build of vLLM and breaks with the next image.",
+    "{source} is mounted over vLLM's {target}; it fits one build and breaks with the next image.",
     "Pin the image by digest for as long as the mount is needed.",
     PACKAGES,
 )
@@ -357,7 +355,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "error",
     "Published port of an engine on loopback",
     "--host {host} makes vLLM listen only inside the container; the published port leads nowhere.",
-    "Set host to 0.0.0.0 and publish the port on an address (-p 127.0.0.1:8000:8000), or use --network host.",
+    "Set host to 0.0.0.0 and publish on an address (-p 127.0.0.1:8000:8000), or use --network host.",
     "how docker publishes ports",
 )
 def _loopback(launch: Launch) -> Hits:
@@ -385,8 +383,8 @@ def _bridge(launch: Launch) -> Hits:
     "SPKH05",
     "warning",
     "No access to the RDMA devices",
-    "The container has neither --privileged nor /dev/infiniband with an unlimited memlock, so NCCL finds no RDMA device "
-    "and falls back to TCP, at least ten times slower.",
+    "Without --privileged, or /dev/infiniband and an unlimited memlock, NCCL finds no RDMA device and "
+    "falls back to TCP, at least ten times slower.",
     "Add --device /dev/infiniband --ulimit memlock=-1, or --privileged.",
     "vLLM's recipe for two Sparks; reports from ConnectX-7 pairs",
 )
@@ -426,8 +424,7 @@ def _small_shm(launch: Launch) -> Hits:
     "SPKH07",
     "warning",
     "Very large /dev/shm",
-    "--shm-size {size} lets /dev/shm fill that much of the memory in addition to "
-    "the engine's share; 64 GB is suspected of causing hard power-offs.",
+    "--shm-size {size} lets /dev/shm fill that much besides the engine's share; 64 GB is suspected of hard power-offs.",
     "Set --shm-size to 32g or less.",
     "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#31",
 )
@@ -443,8 +440,9 @@ def _large_shm(launch: Launch) -> Hits:
     "warning",
     "io_uring under Docker's seccomp profile",
     "{what} reads with io_uring, which Docker's default seccomp profile denies.",
-    "Services of this collection get a matching profile. Elsewhere set --security-opt seccomp=PROFILE: Docker's profile plus io_uring_setup, "
-    "io_uring_enter and io_uring_register. NVIDIA's recipes use seccomp=unconfined, which allows more.",
+    "Services of this collection get a matching profile. Elsewhere set --security-opt seccomp=PROFILE: "
+    "Docker's profile plus io_uring_setup, io_uring_enter and io_uring_register; seccomp=unconfined "
+    "allows more.",
     "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
 )
 def _uring(launch: Launch) -> Hits:

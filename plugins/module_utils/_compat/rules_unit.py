@@ -67,8 +67,8 @@ _DROPS = re.compile(r"drop_caches")
     "SPKU01",
     "warning",
     "PermissionsStartOnly",
-    "PermissionsStartOnly= is deprecated: it makes every ExecStartPre= run as root although one needs it.",
-    "Remove it and write ExecStartPre=+... for the one command that needs root.",
+    "PermissionsStartOnly= is deprecated: it runs every ExecStartPre= as root although one needs it.",
+    "Write ExecStartPre=+... for that command instead.",
     SYSTEMD,
 )
 def _permissions(written: Written) -> Hits:
@@ -214,9 +214,8 @@ def _requires(written: Written) -> Hits:
     "SPKU08",
     "warning",
     "Restarts without a limit",
-    "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in {interval} s): an "
-    "engine that cannot start is restarted forever, "
-    "each time with a little less free memory.",
+    "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in "
+    "{interval} s): a failing engine restarts forever, each time with less free memory.",
     "Set StartLimitIntervalSec=1800 and StartLimitBurst=3 in [Unit].",
     f"{SYSTEMD}; report on two Qwen3 models on one DGX Spark (19 restarts)",
 )
@@ -257,7 +256,7 @@ def _restart_on_failure(written: Written) -> Hits:
     "SPKU10",
     "info",
     "Active before it answers",
-    "The unit is active as soon as docker runs, minutes before the model answers; units ordered after it do not wait for the model.",
+    "The unit is active as soon as docker runs, minutes before the model answers; units after it do not wait.",
     "Wait for a real answer in ExecStartPost=.",
     FIELD,
 )
@@ -271,7 +270,7 @@ def _no_readiness(written: Written) -> Hits:
     "SPKU11",
     "warning",
     "Stop that reaches only docker's client",
-    "Without ExecStop= systemd ends the docker command; an engine that ignores the signal while it loads stays behind, "
+    "Without ExecStop= systemd ends the docker command; an engine that ignores the signal stays behind, "
     "with its memory.",
     "Add ExecStop=/usr/bin/docker stop {name}.",
     FIELD,
@@ -299,8 +298,8 @@ def _no_install(written: Written) -> Hits:
     "SPKU13",
     "warning",
     "Memory limit that does not limit the engine",
-    "{option} does not limit CUDA allocations on GB10 (8 of 40 GiB were "
-    "counted in one case), and may kill the engine while it loads.",
+    "{option} does not limit CUDA allocations on GB10 (it counted 8 of 40 GiB), and may kill the engine "
+    "while it loads.",
     "Remove it; --gpu-memory-utilization is the limit.",
     FIELD,
 )
@@ -332,7 +331,7 @@ def _leftover(written: Written) -> Hits:
     "SPKU15",
     "error",
     "Comment after a value",
-    "{key}= ends with {comment}: systemd reads the comment as part of the value; comments need a separate line.",
+    "{key}= ends with {comment}: systemd reads the comment as part of the value.",
     "Put the comment on a separate line.",
     SYSTEMD,
 )
@@ -362,8 +361,7 @@ def _limit_section(written: Written) -> Hits:
     "SPKU17",
     "warning",
     "Stop by a process name",
-    "{command} ends only the API server; its engine, the process VLLM::EngineCore, keeps its memory (104 GiB "
-    "in one report).",
+    "{command} ends only the API server; the process VLLM::EngineCore keeps its memory (104 GiB in one report).",
     "Use docker stop on the container.",
     FIELD,
 )
@@ -379,7 +377,7 @@ def _pkill(written: Written) -> Hits:
     "SPKU18",
     "warning",
     "Packages installed at every start",
-    "The container installs packages before it serves: every start needs the network, and installs the newest versions of that day.",
+    "The container installs packages before it serves: every start needs the network, and gets the newest versions.",
     "Build an image that contains them.",
     FIELD,
 )
@@ -408,7 +406,7 @@ def _no_gpu(written: Written) -> Hits:
     "SPKU20",
     "warning",
     "Weights inside the container",
-    "No folder of the host is mounted: the weights are downloaded into the container and lost with it.",
+    "No folder of the host is mounted: the weights are lost with the container.",
     "Mount a folder of the host (-v /srv/huggingface:/root/.cache/huggingface).",
     GUIDE,
 )
@@ -488,8 +486,7 @@ def _stop_timeout(written: Written) -> Hits:
     "SPKU25",
     "info",
     "Every start contacts the hub",
-    "HF_HUB_OFFLINE is not set: every start contacts Hugging Face, and fails or waits if it cannot be "
-    "reached, although the weights are on the host.",
+    "HF_HUB_OFFLINE is not set: every start contacts Hugging Face, and fails or waits if it cannot be reached.",
     "Add -e HF_HUB_OFFLINE=1 once the weights are on the host.",
     FIELD,
 )

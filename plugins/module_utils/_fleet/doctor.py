@@ -265,7 +265,7 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
     if isinstance(available, (int, float)) and available < MEMORY_LOW_GIB:
         severity = "error" if available < MEMORY_CRITICAL_GIB else "warning"
         text = f"{available:.1f} GiB of memory are available; below {MEMORY_CRITICAL_GIB:.0f} hosts froze without a log entry."
-        fix = "Lower gpu-memory-utilization of a service, or raise spark_reserve_gib and plan again."
+        fix = "Lower gpu-memory-utilization of a service, or raise spark_os_reserve_gib and plan again."
         yield _finding("memory_low", severity, text, fix)
     swap = (memory.swap_total_gib or 0) - (memory.swap_free_gib or 0)
     if swap > SWAP_GIB:
@@ -296,7 +296,7 @@ def check_processes(report: HostReport) -> Iterator[Finding]:
             text = (
                 f"process {process.pid} ({process.name}) uses {held_gib:.1f} GiB of GPU memory outside of containers."
             )
-            fix = "End it if it is left over (an engine whose parent was killed stays), or reserve memory for it with spark_reserve_gib."
+            fix = "End it if it is left over (an engine whose parent was killed stays), or reserve memory for it with spark_os_reserve_gib."
             yield _finding("gpu_process", "warning", text, fix)
 
 

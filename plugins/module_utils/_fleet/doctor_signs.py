@@ -73,7 +73,7 @@ KERNEL_SIGNS = (
         "error",
         r"Out of memory: Killed process",
         "the kernel killed a process because memory was used up",
-        "See which in `journalctl -k -b -g 'Killed process'`; plan with a larger spark_reserve_gib, or remove a "
+        "See which in `journalctl -k -b -g 'Killed process'`; plan with a larger spark_os_reserve_gib, or remove a "
         "service from the host.",
     ),
     Sign(

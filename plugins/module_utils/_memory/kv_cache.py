@@ -6,7 +6,7 @@
 vLLM cuts the memory of the cache into blocks. A block is one page in each of a few tensors that all layers share; a request takes a
 number of blocks from every group of layers. This package restates that planning for vLLM 0.15 to 0.33. It was compared row by row with
 the planners of all these releases (tests/oracle; C(vllm/v1/core/kv_cache_utils.py), from 0.33 C(kv_cache_planning.py), and
-C(vllm/platforms/interface.py)), and with launches of whole models; a table of docs/memory_tables.md gives the numbers. C(Release.exact) is
+C(vllm/platforms/interface.py)), and with launches of whole models; a table of tests/oracle/memory_tables.md gives the numbers. C(Release.exact) is
 false for development builds and for later releases: they count as the nearest release that was compared.
 
 Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.

@@ -5,7 +5,7 @@
 
 At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; the peak reduces
 the cache. It follows from the widths of a model and its vocabulary. Compared with launches on a GPU
-(docs/memory_tables.md, Measured launches): a dense model and a mixture of experts to the last megabyte, recurrent layers within a
+(tests/oracle/memory_tables.md, Measured launches): a dense model and a mixture of experts to the last megabyte, recurrent layers within a
 twentieth. Memory that does not follow from a config (libraries, repacking) is a range in C(_vllm/overheads.py).
 
 The model runner of a model, one of vLLM's two, decides about sampling and whether CUDA graphs reduce the cache.

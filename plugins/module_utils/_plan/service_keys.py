@@ -145,7 +145,7 @@ SERVICE: dict[str, Key] = {
     "name": Key(
         str,
         None,
-        "name of the service, of the unit spark-<name>.service and the container spark-<name>",
+        "name of the service, its unit spark-<name>.service and container spark-<name>",
         required=True,
         form=SERVICE_NAME.fullmatch,
         like="lower-case letters, digits and inner dashes, at most 40 characters, because it names the unit and the container",
@@ -153,13 +153,13 @@ SERVICE: dict[str, Key] = {
     "recipe": Key(
         str,
         None,
-        "name of a recipe, or SOURCE:NAME of one of spark_recipe_sources",
+        "recipe, or SOURCE:NAME of spark_recipe_sources",
         page="importing.md#recipes-by-reference",
     ),
-    "variant": Key((str, list), [], "variant of the recipe, or a list of variants"),
-    "port": Key(int, None, "TCP port of the engine", least=1, most=65535, required=True),
+    "variant": Key((str, list), [], "variants of the recipe"),
+    "port": Key(int, None, "TCP port", least=1, most=65535, required=True),
     "host": Key(str, None, "address of the engine", form=plain_data.is_address, like="an address or a host name"),
-    "served_model_name": Key(str, None, "model name for clients; default: the service's name", **_LINE),
+    "served_model_name": Key(str, None, "model name for clients; default: the name", **_LINE),
     "model": Key(
         dict,
         {},
@@ -175,9 +175,9 @@ SERVICE: dict[str, Key] = {
         of=IMAGE,
     ),
     "args": Key(dict, {}, "options of vllm serve, long names with dashes"),
-    "env": Key(dict, {}, "environment of the engine; no secrets"),
+    "env": Key(dict, {}, "environment; no secrets"),
     "api_key_file": Key(str, None, "file on the controller with the API key"),
-    "secrets": Key(dict, {}, "further secrets: environment variable to file on the controller"),
+    "secrets": Key(dict, {}, "further secrets: environment variable to file"),
     "checks": Key(
         dict,
         {},
@@ -187,7 +187,7 @@ SERVICE: dict[str, Key] = {
     "files": Key(
         list,
         [],
-        "files for the engine: a list of source and path",
+        "files for the engine: source and path",
         of=FILE,
     ),
     "pip": Key(
@@ -199,14 +199,14 @@ SERVICE: dict[str, Key] = {
     "config": Key(
         dict,
         {},
-        "config.json of the model; optional with a recipe, or if the image can be asked",
+        "config.json of the model; optional with a recipe or an image that can be asked",
         page="memory.md#ask-the-image",
     ),
-    "quant_config": Key(dict, {}, "hf_quant_config.json of the model, if it has that file"),
+    "quant_config": Key(dict, {}, "hf_quant_config.json of the model"),
     "weights_gib": Key(
         NUMBER,
         None,
-        "weights of the whole model without drafter, GiB: the sum over its safetensors headers",
+        "weights of the model without drafter, GiB: the sum of its safetensors headers",
         least=0,
         unit="GiB",
     ),
@@ -220,16 +220,16 @@ SERVICE: dict[str, Key] = {
     "memory": Key(
         dict,
         {},
-        "memory of an unknown model: weights_gib, kv_gib and other_gib, GiB per Spark",
+        "memory of an unknown model, GiB per Spark: weights_gib, kv_gib, other_gib",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are not known", least=0, unit="GiB"),
+    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", least=0, unit="GiB"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
-    "overheads": Key(dict, {}, "overheads of this engine, see the module memory_budget"),
+    "overheads": Key(dict, {}, "overheads, see the module memory_budget"),
     "memory_share": Key(
         NUMBER,
         1,
-        "weight for sharing the remaining memory among services with a calculated utilisation",
+        "weight for sharing memory among services with a calculated utilisation",
         least=0,
     ),
     "lora": Key(
@@ -241,7 +241,7 @@ SERVICE: dict[str, Key] = {
     "state": Key(
         str,
         "started",
-        "started, or stopped: deployed but not running",
+        "started, or stopped (deployed, not running)",
         choices=("started", "stopped"),
     ),
     "hosts": Key(
@@ -260,7 +260,7 @@ SERVICE: dict[str, Key] = {
     "exclusive": Key(
         str,
         "",
-        "name of a set of services of which one runs at a time",
+        "set of services of which one runs at a time",
         page="verbs.md",
         form=SERVICE_NAME.fullmatch,
         like="the name of a set: lower-case letters, digits and inner dashes",
@@ -274,8 +274,8 @@ SERVICE: dict[str, Key] = {
         form=DOCKER_SIZE.fullmatch,
         like="a size as docker takes it, for example 8g",
     ),
-    "docker_args": Key(list, [], "further options of docker run, as a list", of=TEXT),
-    "ignore": Key(list, [], "ids of rules to ignore for this service", of=TEXT),
+    "docker_args": Key(list, [], "further options of docker run", of=TEXT),
+    "ignore": Key(list, [], "ids of rules to ignore", of=TEXT),
 }
 """Keys of one entry of C(spark_services)."""
 SIDECAR: dict[str, Key] = {

@@ -13,7 +13,7 @@ LEVELS = ("low", "typical", "high")
 #   C  Qwen3-Next-80B FP8 at 0.80 and 0.85: 95.74 and 101.72 requested, 93.5 and 101.5 GiB held
 #   D  eugr/spark-vllm-docker#388: 5.4 GiB between weights plus cache and the requested memory
 #   E  113.69 GiB free for vLLM of 116.43 available on the host; 29.83 of 32.40 (llamastash#81)
-#   H  16 launches of vLLM 0.26.0 on an H100, five models (tests/unit/plugins/fixtures/gpu_rows.json, docs/memory_tables.md)
+#   H  16 launches of vLLM 0.26.0 on an H100, five models (tests/unit/plugins/fixtures/gpu_rows.json, tests/oracle/memory_tables.md)
 OVERHEADS: dict[str, tuple[float, float, float]] = {
     "inside_base_gib": (0.15, 0.25, 1.3),  # A and H: CUDA libraries, NCCL, what the allocator rounds up; high: D
     "inside_peak_share": (

@@ -219,7 +219,7 @@ def refused_rows(version: str) -> int:
 
 
 def compared() -> str:
-    """Return the table of compared launches in docs/memory_tables.md; the differences are counted anew, equal releases share a row."""
+    """Return the table of compared launches in tests/oracle/memory_tables.md; the differences are counted anew, equal releases share a row."""
     data = oracle_fixture.load()
     differing = {
         version: sum(
