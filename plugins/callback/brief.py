@@ -11,7 +11,7 @@ type: stdout
 short_description: Print changes, errors and reports, each once
 version_added: 0.1.0
 description:
-  - Like P(ansible.builtin.default#callback), without tasks that change nothing, plays and included files without output.
+  - Like the callback C(default) of Ansible, without tasks that change nothing, plays and included files without output.
   - An error is printed once, as its message. The default callback prints it twice, as C([ERROR]) and in the result of the task.
   - With C(-v) all tasks are printed, with C(-vvv) also the place of an error in its playbook.
 extends_documentation_fragment:
