@@ -256,8 +256,8 @@ class HostGroup:
         sizes = self._clusters()
         if not sizes or sum(sizes.values()) != len(self.bodies):
             return ""
-        each = f"over {next(iter(sizes.values()))} Sparks"
-        return each if len(sizes) == 1 else f"{len(sizes)} clusters {each} each"
+        text = f"over {next(iter(sizes.values()))} Sparks"
+        return text if len(sizes) == 1 else f"{len(sizes)} clusters {text} each"
 
     def _clusters(self) -> dict[str, int]:
         """Return the sizes of the clusters of these hosts by name."""
@@ -529,7 +529,7 @@ def service_cells(service: Mapping[str, Any], ranks: Sequence[int] = ()) -> list
     length = service["args"].get("max-model-len")
     concurrency = memory.get("max_concurrency")
     star = {key: "*" if key in solved else "" for key in ("gpu-memory-utilization", "max-model-len")}
-    each = " each" if len(ranks) > 1 else ""
+    suffix = " each" if len(ranks) > 1 else ""
     return [
         label(service, ranks),
         service["image"]["ref"].rsplit("/", 1)[-1],
@@ -537,7 +537,7 @@ def service_cells(service: Mapping[str, Any], ranks: Sequence[int] = ()) -> list
         str(service["port"]),
         f"{utilization:.2f}{star['gpu-memory-utilization']}" if utilization else "-",
         *(
-            f"{figure} GiB{each}" if figure != "-" else figure
+            f"{figure} GiB{suffix}" if figure != "-" else figure
             for figure in map(
                 gib, (memory.get("weights_bytes"), (memory.get("available_kv_bytes") or {}).get("typical"))
             )
