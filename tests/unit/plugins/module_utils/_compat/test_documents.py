@@ -297,7 +297,15 @@ ADVICE: list[tuple[str, str, dict[str, Any], list[str], dict[str, Any], str, str
         "",
     ),
     ("SPK301", f"{GUIDE}gemma4-31b.sh", GEMMA4_31B, [], {"image": "vllm/vllm-openai:gemma4"}, "gemma4-cu130", None),
-    ("SPKH01", f"{GUIDE}gemma4-26b.sh", GEMMA4_26B, [], {"image": "vllm/vllm-openai:v0.24.0"}, "Remove the mount", None),
+    (
+        "SPKH01",
+        f"{GUIDE}gemma4-26b.sh",
+        GEMMA4_26B,
+        [],
+        {"image": "vllm/vllm-openai:v0.24.0"},
+        "Remove the mount",
+        None,
+    ),
     (
         "SPK404",
         PAIR,

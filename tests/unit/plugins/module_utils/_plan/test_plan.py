@@ -474,7 +474,11 @@ def test_every_variable_and_key_is_documented() -> None:
     page = (FOLDER.parents[1] / "docs" / "inventory.md").read_text(encoding="utf-8")
     from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 
-    assert [name for name in [*VARIABLES, *addons.VARIABLES, *SERVICE] if not re.search(rf"^\| \[?`{name}`", page, re.MULTILINE)] == []
+    assert [
+        name
+        for name in [*VARIABLES, *addons.VARIABLES, *SERVICE]
+        if not re.search(rf"^\| \[?`{name}`", page, re.MULTILINE)
+    ] == []
 
 
 WRONG = {
