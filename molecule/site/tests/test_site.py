@@ -405,7 +405,7 @@ def test_what_is_not_ours_is_reported_and_left_alone(play):
     code, text = play("site", services=changed)
     flat = " ".join(text.split())
     assert code != 0
-    assert "a container spark-mine exists that this collection did not make" in flat
+    assert "a container spark-mine exists that this collection did not create" in flat
     assert "port 8123 is taken" in flat
     assert node("spark-2", "docker", "inspect", "--format", "{{.State.Running}}", "spark-mine").strip() == "true"
     node("spark-2", "docker", "rm", "--force", "spark-mine")

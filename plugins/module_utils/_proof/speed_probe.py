@@ -38,7 +38,9 @@ ABORT_TOKENS = 8
 """Tokens that an engine may still generate for a stream that was broken off."""
 LOAD_SECONDS = 1.0
 """After the start of several streams; then the clock of the GPU is that of a busy one."""
-_TOKENS_PER_WORD = 1.3
+_TOKENS_PER_CHARACTER = 0.2
+"""Of usual vocabularies; the prompt of one stream shows it for smaller ones, and has some tokens more for its random start."""
+_RANDOM_START = 0.8
 _SUBJECTS = (
     "lighthouses", "sorting networks", "bread", "the moons of Jupiter", "tax law", "beekeeping", "tunnels", "Baroque music",
     "glaciers", "type systems", "football", "vaccines", "silk", "railway signals", "volcanoes", "chess", "coral reefs", "violins",
@@ -129,27 +131,34 @@ class Probe:
             missing += [] if measured.several else [_why_no_rate(several)]
             streams += several
         measured = replace(measured, tokens_per_step=_tokens_per_step(drafts, self._drafts()))
-        length = min(PREFILL_TOKENS, (self.max_model_len or PREFILL_TOKENS * 2) // 2)
-        began = time.monotonic()
-        (prompt,) = self._run(1, 1, length)
-        if prompt.times and prompt.prompt:
-            measured = replace(measured, prefill=round(prompt.prompt / (prompt.times[0] - began), 1))
-        else:
-            missing.append(f"the first token of a prompt of about {length} tokens took longer than {PART_SECONDS:g} s")
+        prefill, reason = self._prefill(streams[0].prompt / len(_prompt(_nonce(), 0)))
+        measured = replace(measured, prefill=prefill)
+        missing += [reason] if reason else []
         generated = sum(stream.total for stream in streams)
         return replace(measured, missing="; ".join(dict.fromkeys(missing))), generated
+
+    def _prefill(self, tokens_per_character: float) -> tuple[float | None, str]:
+        """Return tokens per second of a long prompt, or why there are none. tokens_per_character: of a short prompt."""
+        length = min(PREFILL_TOKENS, (self.max_model_len or PREFILL_TOKENS * 2) // 2)
+        characters = int(length / max(_TOKENS_PER_CHARACTER, _RANDOM_START * tokens_per_character))
+        began = time.monotonic()
+        try:
+            (prompt,) = self._run(1, 1, characters)
+        except Problem as problem:
+            return None, problem.message
+        if prompt.times and prompt.prompt:
+            return round(prompt.prompt / (prompt.times[0] - began), 1), ""
+        return None, f"the first token of a prompt of about {length} tokens took longer than {PART_SECONDS:g} s"
 
     def _clock_under_load(self) -> float | None:
         time.sleep(LOAD_SECONDS)
         return self.clock()
 
-    def _run(self, streams: int, tokens: int, prompt_tokens: int = 0) -> list[_Stream]:
-        """Run streams at once. tokens: of each answer. prompt_tokens: of a long prompt, 0 for short and different ones."""
-        nonce = uuid.uuid4().hex[:8]
+    def _run(self, streams: int, tokens: int, characters: int = 0) -> list[_Stream]:
+        """Run streams at once. tokens: of each answer. characters: of a long prompt, 0 for short and different ones."""
+        nonce = _nonce()
         until = time.monotonic() + PART_SECONDS
-        prompts = [
-            _long_prompt(nonce, prompt_tokens) if prompt_tokens else _prompt(nonce, index) for index in range(streams)
-        ]
+        prompts = [_long_prompt(nonce, characters) if characters else _prompt(nonce, index) for index in range(streams)]
         with ThreadPoolExecutor(max_workers=streams) as pool:
             return list(pool.map(lambda prompt: self._stream(prompt, tokens, until), prompts))
 
@@ -220,11 +229,17 @@ def _prompt(nonce: str, index: int) -> str:
     return f"{index}-{nonce} {form.format(subject)}"
 
 
-def _long_prompt(nonce: str, tokens: int) -> str:
-    """Return a prompt of about so many tokens in most vocabularies."""
+def _long_prompt(nonce: str, characters: int) -> str:
+    """Return a prompt of so many characters."""
     words = [word for subject in _SUBJECTS for word in subject.split()]
-    count = int(tokens / _TOKENS_PER_WORD)
-    return f"{nonce} " + " ".join(words[(index * 7 + index // len(words)) % len(words)] for index in range(count))
+    count = characters // 4
+    text = " ".join(words[(index * 7 + index // len(words)) % len(words)] for index in range(count))
+    return f"{nonce} {text}"[:characters]
+
+
+def _nonce() -> str:
+    """Return the random start of prompts, so that no prefix cache has them."""
+    return uuid.uuid4().hex[:8]
 
 
 def _rate(streams: Sequence[_Stream]) -> float | None:

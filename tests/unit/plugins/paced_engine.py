@@ -19,6 +19,7 @@ class PacedEngine:
 
     accepted: tokens of a step, sent as one piece. counts: C(each) piece has usage, only the C(end), or C(none). first_seconds: more for the
     first batch, as a compilation takes. most: streams that run at once; others wait. foreign: tokens of others while a request runs.
+    context: with it each character of a prompt is a token, and prompts of more tokens are refused as by vLLM; 0: each word is a token.
     """
 
     steps: float = 400.0
@@ -33,6 +34,7 @@ class PacedEngine:
     status: int = 200
     generated: int = 0
     steps_done: int = 0
+    context: int = 0
     prompts: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -85,17 +87,24 @@ class PacedEngine:
     def post(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         chat = handler.path.endswith("/chat/completions")
         prompt = body["messages"][0]["content"] if chat else body["prompt"]
-        handler.send_response(self.status)
+        tokens = len(prompt) if self.context else len(prompt.split())
+        status = 400 if tokens > self.context > 0 else self.status
+        handler.send_response(status)
         handler.end_headers()
-        if self.status != 200:
-            handler.wfile.write(b'{"error": {"message": "no such path"}}')
+        if status != 200:
+            message = (
+                "no such path"
+                if self.status != 200
+                else f"This model's maximum context length is {self.context} tokens."
+            )
+            handler.wfile.write(json.dumps({"error": {"message": message}}).encode())
             return
         with self.lock:
             self.active += 1
             self.prompts.append(prompt)
             self.bodies.append(body)
         try:
-            self.stream(handler, body, chat, len(prompt.split()))
+            self.stream(handler, body, chat, tokens)
         except OSError:
             pass  # the client has what it wanted
         finally:

@@ -46,6 +46,17 @@ def test_rates_of_one_stream_of_several_and_of_prefill(start: Start) -> None:
     assert (measured.streams, measured.clock_mhz, measured.tokens_per_step, measured.missing) == (4, 2405.0, None, "")
 
 
+def test_a_long_prompt_fits_a_vocabulary_of_characters(start: Start) -> None:
+    measured = measure(start(context=4096), streams=1, length=4096)
+    assert measured.single and measured.prefill and not measured.missing
+
+
+def test_a_refused_long_prompt_costs_the_prefill_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed_probe, "_RANDOM_START", 0.1)
+    measured = measure(start(context=4096), streams=1, length=4096)
+    assert measured.single and measured.prefill is None and "maximum context length" in measured.missing
+
+
 def test_prompts_differ_from_their_first_word_in_each_run(start: Start) -> None:
     engine = start(steps=4000.0)
     measure(engine, streams=16)
