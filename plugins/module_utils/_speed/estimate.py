@@ -399,7 +399,8 @@ def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
         if has("environment", name[5:], version) is not False
     }
     quantization, _where = quantization_of(item.config or {}, item.quant_config)
-    linear = str(args.get("linear-backend") or "").lower().replace("auto", "")
+    backend = str(args.get("linear-backend") or "auto").lower()
+    linear = "" if backend == "auto" else backend
     fp4 = linear or variables.get("NVFP4_GEMM_BACKEND") or default_fp4_kernel(quantization)
     slow_fp8 = (
         MARLIN in linear
@@ -444,7 +445,6 @@ def _read_drafting(
         unknown = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
     if accepted is None or unknown:
         accepted = (1.0,)
-        accepted, unknown = (1.0,), unknown
     has_head = method in _WITH_HEAD
     return tuple(Drafting(tokens, mean, passes, weights, has_head, model) for mean in sorted(set(accepted))), unknown
 
