@@ -444,7 +444,7 @@ def _read_drafting(
     elif accepted[-1] > tokens + 1:
         unknown = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
     if accepted is None or unknown:
-        accepted = (1.0,)
+        accepted = (1.0, 1.0)
     has_head = method in _WITH_HEAD
     return tuple(Drafting(tokens, mean, passes, weights, has_head, model) for mean in sorted(set(accepted))), unknown
 
