@@ -151,7 +151,7 @@ options:
     type: str
     default: ''
   fail_on_error:
-    description: Fail when a finding is an error.
+    description: Fail when a finding is an error. With O(kept_facts), errors of Sparks that are not in the play are only shown.
     type: bool
     default: true
   whole_clusters:
