@@ -271,10 +271,15 @@ class ActionModule(ActionBase):
             for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
                 del host["vars"][name]
         proposed: dict[str, Any] = {}
+        outside: dict[str, dict[str, Any]] = {}
+        for name, host in {**written, **other_hosts}.items():
+            folder = str(task_vars["hostvars"][name].get("inventory_dir") or "")
+            shown = {**host, "vars": controller_paths.relative_variables(host["vars"], folder)}
+            (written if name in written else outside)[name] = shown
         try:
             if not messages:
                 groups = plain(task_vars.get("groups") or {})
-                proposed = proposal.propose(plain(args["wishes"]), hosts, other_hosts, groups, recipes, make, written)
+                proposed = proposal.propose(plain(args["wishes"]), hosts, outside, groups, recipes, make, written)
         except (InventoryError, InputError) as error:
             messages += error.messages
         if messages:

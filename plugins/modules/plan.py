@@ -131,8 +131,7 @@ options:
     description:
       - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
         C(spark_wishes) in docs/speed.md.
-    type: list
-    elements: dict
+    type: raw
     default: []
   wishes_dest:
     description: File on the controller for the proposed inventory, with O(wishes); none if empty. Check mode does not write it.

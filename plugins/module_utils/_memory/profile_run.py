@@ -153,8 +153,13 @@ def _is_listed(architectures: Sequence[str], minors: Mapping[str, int], release:
 
 def count_default_captures(launch: Launch, model_type: str = "") -> int:
     """Count the sizes of batches with CUDA graphs by default (VllmConfig._set_cudagraph_sizes)."""
-    usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
-    return _count_sizes(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
+    largest = largest_capture(launch.sequences * (1 + launch.drafts), model_type)
+    return len(capture_sizes(min(largest, launch.batch)))
+
+
+def largest_capture(full_batch: int, model_type: str = "") -> int:
+    """Return the largest size with a CUDA graph that vLLM chooses. full_batch: a token of each request, and its drafts."""
+    return _FAMILY_CAPTURE.get(model_type, min(full_batch * 2, _LARGEST_CAPTURE))
 
 
 def count_configured_captures(compilation: Config, batch: int) -> int:
@@ -173,7 +178,7 @@ def count_configured_captures(compilation: Config, batch: int) -> int:
     if isinstance(sizes, list):
         return len({size for size in sizes if isinstance(size, int) and 0 < size <= batch})
     if isinstance(most, int) and not isinstance(most, bool):
-        return _count_sizes(min(most, batch)) if most > 0 else 0
+        return len(capture_sizes(min(most, batch))) if most > 0 else 0
     return -1
 
 
@@ -189,9 +194,10 @@ def _is_counting_graphs(launch: Launch, runner: int) -> bool:
     return launch.counts_graphs is not False and launch.release.since(if_asked if launch.counts_graphs else by_default)
 
 
-def _count_sizes(largest: int) -> int:
-    small = sum(size <= largest for size in (1, 2, 4))
-    return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
+def capture_sizes(largest: int) -> list[int]:
+    """Return the sizes of batches with CUDA graphs up to the largest one, as vLLM chooses them."""
+    small = [size for size in (1, 2, 4) if size <= largest]
+    return [*small, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)]
 
 
 def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -> tuple[int, int]:
