@@ -124,11 +124,21 @@ class ActionModule(ActionBase):
             return {**result, **self._export(plan.plan, recipes, args["measurements"])}
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
-        return {**result, **self._conclude(args, plan, locked)}
+        limit = None if args["kept_facts"] == "none" else task_vars.get("ansible_play_hosts_all") or []
+        return {**result, **self._conclude(args, plan, locked, limit)}
 
-    def _conclude(self, args: Mapping[str, Any], plan: JudgedPlan, locked: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors."""
-        errors = list_causes(plan.findings)
+    def _conclude(
+        self,
+        args: Mapping[str, Any],
+        plan: JudgedPlan,
+        locked: Mapping[str, Any] | None,
+        limit: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors.
+
+        limit: hosts that this run changes, of a plan for more; errors of the others are shown and stop nothing.
+        """
+        errors = errors_within(list_causes(plan.findings), plan.plan, limit)
         # Kept facts may be outdated; the next plan with new facts refuses.
         fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
         if not plan.asking:
@@ -261,10 +271,15 @@ class ActionModule(ActionBase):
             for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
                 del host["vars"][name]
         proposed: dict[str, Any] = {}
+        outside: dict[str, dict[str, Any]] = {}
+        for name, host in {**written, **other_hosts}.items():
+            folder = str(task_vars["hostvars"][name].get("inventory_dir") or "")
+            shown = {**host, "vars": controller_paths.relative_variables(host["vars"], folder)}
+            (written if name in written else outside)[name] = shown
         try:
             if not messages:
                 groups = plain(task_vars.get("groups") or {})
-                proposed = proposal.propose(plain(args["wishes"]), hosts, other_hosts, groups, recipes, make, written)
+                proposed = proposal.propose(plain(args["wishes"]), hosts, outside, groups, recipes, make, written)
         except (InventoryError, InputError) as error:
             messages += error.messages
         if messages:
@@ -612,6 +627,14 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
         for name, cluster in sorted(clusters.items())
         if any(host in play for host in cluster["hosts"]) and not all(host in play for host in cluster["hosts"])
     ]
+
+
+def errors_within(
+    errors: Sequence[dict[str, Any]], plan: Mapping[str, Any], limit: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Return the errors that concern hosts of a limit: their own, and those that belong to no Spark. None: all errors."""
+    others = set() if limit is None else set(plan["hosts"]) - set(limit)
+    return [error for error in errors if error.get("host") not in others]
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> str:

@@ -131,8 +131,7 @@ options:
     description:
       - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
         C(spark_wishes) in docs/speed.md.
-    type: list
-    elements: dict
+    type: raw
     default: []
   wishes_dest:
     description: File on the controller for the proposed inventory, with O(wishes); none if empty. Check mode does not write it.
@@ -152,7 +151,7 @@ options:
     type: str
     default: ''
   fail_on_error:
-    description: Fail when a finding is an error.
+    description: Fail when a finding is an error. With O(kept_facts), errors of Sparks that are not in the play are only shown.
     type: bool
     default: true
   whole_clusters:

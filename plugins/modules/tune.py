@@ -31,7 +31,7 @@ options:
     type: dict
     default: {}
   levers:
-    description: C(tune_levers) of C(playbooks/vars/levers.yml).
+    description: C(tune_levers) of C(playbooks/vars/tune_levers.yml).
     type: list
     elements: dict
     required: true

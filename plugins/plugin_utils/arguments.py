@@ -40,6 +40,8 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
             why = "" if value is None or _is_template(value) else _wrong(keys[name], value)
             if why:
                 problems.add(f"'{name}' {why}")
+            elif name == "spark_wishes" and not any(mark in str(value) for mark in TEMPLATE):
+                _check_wishes(problems, value)
         elif near := validation.nearest_word(name, arguments, SIMILAR):
             problems.add(f"unknown variable '{name}'; did you mean '{near}'?")
         elif name.startswith(tuple(prefixes)):
@@ -48,6 +50,13 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
                 f"unknown variable '{name}'{validation.nearest(name, names)} docs/inventory.md lists all variables."
             )
     return problems.messages
+
+
+def _check_wishes(problems: validation.Problems, value: list[Any] | None) -> None:
+    # Other playbooks start without the planner.
+    from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
+
+    schema.entries(problems, value or [], wishes.KEYS, "spark_wishes")
 
 
 def _wrong(key: schema.Key, value: Any) -> str:

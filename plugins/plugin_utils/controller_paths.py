@@ -197,6 +197,15 @@ def resolve_variables(
     return _map_places(resolved, _MODELS, below_models), relative
 
 
+def relative_variables(variables: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return resolved variables with paths relative to the inventory folder, as far as they are below it."""
+
+    def change(_where: str, path: str) -> str:
+        return path[len(folder) + 1 :] if folder and path.startswith(f"{folder}/") else path
+
+    return _map_places(variables, (*PLACES, *_MODELS), change)
+
+
 def named_paths(variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the place and the path of each absolute path of the controller in the resolved variables of a host."""
     paths: list[tuple[str, str]] = []

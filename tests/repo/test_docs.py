@@ -44,6 +44,18 @@ def test_links_lead_somewhere(page: str) -> None:
     assert broken == []
 
 
+def test_examples_in_yaml_can_be_read() -> None:
+    examples, wrong = 0, []
+    for page in PAGES:
+        for indent, text in re.findall(r"^( *)```ya?ml\n(.*?)^ *```", tree.read(page), re.DOTALL | re.MULTILINE):
+            examples += 1
+            try:
+                list(yaml.safe_load_all("\n".join(line.removeprefix(indent) for line in text.splitlines())))
+            except yaml.YAMLError as error:
+                wrong.append(f"{page}: {error}")
+    assert examples > 50 and wrong == []
+
+
 @pytest.mark.parametrize("name", [*tree.MODULES, *tree.ROLES, *[Path(name).name for name in tree.PLAYBOOKS]])
 def test_reference_lists(name: str) -> None:
     assert re.search(rf"`{re.escape(name)}`", REFERENCE), f"docs/reference.md does not list {name}"

@@ -95,14 +95,14 @@ def node(name, *argv, check=True):
 @contextlib.contextmanager
 def listener(port=0, kind="tcp", name="spark-1"):
     """Listen on all addresses of a node; 0 is a port that the kernel chooses. Gives the port."""
-    argv = ["python3", "-c", LISTEN, kind, str(port)]
-    printed = container(name).exec_run(argv, stream=True).output
-    chosen = int(next(printed))
-    try:
-        yield chosen
-    finally:
-        node(name, "pkill", "-f", f" {kind} {port}$", check=False)
-        list(printed)  # until it has ended
+    argv = nodes.argv_on(name, "python3", "-c", LISTEN, kind, str(port))
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        chosen = int(process.stdout.readline())
+        try:
+            yield chosen
+        finally:
+            node(name, "pkill", "-f", f" {kind} {port}$", check=False)
+            process.wait(timeout=20)
 
 
 def ask(address, port, kind="tcp", name="spark-2"):

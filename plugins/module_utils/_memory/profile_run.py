@@ -50,8 +50,10 @@ _V2_ALWAYS = {
     "DeepseekV4ForCausalLM": 28,
 }
 _V2_NOT_HYBRID, V2_ALL = 25, 29
-# The first release whose V2 runner subtracts CUDA graphs from the cache; before, profile_cudagraph_memory returned 0.
-_V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
+# By runner, the first release that subtracts CUDA graphs from the cache if C(GRAPHS_VARIABLE) is 1, and the first that does so without
+# the variable (envs.py: default 0 up to 0.19). Up to 0.28 profile_cudagraph_memory of the V2 runner returned 0.
+GRAPHS_VARIABLE = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
+COUNTS_GRAPHS = {1: (18, 20), 2: (29, 29)}
 # The V2 runner samples a second time, in 32 bits, before it measures.
 _V2_SAMPLES_TWICE = 33
 
@@ -71,7 +73,7 @@ class Launch:
     drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports the settings.
     quantised: the weights are. runner: set with C(VLLM_USE_V2_MODEL_RUNNER), 1 or 2, or 0 if the variable is unset.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
-    pools: it embeds or ranks texts and samples nothing.
+    pools: it embeds or ranks texts and samples nothing. counts_graphs: C(GRAPHS_VARIABLE), None if it is unset.
     """
 
     release: Release
@@ -88,6 +90,7 @@ class Launch:
     captures: int = -1
     compiles: bool = True
     pools: bool = False
+    counts_graphs: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,13 @@ def _is_listed(architectures: Sequence[str], minors: Mapping[str, int], release:
 
 def count_default_captures(launch: Launch, model_type: str = "") -> int:
     """Count the sizes of batches with CUDA graphs by default (VllmConfig._set_cudagraph_sizes)."""
-    usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
-    return _count_sizes(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
+    largest = largest_capture(launch.sequences * (1 + launch.drafts), model_type)
+    return len(capture_sizes(min(largest, launch.batch)))
+
+
+def largest_capture(full_batch: int, model_type: str = "") -> int:
+    """Return the largest size with a CUDA graph that vLLM chooses. full_batch: a token of each request, and its drafts."""
+    return _FAMILY_CAPTURE.get(model_type, min(full_batch * 2, _LARGEST_CAPTURE))
 
 
 def count_configured_captures(compilation: Config, batch: int) -> int:
@@ -170,7 +178,7 @@ def count_configured_captures(compilation: Config, batch: int) -> int:
     if isinstance(sizes, list):
         return len({size for size in sizes if isinstance(size, int) and 0 < size <= batch})
     if isinstance(most, int) and not isinstance(most, bool):
-        return _count_sizes(min(most, batch)) if most > 0 else 0
+        return len(capture_sizes(min(most, batch))) if most > 0 else 0
     return -1
 
 
@@ -180,9 +188,16 @@ def is_compiled(compilation: Config) -> bool:
     return mode is None or str(mode).upper() not in ("0", "NONE")
 
 
-def _count_sizes(largest: int) -> int:
-    small = sum(size <= largest for size in (1, 2, 4))
-    return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
+def _is_counting_graphs(launch: Launch, runner: int) -> bool:
+    """Tell whether a runner subtracts CUDA graphs from the cache (Worker.determine_available_memory)."""
+    if_asked, by_default = COUNTS_GRAPHS[runner]
+    return launch.counts_graphs is not False and launch.release.since(if_asked if launch.counts_graphs else by_default)
+
+
+def capture_sizes(largest: int) -> list[int]:
+    """Return the sizes of batches with CUDA graphs up to the largest one, as vLLM chooses them."""
+    small = [size for size in (1, 2, 4) if size <= largest]
+    return [*small, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)]
 
 
 def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -> tuple[int, int]:
@@ -290,8 +305,7 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
-        counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
-        inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
+        inside = int(GRAPHS_ESTIMATED * graphs) if _is_counting_graphs(launch, runner) else 0
     # V2 counts the tokens of every request that it may have.
     request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(

@@ -18,6 +18,7 @@ from .wishes import Catalogue, Wish, already_served, read
 
 OTHERS = "spark_addon_hosts"
 """The group of the proposed inventory for hosts that are no Sparks."""
+_OWN_GROUPS = frozenset(("all", "sparks", "ungrouped", OTHERS))
 HEADER = ("wish", "weight", "served by", "on", "tokens/s", "first token of 8k", "users x context", "GiB")
 _STATES = {"on_demand": " (on demand)", "present": " (in the inventory)"}
 
@@ -63,7 +64,7 @@ def propose(
         plan = make(versions[0], planned_groups)
     rows = []
     for wish in wishes:
-        row: dict[str, Any] = {"name": wish.name, "importance": wish.importance}
+        row: dict[str, Any] = {"name": wish.name, "importance": wish.importance, "asked": wish.tokens_per_second}
         if wish.name in present:
             piece, figures = present[wish.name]
             row |= {"state": "present", "service": piece.wish, "served_by": piece.offer.label}
@@ -85,7 +86,14 @@ def propose(
         "free_gib": {host: round(free_gib(plan["hosts"][host]), 1) for host in sorted(plan["hosts"], key=natural)},
         "complete": placed.complete,
         "errors": [error for error in errors(plan) if error not in errors(fleet.base)],
-        "notes": _notes(layout, fleet, is_moving),
+        "notes": [
+            *(
+                _second(wish, names[wish.name], fleet, catalogue)
+                for wish in wishes
+                if names.get(wish.name, wish.name) != wish.name
+            ),
+            *_notes(layout, fleet, is_moving),
+        ],
     }
 
 
@@ -110,6 +118,17 @@ def _place(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> tuple[
         offers = {name: [*listed, *further.get(name, ())] for name, listed in offers.items()}
         placed = max(placed, Search(fleet, wishes, offers).best(placed), key=lambda placed: placed.score)
     return placed, reasons
+
+
+def _second(wish: Wish, name: str, fleet: Fleet, catalogue: Catalogue) -> str:
+    """Return why a service is proposed although the inventory has one with the name of the wish. name: of the proposed one."""
+    launches = {(recipe, variant) for recipe, variant, _nodes in catalogue.fitting(wish)}
+    why = "it serves another wish, is stopped, or is on a Spark with errors"
+    for piece, figures in fleet.existing.values():
+        if piece.wish == wish.name:
+            is_able = (piece.offer.recipe, piece.offer.variant) in launches
+            why = wish.missed(figures, wish.users) or why if is_able else "its recipe lacks what the wish asks for"
+    return f"{name}: the service {wish.name} of the inventory stays, and does not serve the wish: {why}."
 
 
 def _figures_row(hosts: Sequence[Sequence[str]], figures: Figures, layout: Layout, fleet: Fleet) -> dict[str, Any]:
@@ -186,7 +205,10 @@ def _with_pieces(
 
 
 def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return groups of an inventory: variables that all Sparks share on C(sparks), clusters as groups below it."""
+    """Return groups of an inventory: C(sparks), and below it clusters and groups of the inventory that have Sparks only.
+
+    Variables that all hosts of a group share are on the group.
+    """
     names = sorted(hosts, key=natural)
     separate = ("spark_services", "spark_cluster")
     shared = {
@@ -195,12 +217,24 @@ def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]])
         if key not in separate and all(hosts[name]["vars"].get(key) == value for name in names)
     }
     clusters = {body["name"]: body for name in names if (body := hosts[name]["vars"].get("spark_cluster"))}
-    sparks: dict[str, Any] = {"hosts": {name: _host(name, hosts[name], {*shared, "spark_cluster"}) for name in names}}
+    children: dict[str, dict[str, Any]] = {}
+    on_groups: dict[str, set[str]] = {name: {*shared, "spark_cluster"} for name in names}
+    for group, members in sorted(groups.items()):
+        if group in _OWN_GROUPS or not members or not set(members) <= hosts.keys():
+            continue
+        common = {
+            key: value
+            for key, value in hosts[members[0]]["vars"].items()
+            if key not in (*separate, *shared)
+            and len(members) > 1
+            and all(hosts[name]["vars"].get(key) == value for name in members)
+        }
+        for name in members:
+            on_groups[name] |= common.keys()
+        variables = {**common, **({"spark_cluster": clusters[group]} if group in clusters else {})}
+        children[group] = {"hosts": {host: {} for host in members}, **({"vars": variables} if variables else {})}
+    sparks: dict[str, Any] = {"hosts": {name: _host(name, hosts[name], on_groups[name]) for name in names}}
     sparks |= {"vars": shared} if shared else {}
-    children = {
-        name: {"hosts": {host: {} for host in groups[name]}, "vars": {"spark_cluster": body}}
-        for name, body in sorted(clusters.items())
-    }
     sparks |= {"children": children} if children else {}
     further = {name: _host(name, others[name], set()) for name in sorted(others, key=natural)}
     return {"sparks": sparks, **({OTHERS: {"hosts": further}} if further else {})}
@@ -233,13 +267,19 @@ def text(proposal: Mapping[str, Any], written: str) -> str:
     rows = proposal["wishes"]
     served = [row for row in rows if row["state"] != "unserved"]
     weights = [sum(row["importance"] for row in group) for group in (served, rows)]
-    lines = [f"Wishes: {len(served)} of {len(rows)} are served, {weights[0]} of {weights[1]} by weight.", ""]
+    slower = [row["name"] for row in served if (row["tokens_per_second_together"] or row["asked"]) < row["asked"]]
+    alone = f" ({names_text(slower)} while other services of the Spark are idle)" if slower else ""
+    lines = [f"Wishes: {len(served)} of {len(rows)} are served{alone}, {weights[0]} of {weights[1]} by weight.", ""]
     lines += [tables.table(HEADER, list(map(_cells, served))), ""] if served else []
     lines += [f"- {row['name']} is not served: {row['reason']}." for row in rows if row not in served]
     for row in served:
-        alone, together = row["tokens_per_second"], row["tokens_per_second_together"]
-        if alone and together < alone["typical"] * 0.99:
-            lines.append(f"- {row['name']}: {together:.3g} tokens/s while all other services of its Spark are busy.")
+        rate, together = row["tokens_per_second"], row["tokens_per_second_together"]
+        if rate and together < rate["typical"] * 0.99:
+            less = f", less than the {row['asked']:g} asked for," if row["name"] in slower else ""
+            lines.append(
+                f"- {row['name']}: {rate['typical']:.3g} tokens/s for each user with all of them at once; {together:.3g}{less} "
+                "while all other services of its Spark are busy too."
+            )
     lines += [f"- {note}" for note in proposal["notes"]]
     lines += [f"- error in the plan of the proposal: {error}" for error in proposal["errors"]]
     by_free: dict[str, list[str]] = {}

@@ -153,7 +153,7 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         ceiling=round(ceiling(service.launch, 1, GB10), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams, GB10), 2),
         by_streams={} if service.decode_unknown else _by_streams(service, streams * replicas),
-        proof=expect_proof(service, streams),
+        proof=expect_proof(service, streams, length),
         unknown={name: reason for name, reason in unknown.items() if reason},
         **{name: figure.rounded() for name, figure in figures.items()},  # type: ignore[arg-type]  # ranges by their fields
     )

@@ -82,7 +82,7 @@ def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[d
 
     :param where: its place in messages
     :param value: as written
-    :param levers: of playbooks/vars/levers.yml
+    :param levers: of playbooks/vars/tune_levers.yml
     :returns: settings, and messages
     """
     problems = Problems(f"{where}, spark_tune")
@@ -112,7 +112,7 @@ def variants(
     """Return the changed options of each variant by its name, the unchanged service first.
 
     :param service: planned
-    :param levers: of playbooks/vars/levers.yml
+    :param levers: of playbooks/vars/tune_levers.yml
     :param settings: C(spark_tune) with all defaults
     :returns: options by name
     """

@@ -69,7 +69,8 @@ class Offer:
 class Figures:
     """The figures of a planned service. gib: memory on each Spark. concurrency: requests of the whole context that its KV cache holds.
 
-    rate: tokens/s of one stream while C(requests) run. first_token: seconds, of 8192 tokens. speed: its C(ServiceSpeed).
+    rate: tokens/s of one stream while C(requests) run. first_token: seconds, of 8192 tokens or the whole context, if that is shorter.
+    unknown, first_token_unknown: why they are None. speed: its C(ServiceSpeed).
     """
 
     context: int
@@ -80,6 +81,7 @@ class Figures:
     rate: float | None
     first_token: float | None
     unknown: str
+    first_token_unknown: str
     speed: Mapping[str, Any]
 
     @classmethod
@@ -88,6 +90,7 @@ class Figures:
         memory, speed, args = service["memory"], service["speed"], service["args"]
         sizes = [memory.get(key) or args.get(key.replace("_", "-")) for key in ("max_model_len", "max_num_seqs")]
         context, requests = (size if isinstance(size, int) else 0 for size in sizes)
+        first_token, unknown = speed["first_token_8k"] or speed.get("first_token_full"), speed["unknown"]
         return cls(
             context,
             requests,
@@ -96,8 +99,9 @@ class Figures:
             float((memory.get("residency_gib") or {}).get("typical") or 0.0),
             float(memory.get("weights_bytes") or 0) / GIB,
             speed["all_streams"]["typical"] / speed["streams"] if speed["all_streams"] else None,
-            speed["first_token_8k"]["typical"] if speed["first_token_8k"] else None,
-            speed["unknown"].get("decode") or speed["unknown"].get("all") or "",
+            first_token["typical"] if first_token else None,
+            unknown.get("decode") or unknown.get("all") or "",
+            unknown.get("prefill") or unknown.get("all") or "it is not predicted",
             speed,
         )
 

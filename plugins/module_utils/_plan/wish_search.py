@@ -225,19 +225,36 @@ class Search:
         return placed
 
     def _spread(self, placed: Placed) -> Placed:
-        """Move engines to unused Sparks that would be too slow while the other services of their Spark are busy too."""
-        layout = placed.layout
+        """Move engines so that fewer wishes are too slow while the other services of their Spark are busy too."""
         for wish in self.wishes:
-            offer, on_demand = placed.chosen.get(wish.name, (None, True))
-            if offer is None or offer.sparks > 1 or on_demand:
-                continue
-            ((host,),), figures = self.fleet.slowest(layout, wish.name)
-            if (figures.rate or 0.0) / self.fleet.permanent(layout, host) >= wish.tokens_per_second:
-                continue
-            for name in self.fleet.names:
-                if not self.fleet.busy[name] and name not in layout.cluster_of and not layout.pieces.get(name):
-                    moved = layout.without(wish.name, self.fleet.fixed).with_piece(Piece(wish.name, offer, (name,)))
-                    if self._fits(moved, name) and self._fits(moved, host):
-                        layout = moved
-                        break
-        return replace(placed, layout=layout)
+            if self._is_slow(placed, wish):
+                placed = next(self._less_slow(placed, wish), placed)
+        return placed
+
+    def _is_slow(self, placed: Placed, wish: Wish) -> bool:
+        """Tell whether a wish gets less than it asks for while the other services of its Spark are busy too."""
+        offer, on_demand = placed.chosen.get(wish.name, (None, True))
+        if offer is None or offer.sparks > 1 or on_demand:
+            return False
+        ((host,),), figures = self.fleet.slowest(placed.layout, wish.name)
+        return (figures.rate or 0.0) / self.fleet.permanent(placed.layout, host) < wish.tokens_per_second
+
+    def _less_slow(self, placed: Placed, wish: Wish) -> Iterator[Placed]:
+        """Yield placements with the wish, or another one of its Spark, on another Spark, so that less weight is too slow; unused ones first."""
+        layout, ((host,),) = placed.layout, [piece.hosts for piece in placed.layout.of(wish.name)]
+        movable = [piece for piece in layout.pieces[host] if piece.offer.sparks == 1 and not piece.on_demand]
+        for piece in sorted(movable, key=lambda piece: piece.wish != wish.name):
+            bare = layout.without(piece.wish, self.fleet.fixed)
+            sites = [name for (name,), _cluster in self._sites(bare, piece.offer, False, {host})]
+            sites.sort(key=lambda name: (self.fleet.busy[name] or bool(bare.on(name)), -self.fleet.free(bare, name)))
+            for name in sites:
+                moved = replace(placed, layout=bare.with_piece(replace(piece, hosts=(name,))))
+                beside = {other.wish for place in (host, name) for other in (*layout.on(place), piece)}
+                if not (self._fits(moved.layout, name) and self._fits(moved.layout, host)):
+                    continue
+                before, after = (
+                    sum(self.by_name[key].importance for key in beside if self._is_slow(version, self.by_name[key]))
+                    for version in (placed, moved)
+                )
+                if after < before:
+                    yield moved

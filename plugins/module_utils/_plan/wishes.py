@@ -19,6 +19,7 @@ from .._common.schema import NUMBER, Key
 from .._common.validation import SERVICE_NAME, Problems
 from . import model_table, recipes
 from .service_keys import JOBS
+from .speeds import SHORT_PROMPT
 from .wish_fleet import MOST, Figures, Fleet, Offer, Piece
 
 FEATURES = ("tools", "reasoning", "vision")
@@ -37,7 +38,12 @@ KEYS: dict[str, Key] = {
     "context": Key(int, 32768, "tokens that all users may fill at the same time, each", least=16),
     "users": Key(int, 1, "users at the same time", least=1, most=4096),
     "importance": Key(int, 5, "weight against other wishes", least=1, most=100),
-    "first_token_seconds": Key(NUMBER, None, "most seconds to the first token of a prompt of 8192 tokens", above=0),
+    "first_token_seconds": Key(
+        NUMBER,
+        None,
+        "most seconds to the first token of a prompt of 8192 tokens, or as long as the context if that is shorter",
+        above=0,
+    ),
     "features": Key(list, [], "what the model must be able to do", choices=FEATURES),
     "jobs": Key(list, [], "jobs that the recipe is meant for, as in docs/models.md", choices=JOBS),
     "recipe": Key(str, "", "recipe to use; the planner chooses one if left out"),
@@ -73,7 +79,9 @@ class Wish:
         """Return the reason why a planned service does not serve so many users of the wish, empty if it does."""
         if figures.context < self.context:
             return f"its context is {figures.context} tokens"
-        if min(figures.requests, figures.concurrency) < users:
+        if figures.requests < users:
+            return f"it serves {figures.requests} requests at the same time (max-num-seqs)"
+        if figures.concurrency < users:
             return f"its KV cache holds {figures.concurrency:.1f} requests of {figures.context} tokens"
         return self.too_slow(figures, users)
 
@@ -83,8 +91,10 @@ class Wish:
             return f"its speed is unknown: {figures.unknown}"
         if figures.rate is not None and figures.rate < self.tokens_per_second:
             return f"{figures.rate:.3g} tokens/s for each of {users} user{'s'[: users != 1]}"
+        if self.first_token_seconds and figures.first_token is None:
+            return f"its time to the first token is unknown: {figures.first_token_unknown}"
         if self.first_token_seconds and (figures.first_token or 0) > self.first_token_seconds:
-            return f"{figures.first_token:.3g} s to the first token of 8192"
+            return f"{figures.first_token:.3g} s to the first token of {min(SHORT_PROMPT, figures.context)}"
         return ""
 
 

@@ -404,9 +404,9 @@ def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict
     for row in section.get("concurrency") or []:
         what = f"output, {row['concurrency']} streams"
         figures.append((what, by_streams.get(str(row["concurrency"])), row["output_tokens_per_second"]))
-    first_token = speed.get("first_token_8k") or {}
+    first_token, proof = speed.get("first_token_8k") or {}, speed.get("proof") or {}
     prefills = {
-        PREFILL_TOKENS: (speed.get("proof") or {}).get("prefill"),
+        proof.get("prefill_tokens", PREFILL_TOKENS): proof.get("prefill"),
         8192: first_token and {end: 8192 / first_token[other] for end, other in zip(ENDS, reversed(ENDS))},
     }
     for row in section["single"]:

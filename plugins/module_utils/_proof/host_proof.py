@@ -266,6 +266,7 @@ def _measure_speed(
         answer.figures.get("max_model_len"),
         [engine_client.Client(other.metrics_url) for other in neighbours if other.metrics_url],
         partial(_clock, command.reader(together=math.inf)),
+        expected.prefill_tokens,
     )
     not_judged = fast_path.ON_CPU if looked.runs.device == "cpu" else ""
     if task.root != "/":

@@ -93,7 +93,10 @@ class _Stream:
 
 @dataclass(frozen=True)
 class Probe:
-    """A measurement to make. neighbours: other engines on the same memory bus. clock: returns the GPU clock in MHz, None if unknown."""
+    """A measurement to make. neighbours: other engines on the same memory bus. clock: returns the GPU clock in MHz, None if unknown.
+
+    prefill_tokens: length of the long prompt, at most half of the context.
+    """
 
     client: Client
     model: str
@@ -101,6 +104,7 @@ class Probe:
     max_model_len: int | None
     neighbours: Sequence[Client] = ()
     clock: Callable[[], float | None] = lambda: None
+    prefill_tokens: int = PREFILL_TOKENS
 
     def measure(self) -> Measured:
         """Return the measurement; C(missing) has the reason for each missing figure."""
@@ -118,9 +122,10 @@ class Probe:
 
     def _parts(self) -> tuple[Measured, int]:
         """Return the measurement, and how many tokens were generated for it."""
-        drafts = self._drafts()
+        drafts = [self._drafts()]
         streams = self._run(1, OUTPUT_TOKENS)
-        measured = Measured(single=_rate(streams))
+        drafts.append(self._drafts())
+        measured = Measured(single=_rate(streams), single_tokens_per_step=_tokens_per_step(*drafts))
         missing = [] if measured.single else [_why_no_rate(streams)]
         count = min(self.streams, MOST_STREAMS)
         if count > 1:
@@ -128,27 +133,29 @@ class Probe:
                 clock = watcher.submit(self._clock_under_load)
                 several = self._run(count, OUTPUT_TOKENS // 2)
                 measured = replace(measured, several=_rate(several), streams=count, clock_mhz=clock.result())
+            drafts.append(self._drafts())
+            measured = replace(measured, several_tokens_per_step=_tokens_per_step(*drafts[1:]))
             missing += [] if measured.several else [_why_no_rate(several)]
             streams += several
-        measured = replace(measured, tokens_per_step=_tokens_per_step(drafts, self._drafts()))
-        prefill, reason = self._prefill(streams[0].prompt / len(_prompt(_nonce(), 0)))
-        measured = replace(measured, prefill=prefill)
+        measured = replace(measured, tokens_per_step=_tokens_per_step(drafts[0], drafts[-1]))
+        prefill, tokens, reason = self._prefill(streams[0].prompt / len(_prompt(_nonce(), 0)))
+        measured = replace(measured, prefill=prefill, prompt_tokens=tokens)
         missing += [reason] if reason else []
         generated = sum(stream.total for stream in streams)
         return replace(measured, missing="; ".join(dict.fromkeys(missing))), generated
 
-    def _prefill(self, tokens_per_character: float) -> tuple[float | None, str]:
-        """Return tokens per second of a long prompt, or why there are none. tokens_per_character: of a short prompt."""
-        length = min(PREFILL_TOKENS, (self.max_model_len or PREFILL_TOKENS * 2) // 2)
+    def _prefill(self, tokens_per_character: float) -> tuple[float | None, int | None, str]:
+        """Return tokens per second of a long prompt and its tokens, or why there are none. tokens_per_character: of a short prompt."""
+        length = min(self.prefill_tokens, (self.max_model_len or self.prefill_tokens * 2) // 2)
         characters = int(length / max(_TOKENS_PER_CHARACTER, _RANDOM_START * tokens_per_character))
         began = time.monotonic()
         try:
             (prompt,) = self._run(1, 1, characters)
         except Problem as problem:
-            return None, problem.message
+            return None, None, problem.message
         if prompt.times and prompt.prompt:
-            return round(prompt.prompt / (prompt.times[0] - began), 1), ""
-        return None, f"the first token of a prompt of about {length} tokens took longer than {PART_SECONDS:g} s"
+            return round(prompt.prompt / (prompt.times[0] - began), 1), prompt.prompt, ""
+        return None, None, f"the first token of a prompt of about {length} tokens took longer than {PART_SECONDS:g} s"
 
     def _clock_under_load(self) -> float | None:
         time.sleep(LOAD_SECONDS)

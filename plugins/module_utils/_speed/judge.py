@@ -9,7 +9,7 @@ Hosts run this file, so it imports nothing of the model; the plan carries the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,9 @@ PROMPT_TOKENS = 64
 """Length of the prompts of decode measurements, about."""
 OUTPUT_TOKENS = 128
 PREFILL_TOKENS = 2048
-"""Length of the prompt of the prefill measurement, about."""
+"""Length of the prompt of the prefill measurement, about; of half the context or less."""
+SAME_LENGTH = 0.25
+"""Prompts whose lengths differ by a larger share have incomparable prefill rates."""
 FIGURES = ("single", "several", "prefill")
 """Decode in one stream, decode in several streams, and prefill."""
 VERDICTS = ("fine", "unknown", "slow", "wrong")
@@ -75,8 +77,9 @@ class Expected:
     """The prediction for the measurements of a proof, as the plan carries it.
 
     streams: of the second measurement, C(max-num-seqs) up to C(MOST_STREAMS). drafted: tokens per step, 0 without a drafter.
-    single, several: decode steps per second of one stream, C({low, typical, high}). prefill: prompt tokens per second. ceilings: tokens per second of
-    one stream, by C(FIGURES), that take the whole bandwidth of the memory. accepted: least and most tokens of a step in published rates.
+    single, several: decode steps per second of one stream, C({low, typical, high}). prefill: prompt tokens per second. prefill_tokens: length
+    of its prompt. ceilings: tokens per second of one stream, by C(FIGURES), that take the whole bandwidth of the memory. accepted: least
+    and most tokens of a step in published rates.
     unknown: why C(decode) or C(prefill) is not predicted.
     """
 
@@ -87,6 +90,7 @@ class Expected:
     single: Mapping[str, float] | None = None
     several: Mapping[str, float] | None = None
     prefill: Mapping[str, float] | None = None
+    prefill_tokens: int = PREFILL_TOKENS
     ceilings: Mapping[str, float] = field(default_factory=dict)
     accepted: tuple[float, float] | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -96,14 +100,18 @@ class Expected:
 class Measured:
     """A measurement. single, several: tokens per second of one stream, alone and among C(streams). prefill: prompt tokens per second.
 
-    tokens_per_step: with a drafter, counted by the engine. clock_mhz: of the GPU meanwhile. missing: why figures are missing, or empty.
+    prompt_tokens: of that prompt. tokens_per_step: with a drafter, counted by the engine in both runs; single_tokens_per_step,
+    several_tokens_per_step: in one of them. clock_mhz: of the GPU meanwhile. missing: why figures are missing, or empty.
     """
 
     single: float | None = None
     several: float | None = None
     streams: int = 1
     prefill: float | None = None
+    prompt_tokens: int | None = None
     tokens_per_step: float | None = None
+    single_tokens_per_step: float | None = None
+    several_tokens_per_step: float | None = None
     clock_mhz: float | None = None
     missing: str = ""
 
@@ -117,10 +125,15 @@ class Measured:
     def best_of(self, other: Measured) -> Measured:
         """Return the better of each figure of two measurements of the same engine; with a drafter the one with more steps per second."""
         if self.tokens_per_step and other.tokens_per_step:
-            return max(self, other, key=lambda entry: (entry.single or 0) / (entry.tokens_per_step or 1))
+            return max(self, other, key=lambda entry: (entry.single or 0) / (entry.per_step("single") or 1))
         pairs = {name: [getattr(entry, name) for entry in (self, other) if getattr(entry, name)] for name in FIGURES}
         best: dict[str, Any] = {name: max(values) if values else None for name, values in pairs.items()}
-        return replace(other, **best)
+        longest = max(self, other, key=lambda entry: entry.prefill or 0)
+        return replace(other, prompt_tokens=longest.prompt_tokens, **best)
+
+    def per_step(self, name: str) -> float | None:
+        """Return the tokens of a step in the run of a figure; receipts of older releases have those of both runs together."""
+        return getattr(self, f"{name}_tokens_per_step") or self.tokens_per_step
 
 
 @dataclass(frozen=True)
@@ -201,7 +214,8 @@ def judge(
         return Verdict("slow", few_accepted, figures=tuple(rows), causes=("acceptance",))
     bad = verdict in ("slow", "wrong")
     causes = _causes(expected, measured, rows, signs or Signs(), bool(few_accepted)) if bad else ()
-    return Verdict(verdict, "" if bad else measured.missing, figures=tuple(rows), causes=causes)
+    reasons = [measured.missing, _other_length(expected, measured, rows)]
+    return Verdict(verdict, "" if bad else "; ".join(filter(None, reasons)), figures=tuple(rows), causes=causes)
 
 
 def _above_ceiling(expected: Expected, measured: Measured) -> Iterator[str]:
@@ -223,7 +237,8 @@ def _steps(expected: Expected, measured: Measured, name: str) -> float | None:
     rate: float | None = getattr(measured, name)
     if not rate or name == "prefill" or not expected.drafted:
         return rate
-    return rate / measured.tokens_per_step if measured.tokens_per_step else None
+    per_step = measured.per_step(name)
+    return rate / per_step if per_step else None
 
 
 def _compare(
@@ -233,15 +248,23 @@ def _compare(
     rate = _steps(expected, measured, name)
     if not rate:
         return
-    same = earlier is not None and (name != "several" or earlier.streams == measured.streams)
+    same = earlier is not None and _is_comparable(name, measured, earlier.streams, earlier.prompt_tokens)
     before = _steps(expected, earlier, name) if same and earlier else None
     if before:
         yield judge_rate(name, "receipt", rate, before, before)
     predicted: Mapping[str, float] | None = getattr(expected, name)
-    if name == "several" and measured.streams != expected.streams:
+    if not _is_comparable(name, measured, expected.streams, expected.prefill_tokens):
         predicted = None
     if predicted and (not before or earlier_verdict != "fine"):
         yield judge_rate(name, "plan", rate, predicted["low"], predicted["typical"])
+
+
+def _is_comparable(name: str, measured: Measured, streams: int, prompt_tokens: int | None) -> bool:
+    """Tell whether a figure has as many streams, or a prompt about as long, as its reference."""
+    if name == "prefill":
+        length = measured.prompt_tokens
+        return bool(length and prompt_tokens) and abs((length or 0) / (prompt_tokens or 1) - 1) <= SAME_LENGTH
+    return name != "several" or measured.streams == streams
 
 
 def judge_rate(name: str, against: str, rate: float, low: float, typical: float) -> Compared:
@@ -269,9 +292,17 @@ def _accepts_few(expected: Expected, measured: Measured, earlier: Measured | Non
     return f"a step yields {length:.2f} tokens; {least:g} {reference}"
 
 
+def _other_length(expected: Expected, measured: Measured, rows: Sequence[Compared]) -> str:
+    """Return why a measured prefill rate is not compared with the predicted one, or an empty text."""
+    if not measured.prefill or not expected.prefill or any(row.figure == "prefill" for row in rows):
+        return ""
+    length = f"{measured.prompt_tokens} tokens" if measured.prompt_tokens else "an unknown length"
+    return f"prefill is not judged: its prompt had {length}, and the prediction is for {expected.prefill_tokens}"
+
+
 def _why_unknown(expected: Expected, measured: Measured) -> str:
-    if measured.missing:
-        return measured.missing
+    if why := measured.missing or _other_length(expected, measured, ()):
+        return why
     if expected.drafted and not measured.tokens_per_step:
         return "the engine does not count its drafts, so the steps per second are not known"
     return "; ".join(dict.fromkeys(expected.unknown.values())) or "nothing is predicted"

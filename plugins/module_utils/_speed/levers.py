@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .._memory.profile_run import capture_sizes, largest_capture
 from .._vllm.launch import parse
 from .._vllm.versions import parse_version
 from .estimate import SpeedInput
@@ -68,11 +69,12 @@ def _graph_mode(launch: LaunchFacts) -> str:
 
 
 def _is_captured(launch: LaunchFacts) -> bool:
-    """Tell whether there is a graph for a full batch: the launch lists sizes, or vLLM picks it, as 1, 2, 4 and multiples of 8."""
-    batch = launch.streams * (1 + launch.service.drafted)
-    return (
-        bool(_compilation(launch).get("cudagraph_capture_sizes")) or batch in (1, 2, 4) or batch % 8 == 0 or batch > 512
-    )
+    """Tell whether there is a graph of just the size of a full batch: the launch lists sizes, or vLLM's own choice has it."""
+    compilation, batch = _compilation(launch), launch.streams * (1 + launch.service.drafted)
+    largest = launch.args.get("max-cudagraph-capture-size") or compilation.get("max_cudagraph_capture_size")
+    if not isinstance(largest, int):
+        largest = largest_capture(batch, str((launch.service.item.config or {}).get("model_type")))
+    return bool(compilation.get("cudagraph_capture_sizes")) or batch in capture_sizes(min(largest, max(batch, 1)))
 
 
 def _runs_marlin(launch: LaunchFacts, name: str) -> bool:

@@ -17,15 +17,17 @@ from typing import Any
 class PacedEngine:
     """steps: per second of one stream. slowdown: of all streams by each further stream. prefill: prompt tokens per second.
 
-    accepted: tokens of a step, sent as one piece. counts: C(each) piece has usage, only the C(end), or C(none). first_seconds: more for the
-    first batch, as a compilation takes. most: streams that run at once; others wait. foreign: tokens of others while a request runs.
-    context: with it each character of a prompt is a token, and prompts of more tokens are refused as by vLLM; 0: each word is a token.
+    accepted: tokens of a step, sent as one piece; accepted_together: of each of several streams, 0 for as many.
+    counts: C(each) piece has usage, only the C(end), or C(none). first_seconds: more for the first batch, as a compilation takes.
+    most: streams that run at once; others wait. foreign: tokens of others while a request runs. context: with it each character of a prompt
+    is a token, and prompts of more tokens are refused as by vLLM; 0: each word is a token.
     """
 
     steps: float = 400.0
     slowdown: float = 0.0
     prefill: float = 20000.0
     accepted: int = 1
+    accepted_together: int = 0
     drafts: bool = False
     counts: str = "each"
     most: int = 64
@@ -122,7 +124,8 @@ class PacedEngine:
             # By the clock, so that a busy machine that runs the tests does not slow the engine down.
             steps += 1 + self.slowdown * (self.active - 1)
             time.sleep(max(0.0, began + steps / self.steps - time.monotonic()))
-            tokens = min(self.accepted, body["max_tokens"] - sent)
+            accepted = self.accepted_together if self.accepted_together and self.active > 1 else self.accepted
+            tokens = min(accepted, body["max_tokens"] - sent)
             sent += tokens
             with self.lock:
                 self.generated += tokens

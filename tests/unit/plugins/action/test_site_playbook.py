@@ -567,6 +567,24 @@ def test_with_a_limit_only_its_hosts_are_compared_and_planned_with_kept_facts(
     assert bases == {"spark-01": "inventory", "spark-02": "measured"}
 
 
+def test_errors_of_other_hosts_stop_only_a_run_that_changes_them(tmp_path: Path, collections: Path) -> None:
+    fleet = Fleet(tmp_path, collections, 2)
+    fleet.are(True)
+    inventory = yaml.safe_load((tmp_path / "hosts.yml").read_text())
+    sparks = inventory["sparks"]
+    tiny = sparks["vars"]["spark_services"][0]
+    sparks["hosts"]["spark-02"]["spark_services"] = [
+        tiny,
+        {**tiny, "name": "other", "args": {"gpu-memory-utilization": 0.99}, "port": 8004},
+    ]
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    fleet.site("--limit", "spark-01")
+    with pytest.raises(AssertionError, match="no host was changed"):
+        fleet.site("--limit", "spark-02")
+    with pytest.raises(AssertionError, match="no host was changed"):
+        fleet.site()
+
+
 @pytest.mark.nightly
 def test_errors_of_kept_facts_stop_nothing_before_the_hosts_were_asked(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 1)

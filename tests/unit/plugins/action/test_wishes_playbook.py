@@ -31,7 +31,7 @@ def plan(folder: Path, *options: str) -> tuple[int, str]:
 
 def test_the_proposal_is_an_inventory_that_is_accepted(tmp_path: Path) -> None:
     hosts = {f"spark-{number}": {"ansible_host": f"192.0.2.{number}"} for number in (1, 2, 3)}
-    hosts["spark-3"]["spark_services"] = [FAST]  # type: ignore[assignment]
+    hosts["spark-3"]["spark_services"] = [{**FAST, "api_key_file": ".secrets/fast"}]  # type: ignore[assignment]
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": hosts, "vars": {"spark_os_reserve_gib": 6}}})
     )
@@ -42,7 +42,10 @@ def test_the_proposal_is_an_inventory_that_is_accepted(tmp_path: Path) -> None:
     written = tmp_path / ".spark" / "proposal.yml"
     proposed = yaml.safe_load(written.read_text())
     sparks = proposed["sparks"]
-    assert sparks["hosts"]["spark-3"]["spark_services"][0] == FAST and sparks["vars"]["spark_os_reserve_gib"] == 6
+    assert (
+        sparks["hosts"]["spark-3"]["spark_services"][0] == {**FAST, "api_key_file": ".secrets/fast"}
+        and sparks["vars"]["spark_os_reserve_gib"] == 6
+    )
     assert (
         sparks["hosts"]["spark-1"]["ansible_host"] == "192.0.2.1"
         and "spark_wishes" not in written.read_text().partition("---")[2]
@@ -64,5 +67,12 @@ def test_the_proposal_is_an_inventory_that_is_accepted(tmp_path: Path) -> None:
 def test_mistakes_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {}}}}))
     code, text = plan(tmp_path, "-e", json.dumps({"spark_wishes": [{"name": "x", "jobz": ["code"]}]}))
-    assert code != 0 and "jobz" in text and "did you mean" in text
+    assert code == 1 and "jobz" in text and "did you mean" in text
+    code, text = plan(tmp_path, "-e", json.dumps({"spark_wishes": ["chat", "code"]}))
+    assert code == 1 and "'spark_wishes[0]' is a text; it must be a mapping" in " ".join(text.split())
+    # Wrong variables of the inventory are errors of the plan.
+    sparks = {"hosts": {"spark-1": {}}, "vars": {"spark_wishes": ["chat"]}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": sparks}))
+    code, text = plan(tmp_path)
+    assert code == 2 and "'spark_wishes[0]' is a text; it must be a mapping" in " ".join(text.split())
     assert not (tmp_path / ".spark").exists()

@@ -46,6 +46,14 @@ def test_a_path(monkeypatch: pytest.MonkeyPatch, path: str, full: str) -> None:
     assert controller_paths.resolve(path, "/fleet") == full
 
 
+def test_paths_below_the_inventory_become_relative() -> None:
+    variables = {"spark_services": [{"api_key_file": ".secrets/a", "model": {"path": "m"}}, {"api_key_file": "/etc/a"}]}
+    resolved, _relative = controller_paths.resolve_variables(variables, "/fleet", "/fleet")
+    assert resolved["spark_services"][0]["api_key_file"] == "/fleet/.secrets/a"
+    assert controller_paths.relative_variables(resolved, "/fleet") == variables
+    assert controller_paths.relative_variables(resolved, "/fl") == resolved
+
+
 def test_every_variable_follows_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     variables: dict[str, Any] = {

@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.plan import make_plan
 
 ROOT = Path(__file__).parents[5]
-LEVERS = yaml.safe_load((ROOT / "playbooks" / "vars" / "levers.yml").read_text(encoding="utf-8"))["tune_levers"]
+LEVERS = yaml.safe_load((ROOT / "playbooks" / "vars" / "tune_levers.yml").read_text(encoding="utf-8"))["tune_levers"]
 SETTINGS, _ = tuning.read("host s1", {}, LEVERS)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import proposal, wishes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.plan import make_plan, plan_findings
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_fleet import Fleet, Offer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_fleet import Figures, Fleet, Offer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_search import Search
 
 GIB = 100.0
@@ -62,7 +63,7 @@ def service(entry: Mapping[str, Any], rank: int, span: Sequence[str], cluster: s
         "state": "on_demand" if entry.get("on_demand") else "started",
         "cluster": {"name": cluster, "hosts": list(span)} if len(span) > 1 else None,
         "memory": {"residency_gib": {"typical": gib / len(span)}, "max_concurrency": streams, "weights_bytes": gib * 2**30 / len(span)},
-        "speed": {"streams": streams, "all_streams": {"typical": rate * len(span) * streams}, "unknown": {}, "first_token_8k": None},
+        "speed": {"streams": streams, "all_streams": {"typical": rate * len(span) * streams}, "unknown": {}, "first_token_8k": None, "first_token_full": None},
     }  # fmt: skip
 
 
@@ -145,6 +146,24 @@ def test_a_job_that_shares_its_bus_moves_to_an_unused_spark() -> None:
     assert spread.score == crowded.score
 
 
+def test_another_job_moves_to_a_used_spark_if_that_helps() -> None:
+    existing = {"name": "old", "recipe": "20-50", "port": 8001, "args": {"max-num-seqs": 1, "max-model-len": 32768}}
+    jobs = [wish("fast", tokens_per_second=40, importance=8), wish("any")]
+    offers = {"fast": [offer(85)], "any": [offer(10)]}
+    hosts = {
+        "s0": {"vars": {"spark_services": [existing]}},
+        "s1": {"vars": {"spark_services": [existing]}},
+        "s2": {"vars": {}},
+    }
+    placed = Search(Fleet(hosts, {}, played), jobs, offers).best()
+    # Both are on the unused Spark first, which has the least room for the other job; the fast one fits no other.
+    places = {job.name: placed.layout.of(job.name)[0].hosts for job in jobs}
+    assert places["fast"] == ("s2",) and places["any"] != ("s2",)
+    # Where nothing helps, nothing moves.
+    alone = Search(Fleet({"s2": hosts["s2"]}, {}, played), jobs, offers).best()
+    assert {piece.wish for piece in alone.layout.pieces["s2"]} == {"fast", "any"}
+
+
 def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [wish(f"j{number}", on_demand=False) for number in range(6)]
     offers = {job.name: [offer(70), offer(55)] for job in jobs}
@@ -173,7 +192,7 @@ def planned(proposed: Mapping[str, Any]) -> dict[str, Any]:
     hosts = {name: {**sparks.get("vars", {}), **values} for name, values in sparks["hosts"].items()}
     for child in children.values():
         for name in child["hosts"]:
-            hosts[name].update(child["vars"])
+            hosts[name].update(child.get("vars", {}))
     groups = {"sparks": list(hosts), **{name: list(child["hosts"]) for name, child in children.items()}}
     return make({name: {"vars": values} for name, values in hosts.items()}, groups)
 
@@ -243,12 +262,69 @@ def test_a_model_for_two_sparks_makes_a_cluster_and_uses_one_that_is_there() -> 
         ({"recipe": "qwen3-8b", "context": 900000}, "SPK403"),
         ({"recipe": "qwen3-8b", "features": ["vision"]}, "qwen3-8b is not able to do all of vision"),
         ({"model": "nobody/nothing"}, "no recipe that can be planned serves nobody/nothing"),
-        ({"recipe": "qwen3-8b", "tokens_per_second": 1, "first_token_seconds": 0.001}, "to the first token of 8192"),
+        ({"recipe": "qwen3-8b", "tokens_per_second": 1, "first_token_seconds": 0.001}, "to the first token of 4096"),
     ],
 )
 def test_a_job_that_nothing_serves_has_its_reason(job: dict[str, Any], reason: str) -> None:
     (row,) = propose({"s1": {}}, {"name": "x", **job})["wishes"]
     assert row["state"] == "unserved" and reason in row["reason"]
+
+
+def test_an_unknown_first_token_serves_no_job_that_limits_it() -> None:
+    job = wish("x", first_token_seconds=5)
+    service_speed = {"streams": 1, "all_streams": {"typical": 50.0}, "first_token_8k": None, "first_token_full": None}
+    body = {"memory": {"max_model_len": 32768, "max_concurrency": 4}, "args": {"max-num-seqs": 1}}
+    unknown = Figures.of_service({**body, "speed": {**service_speed, "unknown": {"prefill": "sparse attention"}}})
+    assert job.missed(unknown, 1) == "its time to the first token is unknown: sparse attention"
+    assert not wish("x").missed(unknown, 1)
+    # Of a context below 8192 tokens the longest prompt counts.
+    short = {**service_speed, "first_token_full": {"typical": 6.0}, "unknown": {}}
+    figures = Figures.of_service({**body, "memory": {**body["memory"], "max_model_len": 4096}, "speed": short})
+    assert job.too_slow(figures, 1) == "6 s to the first token of 4096" and figures.first_token == 6.0
+
+
+def test_the_limit_of_requests_is_no_limit_of_the_cache() -> None:
+    body = {"memory": {"max_model_len": 32768, "max_concurrency": 20.0}, "args": {"max-num-seqs": 4}}
+    speed = {"streams": 4, "all_streams": {"typical": 50.0}, "first_token_8k": None, "unknown": {}}
+    figures = Figures.of_service({**body, "speed": speed})
+    assert wish("x").missed(figures, 8) == "it serves 4 requests at the same time (max-num-seqs)"
+    assert "holds 20.0 requests" in wish("x").missed(replace(figures, requests=32), 24)
+
+
+def test_a_job_that_is_slower_beside_others_is_named() -> None:
+    one = propose({"s1": {}}, {**CODER, "tokens_per_second": 30}, {**SEARCH, "importance": 2})
+    row = next(row for row in one["wishes"] if row["name"] == "coder")
+    together = row["tokens_per_second_together"]
+    assert together < 30 <= row["tokens_per_second"]["typical"]
+    text = proposal.text(one, "")
+    assert "2 of 2 are served (coder while other services of the Spark are idle)" in text
+    assert f"{together:.3g}, less than the 30 asked for, while all other services of its Spark are busy" in text
+    slow = propose({"s1": {}}, {**CODER, "tokens_per_second": 1}, SEARCH)
+    assert "2 of 2 are served, " in proposal.text(slow, "") and "less than" not in proposal.text(slow, "")
+
+
+def test_a_second_service_has_its_reason() -> None:
+    chat = {**FAST, "name": "chat", "args": {"max-model-len": 8192, "max-num-seqs": 2}}
+    job = {"name": "chat", "recipe": FAST["recipe"], "context": 8192, "users": 4}
+    proposed = propose({"s1": {"spark_services": [chat]}}, job)
+    (note,) = proposed["notes"]
+    assert note.startswith("chat-2: the service chat of the inventory stays") and "it serves 2 requests" in note
+    other = propose({"s1": {"spark_services": [chat]}}, {**job, "recipe": "qwen3-8b"})
+    assert "its recipe lacks what the wish asks for" in other["notes"][0]
+    assert not propose({"s1": {"spark_services": [chat]}}, {**job, "users": 2})["notes"]
+
+
+def test_groups_of_sparks_stay() -> None:
+    hosts = {"s1": {"spark_os_reserve_gib": 7}, "s2": {"spark_os_reserve_gib": 7}, "s3": {}}
+    groups = {"lab": ["s1", "s2"], "one": ["s3"], "mixed": ["s1", "gateway"], "all": ["s1", "s2", "s3", "gateway"]}
+    proposed = propose(hosts, SEARCH, groups=groups)
+    sparks = proposed["inventory"]["sparks"]
+    assert sparks["children"] == {
+        "lab": {"hosts": {"s1": {}, "s2": {}}, "vars": {"spark_os_reserve_gib": 7}},
+        "one": {"hosts": {"s3": {}}},
+    }
+    assert not any("spark_os_reserve_gib" in values for values in sparks["hosts"].values())
+    assert not list_causes(plan_findings(planned(proposed)))
 
 
 def test_less_important_jobs_make_room_and_hear_for_whom() -> None:

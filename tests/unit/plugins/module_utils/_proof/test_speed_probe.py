@@ -51,6 +51,12 @@ def test_a_long_prompt_fits_a_vocabulary_of_characters(start: Start) -> None:
     assert measured.single and measured.prefill and not measured.missing
 
 
+@pytest.mark.parametrize(("tokens", "length"), [(2048, 1024), (819, 8192)])
+def test_the_long_prompt_has_the_predicted_length(start: Start, tokens: int, length: int) -> None:
+    measured = measure(start(context=length), streams=1, length=length, prefill_tokens=tokens)
+    assert measured.prompt_tokens and 0.75 <= measured.prompt_tokens / min(tokens, length // 2) <= 1.25
+
+
 def test_a_refused_long_prompt_costs_the_prefill_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed_probe, "_RANDOM_START", 0.1)
     measured = measure(start(context=4096), streams=1, length=4096)
@@ -74,6 +80,14 @@ def test_tokens_are_counted_by_the_engine_and_not_by_pieces(start: Start) -> Non
     measured = measure(engine)
     assert measured.tokens_per_step == pytest.approx(3.0, abs=0.1)
     assert measured.single == pytest.approx(600, rel=0.25)
+
+
+def test_each_run_counts_its_own_acceptance(start: Start) -> None:
+    """Alone the drafter is right, and wrong among others."""
+    measured = measure(start(steps=200.0, accepted=3, accepted_together=1, drafts=True))
+    assert measured.single_tokens_per_step == pytest.approx(3.0, abs=0.1)
+    assert measured.several_tokens_per_step == pytest.approx(1.0, abs=0.2)
+    assert 1.1 < (measured.tokens_per_step or 0) < 2.0
 
 
 @pytest.mark.parametrize("counts", ["end", "none"])

@@ -12,6 +12,8 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import speeds
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed import judge
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants import GB10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.estimate import SpeedInput, prefill_range
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.judge import Expected, Measured, Signs, Verdict
 
 QWEN3_8B = {
@@ -32,7 +34,7 @@ EXPECTED = Expected(
     prefill=span(1000, 1250, 1600),
     ceilings={"single": 30.0, "several": 20.0},
 )
-HEALTHY = Measured(single=22.0, several=12.0, streams=8, prefill=1300.0)
+HEALTHY = Measured(single=22.0, several=12.0, streams=8, prefill=1300.0, prompt_tokens=1900)
 
 
 def judged(expected: Expected = EXPECTED, **figures: Any) -> Verdict:
@@ -84,6 +86,59 @@ def test_with_a_drafter_steps_are_compared() -> None:
     assert few.verdict == "slow" and few.causes == ("acceptance",) and "1.10 tokens" in few.reason
     uncounted = judged(drafting, tokens_per_step=None, prefill=None)
     assert uncounted.verdict == "unknown" and "does not count its drafts" in uncounted.reason
+
+
+def test_each_run_has_its_own_acceptance() -> None:
+    drafting = replace(EXPECTED, drafted=3, ceilings={})
+    # 3 tokens a step alone and 1.5 among others are 22 and 12 steps/s; by 1.8 of both together the first would be 37.
+    figures = {"tokens_per_step": 1.8, "single_tokens_per_step": 3.0, "several_tokens_per_step": 1.5}
+    rows = judged(drafting, single=66.0, several=18.0, **figures).figures
+    assert [row.measured for row in rows[:2]] == [22.0, 12.0]
+    assert judged(drafting, single=30.0, several=18.0, **figures).verdict == "wrong"
+    older = Measured.from_receipt({"single": 66.0, "tokens_per_step": 3.0})
+    assert older.per_step("single") == older.per_step("several") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_judged"), [(1536, True), (2560, True), (1500, False), (2600, False), (None, False)]
+)
+def test_prefill_is_judged_by_a_prediction_for_its_length(tokens: int | None, is_judged: bool) -> None:
+    verdict = judged(prefill=300.0, prompt_tokens=tokens)
+    assert verdict.verdict == ("wrong" if is_judged else "fine")
+    reason = f"its prompt had {tokens or 'an unknown length'}"
+    assert is_judged or (reason in verdict.reason and verdict.reason.endswith("the prediction is for 2048"))
+    alone = judge.judge(EXPECTED, Measured(prefill=300.0, prompt_tokens=tokens))
+    assert is_judged or (alone.verdict == "unknown" and reason in alone.reason)
+    # An earlier measurement of a prompt as long is a reference, one of another length is none.
+    for length, compared in ((tokens, bool(tokens)), (9000, False)):
+        earlier = replace(HEALTHY, prompt_tokens=length)
+        rows = judge.judge(EXPECTED, replace(HEALTHY, prompt_tokens=tokens), earlier).figures
+        assert (("prefill", "receipt") in [(row.figure, row.against) for row in rows]) == compared
+
+
+@pytest.mark.parametrize(
+    ("chunk", "context", "length"),
+    [
+        (8192, 0, 2048),
+        (8192, 1024, 512),
+        (2048, 32768, 1638),
+        (2048, 2048, 1024),
+        (1024, 32768, 819),
+        (512, 32768, 2048),
+    ],
+)
+def test_prefill_is_predicted_for_the_prompt_that_is_sent(chunk: int, context: int, length: int) -> None:
+    model = {"config": QWEN3_8B, "vllm_version": "0.33.0"}
+    args = {"max-num-batched-tokens": chunk, "max-num-seqs": 4, **({"max-model-len": context} if context else {})}
+    expected = judge.read_expected(speeds.of_launch(model, args).proof)
+    assert expected.prefill_tokens == length and expected.prefill
+    service = speeds._read(speeds.Written((model, {"max-num-batched-tokens": chunk})))
+    assert isinstance(service, SpeedInput)
+    # The model's own rate at every length that passes for the same is fine.
+    for share in (1 - judge.SAME_LENGTH, 1, 1 + judge.SAME_LENGTH):
+        tokens = int(length * share) + (share < 1)
+        rate = prefill_range(service, tokens, GB10).typical
+        assert judge.judge(expected, Measured(prefill=rate, prompt_tokens=tokens)).verdict == "fine"
 
 
 def test_the_better_of_two_measurements_has_steps_of_its_own_acceptance() -> None:

@@ -76,6 +76,31 @@ def test_a_lever_is_advised_where_the_launch_does_not_have_it(name: str) -> None
     assert name not in levers(recipe, with_it)
 
 
+@pytest.mark.parametrize(
+    ("streams", "drafts", "is_captured"),
+    [
+        (4, 0, True),
+        (8, 0, True),
+        (12, 0, False),
+        (248, 0, True),
+        (264, 0, False),
+        (272, 0, True),
+        (512, 0, True),
+        (528, 0, False),
+        (128, 4, False),
+    ],
+)
+def test_batches_with_a_graph_are_those_of_vllm(streams: int, drafts: int, is_captured: bool) -> None:
+    options = {"speculative-config": {**NGRAM, "num_speculative_tokens": drafts}} if drafts else {}
+    assert ("capture sizes" not in levers("qwen3-8b", {"max-num-seqs": streams, **options})) == is_captured
+
+
+def test_a_set_largest_graph_counts() -> None:
+    assert "capture sizes" in levers("qwen3-8b", {"max-num-seqs": 64, "max-cudagraph-capture-size": 32})
+    assert "capture sizes" not in levers("qwen3-8b", {"max-num-seqs": 1024, "max-cudagraph-capture-size": 1024})
+    assert "capture sizes" not in levers("gpt-oss-20b", {"max-num-seqs": 1024})
+
+
 def test_every_lever_and_every_condition_is_tried() -> None:
     assert set(rows()) == set(LAUNCHES)
     assert {fact for row in rows().values() for fact in row["when"].get("facts", ())} == set(FACTS)
