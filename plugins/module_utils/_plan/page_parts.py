@@ -112,12 +112,12 @@ PAGES = {
     "monitoring": ("exporters", "fleet_monitor", "monitoring"),
     "on_demand": ("on_demand", "start"),
     "rollout": ("update",),
-    "security": ("firewall", "service"),
+    "security": ("firewall", "service", "monitoring.open", "speech.open"),
     "speech": ("ollama", "speech"),
     "speed": ("fast_path", "speed"),
     **{page: (page,) for page in ("clients", "cluster", "fabric", "gateway")},
 }
-"""Pages of docs/ with the families of findings that they list; those of other families are on the page troubleshooting."""
+"""Pages of docs/ with the findings, or families of them, that they list; those of other families are on the page troubleshooting."""
 
 
 def rule_link(rule: str) -> str:
@@ -125,7 +125,8 @@ def rule_link(rule: str) -> str:
     if re.fullmatch(r"SPK[0-9A-Z]\d\d", rule):
         place = f"rules.md#{rule.lower()}"
     elif re.fullmatch(r"[a-z_]+\.\w+", rule):
-        pages = (page for page, families in PAGES.items() if rule.partition(".")[0] in families)
+        names = (rule, rule.partition(".")[0])
+        pages = (page for name in names for page, listed in PAGES.items() if name in listed)
         place = f"{next(pages, 'troubleshooting')}.md#:~:text={rule}"
     else:
         return escape(rule)
