@@ -27,7 +27,7 @@ Look up why a vLLM engine failed. `explain.yml` finds the cause in a log for you
 
 ```sh
 ansible-playbook -i localhost, dgxspark.vllm.explain -e explain_log=vllm.log    # docker logs NAME > vllm.log 2>&1
-ansible-playbook -i my-sparks dgxspark.vllm.explain -e services=heavy
+ansible-playbook -i ~/my-sparks dgxspark.vllm.explain -e services=heavy
 ```
 
 It prints `Stage:`, `Error:`, `Cause:`, `Fix:` and `Source:`. Secrets are removed; of a long file it reads the first and the last MiB. `site.yml`,

@@ -10,7 +10,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,20 +134,27 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     counts = sorted({row["nodes"] for row in rows})
     lines = []
     for job, title in JOBS.items():
-        fitting: dict[tuple[int, str], float] = {}
-        for row in rows:
-            if job in row["jobs"] and row["fits"][row["nodes"]] != "fails":
-                key = (row["nodes"], row["recipe"])
-                fitting[key] = max(fitting.get(key, 0.0), _rate(row))
-        ordered = sorted(fitting.items(), key=lambda item: (-item[1], item[0][1]))
-        named = {
-            count: [
-                f"{_link(name)}{f' {value:.3g}' if value else ''}" for (nodes, name), value in ordered if nodes == count
-            ][:FASTEST]
-            for count in counts
-        }
+        fitting = [row for row in rows if job in row["jobs"] and row["fits"][row["nodes"]] != "fails"]
+        named = {count: _fastest(row for row in fitting if row["nodes"] == count)[:FASTEST] for count in counts}
         lines.append([title, *(", ".join(names) or "-" for names in named.values())])
     return _table(("job", *(f"{count} Spark{'s' if count > 1 else ''}" for count in counts)), lines)
+
+
+def _fastest(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return each recipe with its highest rate, the fastest first, and the name of a variant that is faster than the recipe.
+
+    rows: for one number of Sparks
+    """
+    by_recipe: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: (-_rate(row), row["recipe"], bool(row["variant"]))):
+        by_recipe.setdefault(row["recipe"], []).append(row)
+    cells = []
+    for name, variants in by_recipe.items():
+        rate_text = f" {_rate(variants[0]):.3g}" if _rate(variants[0]) else ""
+        # A variant for another number of Sparks is the only way to serve on them.
+        is_choice = rate_text and not all(row["variant"] for row in variants)
+        cells.append(f"{_link(name)}{_variant(variants[0]) if is_choice else ''}{rate_text}")
+    return cells
 
 
 def _short(image: str) -> str:

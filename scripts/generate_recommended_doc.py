@@ -39,7 +39,10 @@ def picks() -> list[recommend.Pick]:
 
 def table(chosen: list[recommend.Pick], page: str) -> str:
     """Return the table. page: link to docs/models.md."""
-    lines = ["| Sparks | recipe | GiB per Spark | speed, one stream | for |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| Sparks | recipe | weights, GiB per Spark | speed, one stream | for |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for pick in chosen:
         anchor = re.sub(r"[^a-z0-9_-]", "", pick.recipe.lower())
         cells = (f"[{pick.recipe}]({page}#{anchor})", f"{pick.weights_gib:.1f}", f"{pick.rate}", ", ".join(pick.jobs))

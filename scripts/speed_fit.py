@@ -21,18 +21,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import quantization_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants import BUS, GB10, Constants
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.reads import LaunchSettings, Reads, read_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model import (
-    MARLIN,
     Drafting,
     Launch,
     decode_seconds,
     prefill_seconds,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.fp4_kernels import MARLIN, default_fp4_kernel
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures"
@@ -92,7 +93,9 @@ def read_rows() -> list[Row]:
 
 def _launch(values: Mapping[str, Any]) -> Launch:
     linear = str(values.get("linear_backend") or "").lower()
-    fast = "cutlass" in linear or "flashinfer" in linear
+    entry = _configs()[values["config_key"]]
+    fp4 = linear or default_fp4_kernel(quantization_of(entry["config"], entry.get("quant_config"))[0])
+    fast = "cutlass" in fp4 or "flashinfer" in fp4
     kernels = {"fp8": MARLIN if "marlin" in linear else "cutlass", "fp4": "cutlass" if fast else MARLIN}
     drafting = None
     spec = values.get("spec")

@@ -73,12 +73,14 @@ class ActionModule(ActionBase):
                 f"No recipe for one Spark has {wish}; plan.yml --tags models with the same spark_pick counts the reasons."
             )
         display.display(first_inventory.table(machines, cables, picks))
-        if not sparks:
-            raise AnsibleActionFail(
-                "no Spark was found; nothing was written. Name them with -e discover_hosts=ADDRESS,ADDRESS (or a range, "
-                "192.168.1.10-20), and see the reasons above."
-            )
         named = [machine for machine in machines if machine.target.by == discovery.GIVEN]
+        if not sparks:
+            fix = (
+                "Mend the reasons above, or name other machines" if named else "See the reasons above, or name machines"
+            )
+            raise AnsibleActionFail(
+                f"no Spark was found; nothing was written. {fix} with -e discover_hosts=ADDRESS,ADDRESS (or 192.168.1.10-20)."
+            )
         missing = [machine.target.address for machine in named if machine.state != "spark"]
         if missing and args["whole"]:
             raise AnsibleActionFail(

@@ -11,7 +11,7 @@ type: stdout
 short_description: Print changes, errors and reports, each once
 version_added: 0.1.0
 description:
-  - Like the callback C(default) of Ansible, without tasks that change nothing, plays and included files without output.
+  - Like the callback C(default) of Ansible, without tasks that change nothing, plays without hosts or output, and included files.
   - An error is printed once, as its message. The default callback prints it twice, as C([ERROR]) and in the result of the task.
   - With C(-v) all tasks are printed, with C(-vvv) also the place of an error in its playbook.
 extends_documentation_fragment:
@@ -59,6 +59,11 @@ class CallbackModule(Default):  # type: ignore[misc]  # Ansible has no types
         """Print the name of the play together with its first task, if a task is printed."""
         self._play = play
         self._play_without_banner = play
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Print with -v that no host matches a play; of a misspelled pattern Ansible itself warns."""
+        if self._display.verbosity:
+            super().v2_playbook_on_no_hosts_matched()
 
     def _print_task_banner(self, task: Any) -> None:
         play, self._play_without_banner = self._play_without_banner, None

@@ -78,5 +78,5 @@ notes:
   returned: success
   type: list
   elements: str
-  sample: ["spark-3 did not answer; what the lock file has of it stays"]
+  sample: ["spark-3 did not answer; its entries in the lock file stay."]
 """

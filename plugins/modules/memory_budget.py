@@ -180,7 +180,8 @@ options:
       env:
         description:
           - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
-            where it is set, E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
+            where it is set, E(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), which decides whether CUDA graphs are subtracted from the KV cache,
+            E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
             E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
             E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
         type: dict

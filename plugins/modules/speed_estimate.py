@@ -87,7 +87,8 @@ services:
     - C(decode) has tokens per second of one stream by the number of streams, C(aggregate) of all streams together.
     - C(prefill) has prompt tokens per second, C(ttft) the seconds to the first token of one prompt on an idle engine, by length of the prompt.
     - C(bytes_per_token) has what a decode step of one stream reads on one rank of each pipeline stage, in bytes. C(ceiling) is the rate of
-      one stream that takes the whole bandwidth of the memory, 273 GB/s; without a drafter no rate above it is possible.
+      one stream that takes the whole bandwidth of the memory, 273 GB/s; without a drafter no rate above it is possible. Like C(decode) it is
+      stated at the longest prompt and half of the answer.
     - C(bound_by) names what takes most of a decode step, C(memory), C(compute), C(all-reduce) or C(launch overhead).
     - C(load_seconds) has the seconds from the start of the engine until it is ready, C(sparks) the number of hosts.
     - C(unknown) has a reason for each figure that is left out, C(decode), C(prefill) or C(all).

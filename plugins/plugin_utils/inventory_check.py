@@ -54,7 +54,7 @@ def _missing(path: str) -> str:
 def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> str:
     """Return the message that the inventory has no Sparks, with a visible reason."""
     if not sources.given or (sources.missing and all(path.startswith(_SYSTEM_DEFAULT) for path in sources.missing)):
-        return f"no inventory was given; name one with -i, such as -i my-sparks ({WRITE_ONE})."
+        return f"no inventory was given; name one with -i, such as -i ~/my-sparks ({WRITE_ONE})."
     inventory = "the inventory " + ", ".join(f"'{printable(path)}'" for path in sources.given)
     if GROUP in groups:
         return f"the group '{GROUP}' of {inventory} has no hosts; list the DGX Sparks there: {SHORTEST}"

@@ -361,7 +361,7 @@ def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() 
 def test_a_newcomer_plans_each_inventory_of_the_tutorials_with_the_exit_code_of_the_page() -> None:
     page = tutorial.commands(newcomer.TUTORIALS)
     planned = [command for command in page if "dgxspark.vllm.plan" in command.text]
-    assert {command.text.split()[2] for command in planned} == {"~/my-sparks", "~/my-rack", "~/my-ring"}
+    assert {command.text.split()[2] for command in planned} == {"~/my-tutorial", "~/my-rack", "~/my-ring"}
     assert {command.code for command in planned} == {0, 2}
     typed = newcomer.script()
     assert [command for command in typed if command in planned] == planned

@@ -85,6 +85,10 @@ def test_a_fleet_by_ranges_is_planned(tmp_path: Path) -> None:
         "spark-003": ["code"],
         "spark-004": ["code"],
     }
+    # No key protects /invocations, so users reach the gateway only.
+    assert all(
+        body["firewall"]["admitted"] == [{"from": ["192.168.10.250"], "ports": [8001]}] for body in hosts.values()
+    )
     hostvars, groups = hostvars_of(source)
     addresses = {host: hostvars[host]["ansible_host"] for host in groups["sparks"]}
     assert addresses == {f"spark-00{number}": f"192.168.10.{number}" for number in range(1, 5)}

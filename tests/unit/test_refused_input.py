@@ -30,7 +30,7 @@ GOOD = f"sparks: {{hosts: {{{SPARK}}}}}\n"
 
 # Per mistake: the inventory (None: no -i), further arguments, a part of the sentence.
 MISTAKES: dict[str, tuple[str | None, list[str], str]] = {
-    "none": (None, [], "no inventory was given; name one with -i, such as -i my-sparks"),
+    "none": (None, [], "no inventory was given; name one with -i, such as -i ~/my-sparks"),
     "missing": ("", [], "hosts.yml' does not exist; correct the path after -i"),
     "empty": ("# nothing yet\n", [], "hosts.yml' is empty; list the DGX Sparks in the group 'sparks'"),
     "unreadable": ("\udcff\n", [], "hosts.yml' is not UTF-8 text"),

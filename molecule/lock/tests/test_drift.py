@@ -131,8 +131,8 @@ def test_files_changed_by_hand_are_named_and_not_shown(drift):
             node("spark-1", "rm", "-r", f"{UNIT}.d")
     assert rules(report) == [("spark-1", f"drift.file_{kind}") for kind in ("changed", "changed", "added")]
     assert [finding["service"] for finding in report["findings"]] == ["fast"] * 3
-    for path in (UNIT, ENV, dropin):
-        assert f"spark-1/fast: {path} was " in text
+    for path, change in ((UNIT, "was changed"), (ENV, "was changed"), (dropin, "is new")):
+        assert f"spark-1/fast: {path} {change} " in text
     assert "3 differences on 1 of 2 hosts (spark-1): drift.file_changed, drift.file_added" in text
     assert SECRET not in text and SECRET not in json.dumps(report)
 

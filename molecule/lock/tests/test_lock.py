@@ -118,8 +118,8 @@ def test_a_fleet_is_refused_what_moves_all_at_once():
     before = [container(name)["Id"] for name in NODES]
     code, text = play("site", "-e", f"spark_lock_file={LANE}/none.yml", "-e", "spark_moving_hosts=1")
     assert code != 0
-    assert f"spark-1/fast, spark-2/fast: {REF} and {REPO}@main can become something else" in text
-    assert "deploy one host with -e spark_allow_moving=true --limit HOST" in text
+    assert f"fast on spark-1..2: {REF} and {REPO}@main can become something else" in text
+    assert "deploy one host of each different service with -e spark_allow_moving=true --limit HOSTS" in text
     assert "no host was changed" in text
     assert [container(name)["Id"] for name in NODES] == before
 

@@ -16,6 +16,7 @@ from .._common import validation
 from .._common.docker_run import DockerRun
 from .._common.findings import Finding
 from .._vllm import catalogue, versions
+from .._vllm.fp4_kernels import is_weight_only
 from .._vllm.launch import Problem
 from .._vllm.versions import Version
 
@@ -381,12 +382,7 @@ class Launch:
     @property
     def weight_only(self) -> bool:
         """Whether only the weights of a compressed-tensors or ModelOpt checkpoint are quantised."""
-        if "W4A16" in str(self.quantization.get("quant_algo")).upper():
-            return True
-        groups = self.quantization.get("config_groups")
-        return isinstance(groups, Mapping) and all(
-            isinstance(group, Mapping) and group.get("input_activations") is None for group in groups.values()
-        )
+        return is_weight_only(self.quantization)
 
     @property
     def uses_ray(self) -> bool:

@@ -68,7 +68,7 @@ class AnsweredPlan(KVPlan):
     @property
     def marginal_bytes_per_token(self) -> float:
         """Bytes that one more token of context costs, as far as that is known."""
-        return sum((self.bytes_per_block / block for block in self.linear), 0.0)
+        return sum((self.bytes_per_block / block for block in self.linear), 0.0) + self._state_bytes_per_token
 
     def blocks_per_request(self, length: int) -> int:
         """Return the blocks that one request of C(length) tokens takes at most."""

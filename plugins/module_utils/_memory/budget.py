@@ -192,7 +192,7 @@ def _is_solved(
     key: tuple[str, str], before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int]
 ) -> bool:
     """Tell whether the finding of a service and rule is gone or less severe, and no new error appeared."""
-    has_new_error = any(level == 2 > before.get(other, 0) for other, level in after.items())
+    has_new_error = any(level == 2 and before.get(other, 0) < 2 for other, level in after.items())
     return after.get(key, -1) < before[key] and not has_new_error
 
 

@@ -353,11 +353,10 @@ def _check_request(report: Report, node: Node, service: Service, plan: KVPlan, l
     """Check that one request of the full length, in tokens, fits; return the first level at which it does not."""
     engine, requested = service.engine, node.requested(service)
 
-    def passes(at: str) -> bool:
-        cut = engine.plan_at(at) or plan
-        return cut.needed_bytes(length) <= cut.checked_bytes(engine.available(requested, at))
+    def cache_bytes(at: str) -> int:
+        return (engine.plan_at(at) or plan).checked_bytes(engine.available(requested, at))
 
-    level = first_failing(passes)
+    level = first_failing(lambda at: (engine.plan_at(at) or plan).needed_bytes(length) <= cache_bytes(at))
     if level:
         plan = engine.plan_at(level) or plan
         available = engine.available(requested, level)
@@ -374,13 +373,23 @@ def _check_request(report: Report, node: Node, service: Service, plan: KVPlan, l
                 level,
                 "one_request",
                 f"One request of {length} tokens needs {gib_text(plan.needed_bytes(length))} GiB of KV cache, {service.name} has "
-                f"{gib_text(plan.checked_bytes(available))} GiB.{price} {_WHEN}",
+                f"{_describe_cache(level, cache_bytes)}.{price} {_WHEN}",
                 error_too_long(plan, length, available),
                 "kv_cache",
                 partial(enlarge_cache, node, service, level),
                 advice=_advise_less(service),
             )
     return level
+
+
+def _describe_cache(level: str, cache_bytes: Callable[[str], int]) -> str:
+    """Return the size of a KV cache at the level that fails, in words, with that at high overheads, for which fixes are planned."""
+    size, least = cache_bytes(level), max(0, cache_bytes("high"))
+    if cache_bytes("low") == cache_bytes("high"):
+        return f"{gib_text(size)} GiB"
+    return f"{gib_text(size)} GiB at {level} overheads" + (
+        "" if level == "high" else f", {gib_text(least)} at high ones"
+    )
 
 
 def _check_state_blocks(report: Report, node: Node, service: Service) -> None:

@@ -57,7 +57,7 @@ def _promote_local(specs: list[Spec], release: Release) -> list[Spec]:
         promoted = []
         for spec in specs:
             if spec.kind in LOCAL_KINDS:
-                block = blocks.copy().pop() if len(blocks) == 1 and release.since(27) else spec.block_size
+                block = next(iter(blocks)) if len(blocks) == 1 and release.since(27) else spec.block_size
                 page = max(padded_page(spec), spec.token * block)
                 spec = Spec("full", block, page, spec.shape, spec.window, spec.kind, spec.token)
             promoted.append(spec)

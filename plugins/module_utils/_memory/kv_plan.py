@@ -120,7 +120,13 @@ class KVPlan:
         bytes_per_token = sum(
             (self.bytes_per_block / group.block_size for group in self.groups if group.kind in FULL_KINDS), 0.0
         )
-        return bytes_per_token / self.settings.decode_context
+        return bytes_per_token / self.settings.decode_context + self._state_bytes_per_token
+
+    @property
+    def _state_bytes_per_token(self) -> float:
+        """Bytes of states per token: in mode C(all) every block of tokens keeps its own state, whole on each rank."""
+        sizes = (group.block_size for group in self.groups if group.kind in STATE_KINDS)
+        return sum((self.bytes_per_block / size for size in sizes if self.mamba_cache_mode == "all"), 0.0)
 
     def _pages(self, length: int) -> int:
         return sum(count * self._group_blocks(group, length) for group, count in self._counted)

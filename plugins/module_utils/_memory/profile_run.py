@@ -50,8 +50,10 @@ _V2_ALWAYS = {
     "DeepseekV4ForCausalLM": 28,
 }
 _V2_NOT_HYBRID, V2_ALL = 25, 29
-# The first release whose V2 runner subtracts CUDA graphs from the cache; before, profile_cudagraph_memory returned 0.
-_V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
+# By runner, the first release that subtracts CUDA graphs from the cache if C(GRAPHS_VARIABLE) is 1, and the first that does so without
+# the variable (envs.py: default 0 up to 0.19). Up to 0.28 profile_cudagraph_memory of the V2 runner returned 0.
+GRAPHS_VARIABLE = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
+COUNTS_GRAPHS = {1: (18, 20), 2: (29, 29)}
 # The V2 runner samples a second time, in 32 bits, before it measures.
 _V2_SAMPLES_TWICE = 33
 
@@ -71,7 +73,7 @@ class Launch:
     drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports the settings.
     quantised: the weights are. runner: set with C(VLLM_USE_V2_MODEL_RUNNER), 1 or 2, or 0 if the variable is unset.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
-    pools: it embeds or ranks texts and samples nothing.
+    pools: it embeds or ranks texts and samples nothing. counts_graphs: C(GRAPHS_VARIABLE), None if it is unset.
     """
 
     release: Release
@@ -88,6 +90,7 @@ class Launch:
     captures: int = -1
     compiles: bool = True
     pools: bool = False
+    counts_graphs: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,12 @@ def is_compiled(compilation: Config) -> bool:
     """Tell whether torch compiles a model: modes 0 to 3 or their names, of which vLLM's own, 3, is the default."""
     mode = compilation.get("mode", compilation.get("level"))
     return mode is None or str(mode).upper() not in ("0", "NONE")
+
+
+def _is_counting_graphs(launch: Launch, runner: int) -> bool:
+    """Tell whether a runner subtracts CUDA graphs from the cache (Worker.determine_available_memory)."""
+    if_asked, by_default = COUNTS_GRAPHS[runner]
+    return launch.counts_graphs is not False and launch.release.since(if_asked if launch.counts_graphs else by_default)
 
 
 def capture_sizes(largest: int) -> list[int]:
@@ -296,8 +305,7 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
-        counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
-        inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
+        inside = int(GRAPHS_ESTIMATED * graphs) if _is_counting_graphs(launch, runner) else 0
     # V2 counts the tokens of every request that it may have.
     request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(

@@ -26,6 +26,7 @@ from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
 from . import host_memory, image_answer
 from .layers import Config, text_config
+from .profile_run import GRAPHS_VARIABLE
 from .releases import COMPARED_MINORS
 
 # Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
@@ -110,7 +111,7 @@ _OTHER_ARGS = (
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
 # The variable of the environment that names a model runner; all that are looked at.
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
-VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE, *host_memory.VARIABLES)
+VARIABLES = (RUNNER_VARIABLE, GRAPHS_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE, *host_memory.VARIABLES)
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -183,6 +184,7 @@ class ServiceInput:
     starts: of the same launch, or of launches that differ only in lengths or batch.
     stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. answer: of the image about
     this launch; answer_reason: why there is no answer. runner: the model runner of the environment, 1 or 2, else 0.
+    counts_graphs: whether the environment has CUDA graphs subtracted from the cache, None if it does not say.
     minors: the minor releases that an engine of unknown version is judged by. any_length: vLLM's check of the context is switched off.
     env: variables that decide host memory. rank: of this node in a cluster, 0 for the head node, which answers requests.
     Services with the same text are equal and have one hash, so that the same model on many hosts is read once.
@@ -210,6 +212,7 @@ class ServiceInput:
     exclusive: str = ""
     misspelt: tuple[tuple[str, str], ...] = ()
     runner: int = 0
+    counts_graphs: bool | None = None
     table: str = ""
     any_length: bool = False
     env: Config = field(default_factory=dict)
@@ -538,6 +541,7 @@ def _read_env(env: Mapping[str, Any], args: Config) -> dict[str, Any]:
     """Return the fields of C(ServiceInput) that follow from the environment of the engine."""
     return {
         "runner": _requested_runner(env),
+        "counts_graphs": _requested_graphs(env),
         "table": table_on_disk(args, env),
         "any_length": str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
         "env": {key: value for key, value in env.items() if key in host_memory.VARIABLES},
@@ -564,6 +568,14 @@ def _requested_runner(env: Mapping[str, Any]) -> int:
     """Return the model runner that the environment selects, 0 without a selection (maybe_convert_bool of vllm/envs.py)."""
     setting = str(env.get(RUNNER_VARIABLE) if env.get(RUNNER_VARIABLE) is not None else "").strip().lower()
     return {"1": 2, "true": 2, "0": 1, "false": 1}.get(setting, 0)
+
+
+def _requested_graphs(env: Mapping[str, Any]) -> bool | None:
+    """Return C(GRAPHS_VARIABLE) as vLLM reads it, bool(int(text)); None if unset, or no integer, with which vLLM does not start."""
+    try:
+        return bool(int(env.get(GRAPHS_VARIABLE, "")))
+    except (TypeError, ValueError):
+        return None
 
 
 def _read_stated(

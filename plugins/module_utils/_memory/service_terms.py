@@ -61,6 +61,7 @@ def measure_by_config(
         captures=count_configured_captures(compilation, batch),
         compiles=is_compiled(compilation),
         pools=pools,
+        counts_graphs=item.counts_graphs,
     )
     return profile_run(config, geometry, launch)
 
@@ -94,6 +95,7 @@ def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVP
         else count_configured_captures(compilation, settings.max_num_batched_tokens),
         compiles=is_compiled(compilation),
         pools=args.get("runner") == "pooling",
+        counts_graphs=item.counts_graphs,
     )
     return profile_run({**text, "architectures": (item.config or {}).get("architectures")}, geometry, launch)
 

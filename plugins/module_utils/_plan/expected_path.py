@@ -17,6 +17,7 @@ from .._common.plain_data import Written
 from .._compat.rulebook import SELECTION, Launch
 from .._proof.fast_path import KERNELS, attention, kernel
 from .._vllm import versions
+from .._vllm.fp4_kernels import default_fp4_kernel
 from .service import JudgedLaunch, ServiceSpec
 
 
@@ -65,7 +66,7 @@ def expectation(launch: Launch, stated: Sequence[Mapping[str, Any]] = ()) -> dic
     formats = {"nvfp4": "nvfp4", "nvfp4_weights": "nvfp4", "fp8_block": "fp8", "mxfp4": "mxfp4", "bf16": "unquantized"}
     if "moe_backend" in expected and launch.expert_format in formats:
         expected["moe_backend"]["format"] = formats[launch.expert_format]
-    if "linear_kernel" in expected and _has_fp4_activations(launch):
+    if "linear_kernel" in expected and default_fp4_kernel(launch.quantization):
         expected["linear_kernel"]["format"] = "nvfp4"  # FP8 layers of the checkpoint use other kernels
     spec = launch.spec
     return {
@@ -128,17 +129,8 @@ def _defaults(launch: Launch) -> dict[str, dict[str, Any]]:
     if launch.version is not None and not launch.before("0.17.0"):
         if not any(variable.startswith(_CHOICE_VARIABLES) for variable in launch.env):
             names["moe_backend"] = _moe_default(launch)
-        if _has_fp4_activations(launch):
-            names["linear_kernel"] = ["marlin"] if launch.weight_only else ["flashinfer_cutlass"]
+        names["linear_kernel"] = list(filter(None, [default_fp4_kernel(launch.quantization)]))
     return {key: {"any_of": backends, "why": why} for key, backends in names.items() if backends}
-
-
-def _has_fp4_activations(launch: Launch) -> bool:
-    """Tell whether the checkpoint is NVFP4 with the format of its activations; recipes often have the format's name only."""
-    packed = "nvfp4-pack" in str(launch.quantization.get("format"))
-    return launch.checkpoint == "modelopt_fp4" or (
-        packed and isinstance(launch.quantization.get("config_groups"), Mapping)
-    )
 
 
 def _attention_default(launch: Launch) -> list[str]:
@@ -168,7 +160,7 @@ def _moe_default(launch: Launch) -> list[str]:
     if launch.expert_format == "fp8_block":
         deep = not launch.before("0.24.0") and launch.env.get("VLLM_USE_DEEP_GEMM", "1") != "0"
         return ["deep_gemm", "triton"] if deep else ["triton"]
-    if launch.expert_format.startswith("nvfp4") and not _has_fp4_activations(launch):
+    if launch.expert_format.startswith("nvfp4") and not default_fp4_kernel(launch.quantization):
         return []
     return {
         "nvfp4": ["flashinfer_cutlass"],

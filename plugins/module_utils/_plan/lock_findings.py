@@ -16,8 +16,8 @@ from .lock import ids, image_on, locked_image, model_key, model_keys
 
 MOVING_REVISIONS = ("main", "master")
 PIN = (
-    "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: its locked versions apply "
-    "to all hosts."
+    "Pin it, or deploy one host of each different service with -e spark_allow_moving=true --limit HOSTS, then run dgxspark.vllm.lock --limit HOSTS: "
+    "their locked versions apply to all hosts."
 )
 
 

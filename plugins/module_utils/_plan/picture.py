@@ -538,12 +538,16 @@ def service_cells(service: Mapping[str, Any], ranks: Sequence[int] = ()) -> list
         f"{utilization:.2f}{star['gpu-memory-utilization']}" if utilization else "-",
         *(
             f"{figure} GiB{suffix}" if figure != "-" else figure
-            for figure in map(
-                gib, (memory.get("weights_bytes"), (memory.get("available_kv_bytes") or {}).get("typical"))
-            )
+            for figure in map(gib, (loaded_bytes(memory), (memory.get("available_kv_bytes") or {}).get("typical")))
         ),
         f"{concurrency:.1f} x {length}{star['max-model-len']}" if concurrency is not None else "-",
     ]
+
+
+def loaded_bytes(memory: Mapping[str, Any]) -> int | None:
+    """Return the weights of one rank with its drafter, None if unknown. memory: of a service of the plan."""
+    weights: int | None = memory.get("weights_bytes")
+    return None if weights is None else weights + (memory.get("draft_bytes") or 0)
 
 
 NOT_STARTED = {"stopped": "stopped", "on_demand": "on demand"}

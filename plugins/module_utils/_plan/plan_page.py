@@ -264,7 +264,7 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
             "max-model-len" in solved,
             "" if concurrency is None else f"{concurrency:.1f} requests at once",
         ),
-        size("weights", gib(memory.get("weights_bytes"))),
+        size("weights", gib(picture.loaded_bytes(memory))),
         size("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
         size("memory", gib(total.get("typical"), already_gib=True), spread),
     ]

@@ -69,13 +69,15 @@ GB10 = Constants(
     eager_recurrent=0.67e-3,
     reduce_pair=51e-6,
     reduce_doubling=82e-6,
-    link=16e9,  # assumed: both rails of 200 Gbit/s as NCCL uses them
+    link=16e9,  # assumed: NCCL reaches 16 of the 25 GB/s that both rails have together
     alpha=0.76,
     draft=0.02e-3,
     flops_bf16=61e12,
     flops_fp8=114e12,
     flops_fp8_marlin=31e12,
-    flops_fp4=105e12,  # assumed: no published prefill that is clearly of this kernel
+    # Not fitted: Qwen3.8 27B has its first token after 6.4 s in place of 10.0 s on Marlin (lever "FP4 kernel"). Nemotron 3 Nano, whose dense
+    # matrices are small, has the same prefill rates with either kernel (vLLM 0.26).
+    flops_fp4=105e12,
     flops_4bit_marlin=52e12,
     flops_experts=17e12,
     flops_attention=126e12,

@@ -9,20 +9,23 @@ A figure that is not known is left out, with the reason. No I/O, no Ansible.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.plain_data import InputError, is_number, is_whole
 from .._common.sizes import GIB
 from .._memory.engine import start_seconds
-from .._memory.geometry import checkpoint_kv_dtype, read_geometry
+from .._memory.geometry import checkpoint_kv_dtype, quantization_of, read_geometry
 from .._memory.layers import Refusal
 from .._memory.releases import Release, parse_release
 from .._memory.service_input import DEFAULT_BATCHED_TOKENS, ServiceInput, read_params
 from .._memory.service_weights import split_of
 from .._memory.speculation import is_self_drafting
-from .._memory.weights import drafter_bytes
+from .._memory.weights import Split, drafter_bytes
+from .._vllm.catalogue import has
+from .._vllm.fp4_kernels import MARLIN, default_fp4_kernel, is_weight_only
 from .._vllm.launch import parse
+from .._vllm.versions import parse_version
 from .constants import (
     ACCEPTANCE,
     BUS,
@@ -40,11 +43,11 @@ from .constants import (
 from .reads import LaunchSettings, Reads, read_launch
 from .service_speed import Range, round_figure
 from .time_model import (
-    MARLIN,
     Drafting,
     Launch,
     StepBytes,
     decode_seconds,
+    least_step_seconds,
     prefill_seconds,
     step_bytes,
     step_time,
@@ -62,7 +65,9 @@ _HOST = {"total_gib": 119.67}
 # Methods of speculative decoding that draft all tokens in one pass.
 _ONE_PASS = frozenset(("dflash", "dspark", "medusa", "mlp_speculator"))
 _WITHOUT_WEIGHTS = frozenset(("ngram", "ngram_gpu", "suffix"))
-# Backends that compute in 4 bits. By itself vLLM takes Marlin for 4 bits on sm_121, and CUTLASS for FP8.
+# Drafters with an output head.
+_WITH_HEAD = frozenset(("draft_model", "eagle3"))
+# Backends that compute in 4 bits.
 _FAST_4BIT = ("cutlass", "flashinfer", "trtllm")
 
 
@@ -94,8 +99,13 @@ class SpeedInput:
 
     @property
     def sparks(self) -> int:
-        """Ranks, each of which is a Spark."""
-        return self.launch.ranks * len(self.reads.stages)
+        """Ranks of all replicas, each of which is a Spark."""
+        return self.launch.ranks * len(self.reads.stages) * self.replicas
+
+    @property
+    def joined(self) -> int:
+        """Sparks that communicate in a step: of one replica, or of all that divide their experts among them."""
+        return self.launch.ranks * len(self.reads.stages) * self.launch.replicas
 
     @property
     def drafted(self) -> int:
@@ -208,17 +218,18 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
     result: dict[str, Any] = {
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
-        "ceiling": round_figure(ceiling(service.launch, 1, constants, length)),
+        "ceiling": round_figure(ceiling(service.launch, 1, length)),
         "load_seconds": _load_seconds(service),
         "unknown": {},
     }
     if service.decode_unknown:
         result["unknown"]["decode"] = service.decode_unknown
     else:
-        decode = {streams: decode_range(service, streams, length, constants) for streams in workload.streams}
+        per_replica = {streams: -(-streams // service.replicas) for streams in workload.streams}
+        decode = {streams: decode_range(service, per_replica[streams], length, constants) for streams in per_replica}
         result["decode"] = {str(streams): rate.to_dict() for streams, rate in decode.items()}
         result["aggregate"] = {str(streams): rate.scaled(streams).to_dict() for streams, rate in decode.items()}
-        result["bound_by"] = bound_by(service.launch, workload.streams[0], length, constants)
+        result["bound_by"] = bound_by(service.launch, per_replica[workload.streams[0]], length, constants)
     if service.prefill_unknown:
         result["unknown"]["prefill"] = service.prefill_unknown
     else:
@@ -239,7 +250,7 @@ def read_bytes(launch: Launch, streams: int, length: float, constants: Constants
     """
     total = StepBytes()
     for stage in launch.reads.stages:
-        total += step_bytes(stage, streams, 1, length, constants.alpha)
+        total += step_bytes(stage, streams, 1, length, constants.alpha, launch.replicas)
     return total
 
 
@@ -247,7 +258,7 @@ def decode_range(service: SpeedInput, streams: int, length: float, constants: Co
     """Return tokens per second of one stream.
 
     :param service: with the reads of its ranks
-    :param streams: at once, this one included
+    :param streams: of its replica at once, this one included
     :param length: context of each, tokens
     :param constants: of the GPU
     :returns: the range that published rates of such launches have around the prediction
@@ -271,20 +282,21 @@ def steps_range(service: SpeedInput, streams: int, length: float, constants: Con
     return Range.around([rate], _spread_of(service, streams))
 
 
-def ceiling(launch: Launch, streams: int, constants: Constants, length: float = 0) -> float:
-    """Return the rate of all streams together, each of one token a step, that takes the whole bandwidth of the memory.
+def ceiling(launch: Launch, streams: float, length: float = 0) -> float:
+    """Return the rate of all streams of a replica together, each of one token a step, that takes the whole bandwidth of the memory.
+
+    Nothing in it is fitted: it follows from the data sheet and the config.
 
     :param launch: the model and how it is served
-    :param streams: sequences in the batch, with different prompts
-    :param constants: of the GPU
+    :param streams: of a replica at once; with several replicas their mean
     :param length: context of each, tokens; at 0 no launch is faster
     :returns: tokens per second; a launch with C(k) draft tokens may be C(k + 1) times as fast
     """
-    return streams * BUS / read_bytes(launch, streams, length, constants).total
+    return streams / least_step_seconds(launch, streams, length, BUS)
 
 
 def _spread_of(service: SpeedInput, streams: int) -> Spread:
-    if service.sparks > 1:
+    if service.joined > 1:
         return SEVERAL_SPARKS_EAGER if service.launch.eager else SEVERAL_SPARKS
     if streams == 1:
         return ONE_STREAM
@@ -300,7 +312,7 @@ def prefill_range(service: SpeedInput, prompt: int, constants: Constants) -> Ran
     :returns: the range that published rates of such launches have around the prediction
     """
     rate = prompt / prefill_seconds(service.launch, constants, prompt)
-    return Range.around([rate], PREFILL_SEVERAL if service.sparks > 1 else PREFILL)
+    return Range.around([rate], PREFILL_SEVERAL if service.joined > 1 else PREFILL)
 
 
 def bound_by(launch: Launch, streams: int, length: float, constants: Constants) -> str:
@@ -359,12 +371,13 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
     reads = read_launch(config, item.quant_config, settings)
     eager = bool(args.get("enforce-eager"))
     chunk = args.get("max-num-batched-tokens") or DEFAULT_BATCHED_TOKENS
-    kernels = _kernels(service)
+    kernels = _kernels(item, service)
+    replicas = split.replicas if any(stage.experts for stage in reads.stages) else 1
     try:
-        draftings, decode_unknown = _read_drafting(item, reads, split.tensor, acceptance)
+        draftings, decode_unknown = _read_drafting(item, reads, settings, acceptance)
     except _UnknownError as error:
         draftings, decode_unknown = (None,), str(error)
-    launches = tuple(Launch(reads, split.tensor, eager, kernels, chunk, drafting) for drafting in draftings)
+    launches = tuple(Launch(reads, split.tensor, eager, kernels, chunk, drafting, replicas) for drafting in draftings)
     if args.get("runner") == "pooling":
         decode_unknown = "a pooling model makes no tokens"
     if eager and reads.is_latent:
@@ -373,19 +386,32 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
     return SpeedInput(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
 
 
-def _kernels(service: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kernels of formats, as the launch asks for them or as vLLM picks them on a GB10."""
-    parsed = parse(dict(service.get("args") or {})).args
-    variables = service.get("env") or {}
-    backend = " ".join(
-        str(value).lower()
-        for value in (parsed.get("linear-backend"), variables.get("VLLM_NVFP4_GEMM_BACKEND"))
-        if value
+def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
+    """Return the kernels of linear layers by format, as the launch asks for them or as vLLM picks them on a GB10.
+
+    Without an option a format whose kernel is uncertain counts as Marlin's in 4 bits, and as CUTLASS's in FP8.
+    """
+    args = parse(dict(service.get("args") or {})).args
+    version = parse_version(item.vllm_version) if item.vllm_version else None
+    variables = {  # by their names without VLLM_, as the catalogue has them
+        name[5:]: str(value).lower()
+        for name, value in (service.get("env") or {}).items()
+        if has("environment", name[5:], version) is not False
+    }
+    quantization, _where = quantization_of(item.config or {}, item.quant_config)
+    backend = str(args.get("linear-backend") or "auto").lower()
+    linear = "" if backend == "auto" else backend
+    fp4 = linear or variables.get("NVFP4_GEMM_BACKEND") or default_fp4_kernel(quantization)
+    slow_fp8 = (
+        MARLIN in linear
+        or variables.get("TEST_FORCE_FP8_MARLIN") in ("1", "true")
+        or "int8" in str(args.get("quantization"))  # of weights alone, which have the size of FP8
     )
-    forced = str(variables.get("VLLM_TEST_FORCE_FP8_MARLIN", "0")) in ("1", "true", "True")
+    is_int8_plain = is_weight_only(quantization) or not quantization.get("config_groups")
     return {
-        "fp8": MARLIN if MARLIN in backend or forced else "cutlass",
-        "fp4": "cutlass" if any(name in backend for name in _FAST_4BIT) else MARLIN,
+        "fp8": MARLIN if slow_fp8 else "cutlass",
+        "int8": MARLIN if MARLIN in linear or is_int8_plain else "cutlass",
+        "fp4": "cutlass" if any(name in fp4 for name in _FAST_4BIT) else MARLIN,
     }
 
 
@@ -394,7 +420,7 @@ class _UnknownError(Exception):
 
 
 def _read_drafting(
-    item: ServiceInput, reads: Reads, tensor: int, acceptance: float | None
+    item: ServiceInput, reads: Reads, settings: LaunchSettings, acceptance: float | None
 ) -> tuple[tuple[Drafting | None, ...], str]:
     """Return the speculative decoding of a launch, once for each acceptance to consider, and why the acceptance is unknown, or empty."""
     spec = item.args.get("speculative-config")
@@ -403,7 +429,11 @@ def _read_drafting(
     method, tokens = str(spec.get("method") or ""), spec.get("num_speculative_tokens")
     if not isinstance(tokens, int):
         raise _UnknownError("the number of draft tokens is not set")
+    tensor = settings.split.tensor
     weights = _drafter_bytes(item, reads, method, tensor)
+    model = None
+    if method == "draft_model" and item.draft_config is not None:
+        model = read_launch(item.draft_config, None, replace(settings, split=Split(tensor), runtime_quantization=""))
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
     accepted = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
     if acceptance is not None:
@@ -414,8 +444,9 @@ def _read_drafting(
     elif accepted[-1] > tokens + 1:
         unknown = f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {accepted[-1]:g}"
     if accepted is None or unknown:
-        return (Drafting(tokens, 1.0, passes, weights),), unknown
-    return tuple(Drafting(tokens, mean, passes, weights) for mean in sorted(set(accepted))), ""
+        accepted = (1.0, 1.0)
+    has_head = method in _WITH_HEAD
+    return tuple(Drafting(tokens, mean, passes, weights, has_head, model) for mean in sorted(set(accepted))), unknown
 
 
 def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -> float | None:

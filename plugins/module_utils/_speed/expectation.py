@@ -28,6 +28,7 @@ def expect_proof(service: SpeedInput, streams: int, context: int = 0, constants:
     """
     launch, replicas = service.launch, service.replicas
     at_once = min(streams * replicas, MOST_STREAMS)
+    mean = max(1.0, at_once / replicas)
     per_replica = -(-at_once // replicas)
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Any] = {"prefill_tokens": prefill_length(launch.chunk, context)}
@@ -42,12 +43,12 @@ def expect_proof(service: SpeedInput, streams: int, context: int = 0, constants:
     width = service.drafted + 1
     expected = Expected(
         streams=at_once,
-        sparks=service.sparks * replicas,
+        sparks=service.sparks,
         eager=launch.eager,
         drafted=service.drafted,
         ceilings={
-            "single": round(width * ceiling(launch, 1, constants), 2),
-            "several": round(width * ceiling(launch, per_replica, constants) / per_replica, 2),
+            "single": round(width * ceiling(launch, 1), 2),
+            "several": round(width * ceiling(launch, mean) / mean, 2),
         },
         accepted=(draftings[0], draftings[-1]) if draftings and not service.decode_unknown else None,
         unknown={name: reason for name, reason in unknown.items() if reason},

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from .._memory.profile_run import capture_sizes, largest_capture
+from .._vllm.fp4_kernels import MARLIN
 from .._vllm.launch import parse
 from .._vllm.versions import parse_version
 from .estimate import SpeedInput
 from .reads import Stage
-from .time_model import MARLIN
 
 
 @cache
@@ -50,7 +50,7 @@ class LaunchFacts:
             "streams": self.streams,
             "length": self.length,
             "drafted": self.service.drafted,
-            "sparks": self.service.sparks,
+            "sparks": self.service.joined,
         }
 
     @property

@@ -42,7 +42,7 @@ _LATENT = frozenset(("mistral4",))
 # The share of the context that the indexer of sparse attention reads, in bytes of its keys and values.
 # Index keys of 128 bytes and scales, next to a latent row of 656 or 1,152 (vllm/v1/attention/backends/mla/indexer.py).
 _INDEX_SHARE = 0.1
-# Latent attention in decode works on rows of 512 dimensions, keys and values alike.
+# Latent attention in decode works on rows of 512 dimensions, keys and values alike (and of 64 more for the positions of keys).
 _LATENT_DIMENSIONS = 512
 
 
@@ -64,14 +64,15 @@ class Experts:
 class Context:
     """The cache of one layer on one rank.
 
-    token_bytes: of one token. flops: operations for each token of the context and each new token. window: tokens that it looks
-    back at, 0 for all. selected: tokens that sparse attention chooses, 0 for all.
+    token_bytes: of one token. flops: operations of a prefill for each token of the context and each new token. decode_flops: the same of a
+    decode step. window: tokens that it looks back at, 0 for all. selected: tokens that sparse attention chooses, 0 for all.
     """
 
     token_bytes: float
     flops: float
     window: int = 0
     selected: int = 0
+    decode_flops: float = 0.0
 
     def tokens_read(self, length: float) -> float:
         """Return how many tokens' worth of the cache a new token reads at a context of C(length) tokens."""
@@ -152,14 +153,14 @@ def format_name(part: Part) -> str:
     """Name the format of a module for the choice of its kernel.
 
     :param part: the module on a rank
-    :returns: C(bf16), C(fp8), C(fp4), C(int4), or C(int) and the bits
+    :returns: C(bf16), C(fp8), C(fp4), or C(int) and the bits
     """
     stored = part.stored
     if stored is None:
         return "bf16"
-    if stored.bits == 4:
-        return "fp4" if stored.scale == 1 else "int4"  # NVFP4 and MXFP4 have scales of a byte, integers of two
-    return "fp8" if stored.bits == 8 else f"int{stored.bits}"
+    # NVFP4 and the MX formats have scales of a byte, FP8 of four bytes or one scale for all, integers of two.
+    is_float = stored.scale == 1 if stored.bits == 4 else stored.bits == 8 and stored.scale != 2
+    return f"{'fp' if is_float else 'int'}{stored.bits}"
 
 
 def read_launch(config: Config, quant_config: Config | None, settings: LaunchSettings) -> Reads:
@@ -283,7 +284,7 @@ def _context(layer: Layer, geometry: Geometry, text: Config, settings: LaunchSet
     if isinstance(layer, Cache):
         row_tokens = max(1, layer.tokens_per_row)
         flops = 2.0 * heads * 2 * _LATENT_DIMENSIONS / ranks / row_tokens
-        return Context(layer.row / row_tokens, flops, layer.window, selected)
+        return Context(layer.row / row_tokens, flops, layer.window, selected, flops)
     if not isinstance(layer, Attention):
         raise Refusal("config", "a layer of an unknown kind is not read")
     size = float(token_bytes(layer, settings.kv_cache_dtype, geometry.dtype, ranks))
@@ -291,6 +292,9 @@ def _context(layer: Layer, geometry: Geometry, text: Config, settings: LaunchSet
         element = 1 if settings.kv_cache_dtype.startswith("fp8") else 2
         size = float((text["kv_lora_rank"] + text["qk_rope_head_dim"]) * element)
     if layer.kind != "mla":
-        return Context(size, 2.0 * heads * (layer.head_dim + layer.head_dim_v) / ranks, layer.window)
+        flops = 2.0 * heads * (layer.head_dim + layer.head_dim_v) / ranks
+        return Context(size, flops, layer.window, 0, flops)
     width = sum(optional(text, key) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-    return Context(size, 2.0 * heads * width / ranks, layer.window, selected)
+    # A decode step attends to the latent rows themselves: keys of the whole row, values without its positions.
+    absorbed = 2.0 * heads * (2 * layer.head_dim - optional(text, "qk_rope_head_dim")) / ranks
+    return Context(size, 2.0 * heads * width / ranks, layer.window, selected, absorbed)

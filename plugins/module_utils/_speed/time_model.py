@@ -14,14 +14,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from .._vllm.fp4_kernels import MARLIN
 from .constants import Constants
 from .reads import Reads, Stage
 
-MARLIN = "marlin"
-"""The kernels that read 8 or 4 bits and compute in 16."""
-
 _EXPERT_BASE = 2048 * 512  # elements of the expert that C(expert_flops_per_second) is stated for
-_WINDOW_KERNEL = 128  # a head of up to this size is served by the fast attention kernel
+_FAST_HEAD = 128  # the largest head of the fast attention kernel
 _LARGE_HEAD = 256
 _SINK_FAMILY = "gpt_oss"
 # Kernels of a prefill are started one by one: a layer takes this multiple of its time in a graph.
@@ -38,20 +36,25 @@ _IMBALANCE = 0.8
 class Drafting:
     """Speculative decoding. tokens: drafted per step. accepted: mean tokens that a step yields. passes: of the drafter in a step.
 
-    weights: bytes of the drafter on one rank, with its experts; C(None) for the multi-token-prediction layers of the checkpoint.
+    weights: bytes of the drafter on one rank, with its experts; C(None) for the multi-token-prediction layers of the checkpoint, of which a
+    pass runs one. has_head: whether the drafter has an output head, else it uses that of the model. model: of a drafter that is a whole
+    model, C(None) if its config is unknown.
     """
 
     tokens: int
     accepted: float
     passes: int
     weights: float | None = None
+    has_head: bool = False
+    model: Reads | None = None
 
 
 @dataclass(frozen=True)
 class Launch:
     """How a model is served. ranks: of a tensor-parallel group. kernels: by format, C(marlin) or another name.
 
-    chunk: tokens of a prefill step (C(--max-num-batched-tokens)).
+    chunk: tokens of a prefill step (C(--max-num-batched-tokens)). replicas: of data parallelism that step together since the experts of each
+    layer are divided over all of them; each has its own sequences.
     """
 
     reads: Reads
@@ -60,6 +63,7 @@ class Launch:
     kernels: Mapping[str, str] = field(default_factory=dict)
     chunk: int = 8192
     drafting: Drafting | None = None
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def touched_experts(count: int, active: int, tokens: float, alpha: float) -> flo
     return count * (1 - math.pow(1 - active / count, choices))
 
 
-def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float) -> StepBytes:
+def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float, replicas: int = 1) -> StepBytes:
     """Return the bytes that a rank reads in one step.
 
     :param stage: the pipeline stage of the rank
@@ -117,11 +121,12 @@ def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: f
     :param width: tokens of each, 1 and the drafted ones
     :param length: context of each, tokens
     :param alpha: see C(touched_experts)
+    :param replicas: with such a batch each, whose experts are divided over all of them
     :returns: bytes by kind
     """
     experts = 0.0
     for layer in stage.experts:
-        read = touched_experts(layer.count, layer.active, sequences * width, alpha)
+        read = touched_experts(layer.count, layer.active, sequences * width * replicas, alpha)
         if layer.ranks > 1:
             share = read / layer.ranks
             spread = _IMBALANCE * math.sqrt(share * (1 - 1 / layer.ranks))
@@ -129,6 +134,28 @@ def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: f
         experts += read * layer.size
     cache = sum(context.token_bytes * context.tokens_read(length) for context in stage.contexts) * sequences
     return StepBytes(stage.weights, stage.quantised, stage.head, experts, cache, 2.0 * stage.state * sequences)
+
+
+def least_step_seconds(launch: Launch, sequences: float, length: float, bus: float) -> float:
+    """Return the time in which each sequence gets a token at the earliest, by the data sheet and the config alone.
+
+    All tokens may choose the same experts, evenly over the ranks. Pipeline stages work on as many batches at a time as there are stages: a
+    batch passes all stages one after the other, and each stage reads its weights for at least one batch.
+
+    :param launch: the model and how it is served
+    :param sequences: in all batches of a replica, a mean
+    :param length: context of each, tokens
+    :param bus: bytes per second of the memory
+    :returns: seconds, of a step that drafts nothing
+    """
+    shared, single = [], []
+    for stage in launch.reads.stages:
+        experts = sum(-(-layer.active // layer.ranks) * layer.size for layer in stage.experts)
+        shared.append(stage.weights + stage.quantised + stage.head + experts)
+        single.append(step_bytes(stage, 1, 1, length, 1.0).cache + 2.0 * stage.state)
+    batches = max(1.0, min(len(shared), sequences))
+    latency = sum(shared) + sequences / batches * sum(single)
+    return max(latency, *(weights + sequences * size for weights, size in zip(shared, single))) / bus
 
 
 def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants) -> float:
@@ -146,16 +173,29 @@ def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants
     return count * (latency + 2 * (ranks - 1) / ranks * size / constants.link)
 
 
-def _matrix_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, str]) -> float:
-    """Return the seconds that dense matrices and experts take for one token of a long batch."""
+def _exchange_seconds(stage: Stage, launch: Launch, tokens: int, together: int, constants: Constants) -> float:
+    """Return the seconds of all exchanges of a stage: all-reduces of a tensor group, and of replicas around each layer of experts.
+
+    Replicas gather the tokens of all before the experts and reduce and scatter them after (vLLM's default, allgather_reducescatter), as
+    many bytes as an all-reduce of all tokens.
+    """
+    bytes_per_token = stage.hidden * 2
+    return all_reduce_seconds(stage.reduces, tokens * bytes_per_token, launch.ranks, constants) + all_reduce_seconds(
+        len(stage.experts), together * bytes_per_token, launch.replicas, constants
+    )
+
+
+def _matrix_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, str], replicas: int = 1) -> float:
+    """Return the seconds that dense matrices take for one token of a long batch, and experts for one of each replica."""
     rates = {
         "bf16": constants.flops_bf16,
         "fp8": constants.flops_fp8_marlin if kernels.get("fp8") == MARLIN else constants.flops_fp8,
+        "int8": constants.flops_fp8_marlin if kernels.get("int8", MARLIN) == MARLIN else constants.flops_fp8,
         "fp4": constants.flops_4bit_marlin if kernels.get("fp4", MARLIN) == MARLIN else constants.flops_fp4,
     }
     dense = sum(flops / rates.get(name, constants.flops_4bit_marlin) for name, flops in stage.flops.items())
     scale = math.sqrt(max(stage.expert_size, 1e5) / _EXPERT_BASE)
-    return dense + stage.expert_flops / (constants.flops_experts * scale)
+    return dense + replicas * stage.expert_flops / (constants.flops_experts * scale)
 
 
 def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
@@ -163,7 +203,7 @@ def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
         return 2 * constants.flops_attention_triton
     if stage.head_dim > _LARGE_HEAD:
         return constants.flops_attention_triton
-    return constants.flops_attention if stage.head_dim <= _WINDOW_KERNEL else constants.flops_attention_large
+    return constants.flops_attention if stage.head_dim <= _FAST_HEAD else constants.flops_attention_large
 
 
 def step_time(launch: Launch, constants: Constants, sequences: int, length: float, width: int = 1) -> StepTime:
@@ -179,22 +219,24 @@ def step_time(launch: Launch, constants: Constants, sequences: int, length: floa
     memory = compute = kernels = reduces = processor = total = 0.0
     tokens = sequences * width
     for stage in launch.reads.stages:
-        read = step_bytes(stage, sequences, width, length, constants.alpha)
+        read = step_bytes(stage, sequences, width, length, constants.alpha, launch.replicas)
         of_memory = (
             (read.weights + read.head + read.state) / constants.bandwidth
             + read.quantised / constants.bandwidth_quantised
             + read.experts / constants.bandwidth_experts
             + read.cache / constants.bandwidth_cache
         )
+        attention = sum(context.decode_flops * context.tokens_read(length) for context in stage.contexts)
         of_compute = tokens * (
-            _matrix_seconds(stage, constants, launch.kernels) + stage.head_flops / constants.flops_bf16
+            _matrix_seconds(stage, constants, launch.kernels, launch.replicas)
+            + (stage.head_flops + attention) / constants.flops_bf16
         )
         of_kernels = (
             stage.layers * constants.layer
             + len(stage.experts) * constants.moe_layer
             + stage.recurrent * constants.recurrent_layer
         )
-        of_reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
+        of_reduces = _exchange_seconds(stage, launch, tokens, tokens * launch.replicas, constants)
         device = math.hypot(of_memory, of_compute) + of_kernels
         of_processor = 0.0
         if launch.eager:
@@ -211,16 +253,21 @@ def step_time(launch: Launch, constants: Constants, sequences: int, length: floa
     )
 
 
-def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, sequences: int) -> float:
+def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, sequences: int, length: float) -> float:
     """Return the seconds of one pass of the drafter."""
     draft, head = launch.reads.draft, launch.reads.stages[-1].head
+    if drafting.model is not None:
+        drafter = Launch(drafting.model, launch.ranks, launch.eager, launch.kernels)
+        return step_time(drafter, constants, sequences, length).total - constants.step + constants.draft
     if drafting.weights is not None or draft is None:
-        return ((drafting.weights or 0.0) + head) / constants.bandwidth + constants.draft
+        read_head = 0.0 if drafting.has_head else head
+        return ((drafting.weights or 0.0) + read_head) / constants.bandwidth + constants.draft
     width = drafting.tokens if drafting.passes == 1 else 1
-    read = step_bytes(draft, sequences, width, 0, constants.alpha)
+    share = 1 if drafting.passes < drafting.tokens else 1 / max(1, draft.layers)
+    read = step_bytes(draft, sequences, width, 0, constants.alpha, launch.replicas)
     reduces = all_reduce_seconds(2, sequences * draft.hidden * 2, launch.ranks, constants)
-    plain = (read.weights + read.quantised + read.head) / constants.bandwidth
-    return plain + read.experts / constants.bandwidth_experts + reduces + constants.draft
+    plain = share * (read.weights + read.quantised) + read.head
+    return plain / constants.bandwidth + share * read.experts / constants.bandwidth_experts + reduces + constants.draft
 
 
 def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
@@ -236,7 +283,9 @@ def decode_seconds(launch: Launch, constants: Constants, sequences: int, length:
     if drafting is None:
         return step_time(launch, constants, sequences, length).total
     verify = step_time(launch, constants, sequences, length, 1 + drafting.tokens).total
-    return (verify + drafting.passes * _draft_seconds(launch, drafting, constants, sequences)) / drafting.accepted
+    return (
+        verify + drafting.passes * _draft_seconds(launch, drafting, constants, sequences, length)
+    ) / drafting.accepted
 
 
 def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
@@ -272,7 +321,7 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
             read = step_bytes(stage, 1, tokens, 0, 1.0)
             memory = (read.weights + read.quantised + read.head) / constants.bandwidth
             memory += read.experts / constants.bandwidth_experts
-            reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
+            reduces = _exchange_seconds(stage, launch, tokens, tokens, constants)
             layer = constants.eager_layer if launch.eager else constants.layer * _PREFILL_LAYER_FACTOR
             seconds += chunks * (math.hypot(compute, memory) + reduces + stage.layers * layer)
         position += share

@@ -26,6 +26,9 @@ PLAY = """\
       when: false
     - name: Include
       ansible.builtin.include_tasks: more.yml
+- name: Empty
+  hosts: localhost:!localhost
+  gather_facts: false
 - name: Loud
   hosts: localhost
   gather_facts: false
@@ -58,10 +61,13 @@ def test_changes_reports_and_errors_are_printed_once_and_nothing_else(tmp_path: 
     assert ran.returncode == 2
     assert text.count("the disk: it's full") == 1 and "[ERROR]" not in text, text
     assert "ok: [localhost] => a report" in text and "changed: [localhost]" in text
-    assert not [word for word in ("Quiet", "Change nothing", "Skip", "included:") if word in text], text
+    assert not [
+        word for word in ("Quiet", "Change nothing", "Skip", "included:", "no hosts matched") if word in text
+    ], text
     assert "PLAY [Loud]" in text and "PLAY RECAP" in text
     ran = ansible_playbook("-v", "-c", "local", "play.yml", cwd=tmp_path, env=environment)
     assert "TASK [Change nothing]" in ran.stdout and "PLAY [Quiet]" in ran.stdout
+    assert "no hosts matched" in ran.stdout
 
 
 def test_a_clone_has_the_same_settings() -> None:

@@ -172,7 +172,7 @@ def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:
     port = lan.port
     code, text = lan.run(discover_hosts=[f"127.0.0.{last}:{port}" for last in (21, 22)])
     flat = " ".join(text.split())
-    assert code == 2 and "no Spark was found; nothing was written" in flat
+    assert code == 2 and "no Spark was found; nothing was written. Mend the reasons above, or name other" in flat
     assert (
         "127.0.0.21: spark@127.0.0.21: Permission denied (publickey,password); copy your key there with ssh-copy-id"
         in flat

@@ -103,8 +103,8 @@ def test_without_a_lock_a_fleet_is_refused_unless_told(controller: Controller) -
     code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
     assert code != 0
     # All of it at once, with the way out.
-    assert f"spark-1/fast, spark-2/fast, spark-3/fast: {REPO}@main can become something else between two hosts" in text
-    assert "deploy one host with -e spark_allow_moving=true --limit HOST" in text
+    assert f"fast on spark-1..3: {REPO}@main can become something else between two hosts" in text
+    assert "deploy one host of each different service with -e spark_allow_moving=true --limit HOSTS" in text
     code, text = controller.run(hosts, "-e", "spark_allow_moving=true", playbook="dgxspark.vllm.plan")
     assert code == 0, text
 
@@ -120,7 +120,7 @@ def test_hosts_that_disagree_are_named_and_the_file_stays(controller: Controller
     silent.pop("models")
     code, text = controller.run({"spark-1": host_answer(), "spark-2": silent})
     assert code == 0, text
-    assert "spark-2 did not answer; what the lock file has of it stays" in text
+    assert "spark-2 did not answer; its entries in the lock file stay" in text
     assert controller.lock.read_bytes() == written
 
 

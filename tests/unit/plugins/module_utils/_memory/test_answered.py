@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,17 @@ def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> No
         uncounted.needed_bytes(1)
         == uncounted.needed_bytes(uncounted.longest)
         == computed.needed_bytes(uncounted.longest)
+    )
+
+
+def test_states_of_every_block_are_part_of_the_price_of_a_token() -> None:
+    answers = (answered.kv_plan(image_answer.read(RECORDED[name]["answer"]), "", True) for name in CASES)
+    hybrid = next(entry for entry in answers if any(group.kind == "mamba" for group in entry.groups))
+    states = [group.block_size for group in hybrid.groups if group.kind == "mamba"]
+    every_block = replace(hybrid, mamba_cache_mode="all").marginal_bytes_per_token
+    assert hybrid.mamba_cache_mode != "all"
+    assert every_block - hybrid.marginal_bytes_per_token == pytest.approx(
+        sum(hybrid.bytes_per_block / size for size in states)
     )
 
 

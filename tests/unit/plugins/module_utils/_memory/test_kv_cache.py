@@ -56,13 +56,15 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
         length = kv_plan.largest_length(available, length)
     blocks = 1000 if row["id"] == "override 1000 blocks" else kv_plan.num_blocks(available)
     groups = [[SPEC_KINDS[group.kind], group.layers, group.block_size or length] for group in kv_plan.groups]
+    # The column counts full attention alone; in mode "all" every group takes a block, which the rows with two lengths show (below).
+    states = len(groups) if kv_plan.mamba_cache_mode == "all" else 1
     assert {
         "mamba_cache_mode": kv_plan.mamba_cache_mode,
         "block_size": kv_plan.block_size,
         "page_size_bytes": kv_plan.page_size_bytes,
         "group_size_layers": kv_plan.group_size,
         "bytes_per_block": kv_plan.bytes_per_block,
-        "marginal_bytes_per_token": kv_plan.marginal_bytes_per_token,
+        "marginal_bytes_per_token": kv_plan.marginal_bytes_per_token / states,
         "state_bytes_per_layer_unpadded": kv_plan.state_bytes or None,
         "kv_groups": sorted(groups),
         "num_blocks": blocks,
@@ -90,6 +92,37 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
         "kv_groups": sorted(row["kv_groups"]),
         "max_concurrency": pytest.approx(row["max_concurrency"], abs=1e-9),
     }
+
+
+def test_a_token_costs_what_vllms_own_rows_of_two_lengths_differ_by() -> None:
+    """A request of each pair takes some more whole blocks, so its slope is off by less than one block of each group."""
+    pairs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    same = ("version", "model", "kv_cache_dtype", "enable_prefix_caching", "tensor_parallel_size")
+    for row in load()["rows"]:
+        if not row["error"] and not row["id"].startswith("auto-fit"):
+            key = (*(row[name] for name in same), row["num_speculative_tokens"], row["max_num_batched_tokens"])
+            pairs.setdefault(key, []).append(row)
+    modes = set()
+    for rows in pairs.values():
+        short, long = (choose(rows, key=lambda row: row["max_model_len"]) for choose in (min, max))
+        tokens, kv_plan = long["max_model_len"] - short["max_model_len"], plan_row(long)
+        if tokens < 65536:
+            continue
+        grown = long["needed_bytes_one_request"] - short["needed_bytes_one_request"]
+        off = abs(grown - tokens * kv_plan.marginal_bytes_per_token)
+        assert off < len(kv_plan.groups) * kv_plan.bytes_per_block, long["id"]
+        modes.add(long["mamba_cache_mode"])
+    assert "all" in modes and len(modes) > 1
+
+
+def test_the_ranks_of_a_decode_context_share_tokens_but_not_states() -> None:
+    fields = {"version": "0.26.0", "mamba_cache_mode": "all"}
+    for ranks in (1, 2):
+        kv_plan = plan("Nemotron-3-Nano-30B-A3B-BF16", **fields, decode_context=ranks)
+        assert kv_plan.marginal_bytes_per_token == (4 + 1 / ranks) * 6144
+        lengths = [blocks * kv_plan.block_size for blocks in (20, 60)]
+        grown = kv_plan.needed_bytes(lengths[1]) - kv_plan.needed_bytes(lengths[0])
+        assert grown == kv_plan.marginal_bytes_per_token * (lengths[1] - lengths[0])
 
 
 # Lines of real start-up logs ------------------------------------------------------------------------------------------

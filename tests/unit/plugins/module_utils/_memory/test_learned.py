@@ -157,7 +157,7 @@ def test_what_the_inventory_states_stays() -> None:
     # With stated weights alone, the sum of memory equals the measured sum.
     made = planned(row, [start(row)], weights_gib=8.0)
     assert made["available_kv_bytes"]["typical"] == pytest.approx(row["kv_cache"], abs=0.02 * GIB)
-    assert made["sources"]["weights"] == "stated"
+    assert made["sources"]["weights"] == "given"
     with_overheads = planned(row, [start(row)], overheads={"graphs_share": 1.5})
     assert "overheads" not in with_overheads["sources"]
 

@@ -17,6 +17,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measu
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
+    COUNTS_GRAPHS,
+    GRAPHS_VARIABLE,
     Launch,
     ProfileRun,
     count_configured_captures,
@@ -27,6 +29,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run 
     profile_run,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")
@@ -189,6 +193,37 @@ def test_a_service_says_which_graphs_and_which_runner() -> None:
         for value in ("0", "1", 1, "", "2x")
     }
     assert runners == {"0": 1, "1": 2, 1: 2, "": plain["model_runner"], "2x": plain["model_runner"]}
+
+
+@pytest.mark.parametrize(
+    ("vllm", "runner", "counted"),
+    [
+        ("0.17.0", 1, {None: False, "0": False, "1": False}),
+        ("0.19.0", 1, {None: False, "0": False, "1": True, 1: True, "": False}),
+        ("0.20.0", 1, {None: True, "0": False, "1": True, 0: False, "": True, "no": True}),
+        ("0.28.0", 2, {None: False, "0": False, "1": False}),
+        ("0.29.0", 2, {None: True, "0": False, "1": True}),
+        ("0.33.0", 2, {None: True, "0": False, " 2": True}),
+    ],
+)
+def test_the_environment_decides_whether_graphs_reduce_the_cache(
+    vllm: str, runner: int, counted: dict[Any, bool]
+) -> None:
+    row = {**row_of("q4-graphs-8192"), "vllm": vllm}
+    eager = planned_with({}, {**row, "arguments": {**row["arguments"], "enforce-eager": True}})
+    for value, is_counted in counted.items():
+        made = planned_with({} if value is None else {GRAPHS_VARIABLE: value}, row)
+        assert made["model_runner"] == runner
+        caches = [entry["available_kv_bytes"]["high"] for entry in (made, eager)]
+        assert (caches[0] < caches[1], caches[0] == caches[1]) == (is_counted, not is_counted), value
+        # Graphs that do not reduce the cache are held in addition to the request.
+        assert (made["beside_gib"]["typical"] - eager["beside_gib"]["typical"] < 0.2) == is_counted, value
+
+
+def test_the_variable_is_known_from_the_release_that_first_reads_it() -> None:
+    span = catalogue.names("environment")[GRAPHS_VARIABLE.removeprefix("VLLM_")]
+    minor = COUNTS_GRAPHS[1][0]
+    assert [span.has(version(f"0.{number}.0")) for number in (minor, minor - 1)] == [True, False]
 
 
 def planned_with(env: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:

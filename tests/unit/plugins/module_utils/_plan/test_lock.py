@@ -503,7 +503,7 @@ def test_a_lock_entry_holds_a_moving_name_in_a_fleet(made: dict[str, Any]) -> No
 def test_the_error_of_a_fleet_names_the_moving_image_and_model_and_the_fix() -> None:
     (finding,) = (finding for finding in fleet(3)["spark-1"]["findings"] if finding["rule"] == "lock.moving")
     assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in finding["message"]
-    assert finding["fix"].endswith("its locked versions apply to all hosts.")
+    assert finding["fix"].endswith("their locked versions apply to all hosts.")
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,8 @@ def test_what_was_worked_out_has_an_asterisk() -> None:
     cells = picture.service_cells(service("a", solved=["max-model-len"]))
     assert cells[4] == "0.80"
     assert cells[7] == "2.0 x 65536*"
+    # As in docs/models.md, the weights include the drafter's.
+    assert cells[5] == "1.0 GiB" and picture.service_cells(service("a", draft_bytes=2**29))[5] == "1.5 GiB"
     # A service that could not be planned has no figures.
     failed = {**service("a"), "memory": {"verdict": "fails"}, "args": {}}
     assert picture.service_cells(failed)[4:] == ["-", "-", "-", "-"]

@@ -566,3 +566,9 @@ def test_the_environment_of_a_service_names_its_model_runner() -> None:
         for value in ("0", "1")
     }
     assert runners == {"0": 1, "1": 2}
+
+
+def test_the_environment_of_a_service_decides_whether_graphs_reduce_the_cache() -> None:
+    services = ({**HEAVY, "env": {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": value}} for value in ("0", "1"))
+    plain, counted = (plan_of(host(service))["services"][0]["memory"]["beside_gib"]["typical"] for service in services)
+    assert plain > counted

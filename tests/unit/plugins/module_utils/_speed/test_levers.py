@@ -40,7 +40,7 @@ LAUNCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"max-num-batched-tokens": 8192, "max-model-len": 32768},
     ),
     "more streams": ("qwen3-8b", {"max-num-seqs": 4}, {"max-num-seqs": 16}),
-    "FP8 kernel": ("qwen3.6-27b-fp8", {"env": {"VLLM_TEST_FORCE_FP8_MARLIN": "1"}}, {}),
+    "FP8 kernel": ("qwen3.6-27b-fp8", {"env": {"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, "version": "0.28.0"}, {}),
     "FP4 kernel": ("qwen3.8-27b-nvfp4", {}, {"linear-backend": "flashinfer_cutlass"}),
     "experts on b12x": ("qwen3.6-35b-a3b-nvfp4-modelopt", MARLIN, {"moe-backend": "flashinfer_b12x"}),
     "DeepSeek V4 on b12x": ("deepseek-v4-flash", {}, {"moe-backend": "b12x"}),
