@@ -271,11 +271,7 @@ class ActionModule(ActionBase):
             for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
                 del host["vars"][name]
         proposed: dict[str, Any] = {}
-        outside: dict[str, dict[str, Any]] = {}
-        for name, host in {**written, **other_hosts}.items():
-            folder = str(task_vars["hostvars"][name].get("inventory_dir") or "")
-            shown = {**host, "vars": controller_paths.relative_variables(host["vars"], folder)}
-            (written if name in written else outside)[name] = shown
+        written, outside = (with_relative_paths(some, task_vars) for some in (written, other_hosts))
         try:
             if not messages:
                 groups = plain(task_vars.get("groups") or {})
@@ -402,6 +398,15 @@ class ActionModule(ActionBase):
         """Return the address of a host of the inventory, or the name itself."""
         names = task_vars.get("groups", {}).get("all") or []
         return address_of(name, task_vars["hostvars"][name]) if name in names else name
+
+
+def with_relative_paths(hosts: Mapping[str, dict[str, Any]], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return hosts whose paths are relative to their inventory folder, as far as they are below it. task_vars: of the action."""
+    folders = {name: str(task_vars["hostvars"][name].get("inventory_dir") or "") for name in hosts}
+    return {
+        name: {**host, "vars": controller_paths.relative_variables(host["vars"], folders[name])}
+        for name, host in hosts.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
             why = "" if value is None or _is_template(value) else _wrong(keys[name], value)
             if why:
                 problems.add(f"'{name}' {why}")
-            elif name == "spark_wishes" and not any(mark in str(value) for mark in TEMPLATE):
+            elif name == "spark_wishes":
                 _check_wishes(problems, value)
         elif near := validation.nearest_word(name, arguments, SIMILAR):
             problems.add(f"unknown variable '{name}'; did you mean '{near}'?")
@@ -53,10 +53,11 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
 
 
 def _check_wishes(problems: validation.Problems, value: list[Any] | None) -> None:
-    # Other playbooks start without the planner.
-    from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
+    if value and not any(mark in str(value) for mark in TEMPLATE):
+        # Other playbooks start without the planner.
+        from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
 
-    schema.entries(problems, value or [], wishes.KEYS, "spark_wishes")
+        schema.entries(problems, value, wishes.KEYS, "spark_wishes")
 
 
 def _wrong(key: schema.Key, value: Any) -> str:

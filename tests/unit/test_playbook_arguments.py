@@ -104,6 +104,26 @@ def test_arguments_are_read_by_their_playbook(playbook: str) -> None:
     assert [name for name in PLAYBOOKS[playbook] if name not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("value", "messages"),
+    [
+        (
+            ["chat", "code"],
+            ["-e: 'spark_wishes[0]' is a text; it must be a mapping", "-e: 'spark_wishes[1]' is a text"],
+        ),
+        ([{"users": 2}], ["'spark_wishes[0].name' is missing"]),
+        ("chat", ["-e: 'spark_wishes' is a text; it must be a list"]),
+        ([{"name": "chat", "users": 2}], []),
+        (["{{ jobs }}"], []),
+        (None, []),
+    ],
+)
+def test_jobs_are_checked_to_their_keys(value: Any, messages: list[str]) -> None:
+    problems = arguments.check({"spark_wishes": value}, "plan")
+    assert len(problems) == len(messages)
+    assert all(problem.startswith(message) or message in problem for problem, message in zip(problems, messages))
+
+
 def test_all_that_is_wrong_is_said_at_once() -> None:
     values = {f"{name}x": 1 for name in VARIABLES}
     assert len(arguments.check(values)) == len(VARIABLES)

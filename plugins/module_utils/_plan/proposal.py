@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from .._common import tables
@@ -204,40 +204,45 @@ def _with_pieces(
     return {**groups, **new}, *planned
 
 
+_SEPARATE = ("spark_services", "spark_cluster")
+"""Variables that no group shares."""
+
+
 def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return groups of an inventory: C(sparks), and below it clusters and groups of the inventory that have Sparks only.
 
     Variables that all hosts of a group share are on the group.
     """
     names = sorted(hosts, key=natural)
-    separate = ("spark_services", "spark_cluster")
-    shared = {
-        key: value
-        for key, value in hosts[names[0]]["vars"].items()
-        if key not in separate and all(hosts[name]["vars"].get(key) == value for name in names)
-    }
+    shared = _shared(hosts, names, ())
     clusters = {body["name"]: body for name in names if (body := hosts[name]["vars"].get("spark_cluster"))}
     children: dict[str, dict[str, Any]] = {}
-    on_groups: dict[str, set[str]] = {name: {*shared, "spark_cluster"} for name in names}
+    on_groups = {name: {*shared, "spark_cluster"} for name in names}
     for group, members in sorted(groups.items()):
         if group in _OWN_GROUPS or not members or not set(members) <= hosts.keys():
             continue
-        common = {
-            key: value
-            for key, value in hosts[members[0]]["vars"].items()
-            if key not in (*separate, *shared)
-            and len(members) > 1
-            and all(hosts[name]["vars"].get(key) == value for name in members)
-        }
+        variables = _shared(hosts, members, shared) if len(members) > 1 else {}
         for name in members:
-            on_groups[name] |= common.keys()
-        variables = {**common, **({"spark_cluster": clusters[group]} if group in clusters else {})}
-        children[group] = {"hosts": {host: {} for host in members}, **({"vars": variables} if variables else {})}
-    sparks: dict[str, Any] = {"hosts": {name: _host(name, hosts[name], on_groups[name]) for name in names}}
-    sparks |= {"vars": shared} if shared else {}
-    sparks |= {"children": children} if children else {}
+            on_groups[name] |= variables.keys()
+        variables |= {"spark_cluster": clusters[group]} if group in clusters else {}
+        children[group] = {"hosts": {host: {} for host in members}, **_filled("vars", variables)}
+    sparks = {"hosts": {name: _host(name, hosts[name], on_groups[name]) for name in names}}
+    sparks |= {**_filled("vars", shared), **_filled("children", children)}
     further = {name: _host(name, others[name], set()) for name in sorted(others, key=natural)}
     return {"sparks": sparks, **({OTHERS: {"hosts": further}} if further else {})}
+
+
+def _shared(hosts: Hosts, names: Sequence[str], excluded: Container[str]) -> dict[str, Any]:
+    """Return the variables that hosts share."""
+    return {
+        key: value
+        for key, value in hosts[names[0]]["vars"].items()
+        if key not in _SEPARATE and key not in excluded and all(hosts[name]["vars"].get(key) == value for name in names)
+    }
+
+
+def _filled(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value} if value else {}
 
 
 def _host(name: str, host: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
@@ -272,14 +277,7 @@ def text(proposal: Mapping[str, Any], written: str) -> str:
     lines = [f"Wishes: {len(served)} of {len(rows)} are served{alone}, {weights[0]} of {weights[1]} by weight.", ""]
     lines += [tables.table(HEADER, list(map(_cells, served))), ""] if served else []
     lines += [f"- {row['name']} is not served: {row['reason']}." for row in rows if row not in served]
-    for row in served:
-        rate, together = row["tokens_per_second"], row["tokens_per_second_together"]
-        if rate and together < rate["typical"] * 0.99:
-            less = f", less than the {row['asked']:g} asked for," if row["name"] in slower else ""
-            lines.append(
-                f"- {row['name']}: {rate['typical']:.3g} tokens/s for each user with all of them at once; {together:.3g}{less} "
-                "while all other services of its Spark are busy too."
-            )
+    lines += [note for row in served if (note := _beside_others(row, row["name"] in slower))]
     lines += [f"- {note}" for note in proposal["notes"]]
     lines += [f"- error in the plan of the proposal: {error}" for error in proposal["errors"]]
     by_free: dict[str, list[str]] = {}
@@ -288,6 +286,18 @@ def text(proposal: Mapping[str, Any], written: str) -> str:
     lines.append("Free memory: " + "; ".join(f"{names_text(hosts)} {gib} GiB" for gib, hosts in by_free.items()) + ".")
     complete = "All placements were compared." if proposal["complete"] else "Not all placements were compared."
     return "\n".join([*lines, complete, *([f"Written to {written}, an inventory to copy."] if written else [])])
+
+
+def _beside_others(row: Mapping[str, Any], is_slower: bool) -> str:
+    """Return a line on a wish that is slower while the other services of its Spark are busy. is_slower: than it asks for."""
+    rate, together = row["tokens_per_second"], row["tokens_per_second_together"]
+    if not rate or together >= rate["typical"] * 0.99:
+        return ""
+    less = f", less than the {row['asked']:g} asked for," if is_slower else ""
+    return (
+        f"- {row['name']}: {rate['typical']:.3g} tokens/s for each user with all of them at once; {together:.3g}{less} "
+        "while all other services of its Spark are busy too."
+    )
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ size of the models. Sparks that are alike and have the same services are tried o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -239,6 +239,10 @@ class Search:
         ((host,),), figures = self.fleet.slowest(placed.layout, wish.name)
         return (figures.rate or 0.0) / self.fleet.permanent(placed.layout, host) < wish.tokens_per_second
 
+    def _slow_weight(self, placed: Placed, names: Iterable[str]) -> int:
+        wishes = (self.by_name[name] for name in names)
+        return sum(wish.importance for wish in wishes if self._is_slow(placed, wish))
+
     def _less_slow(self, placed: Placed, wish: Wish) -> Iterator[Placed]:
         """Yield placements with the wish, or another one of its Spark, on another Spark, so that less weight is too slow; unused ones first."""
         layout, ((host,),) = placed.layout, [piece.hosts for piece in placed.layout.of(wish.name)]
@@ -249,12 +253,7 @@ class Search:
             sites.sort(key=lambda name: (self.fleet.busy[name] or bool(bare.on(name)), -self.fleet.free(bare, name)))
             for name in sites:
                 moved = replace(placed, layout=bare.with_piece(replace(piece, hosts=(name,))))
-                beside = {other.wish for place in (host, name) for other in (*layout.on(place), piece)}
-                if not (self._fits(moved.layout, name) and self._fits(moved.layout, host)):
-                    continue
-                before, after = (
-                    sum(self.by_name[key].importance for key in beside if self._is_slow(version, self.by_name[key]))
-                    for version in (placed, moved)
-                )
-                if after < before:
+                fits = self._fits(moved.layout, name) and self._fits(moved.layout, host)
+                beside = {piece.wish, *(other.wish for place in (host, name) for other in layout.on(place))}
+                if fits and self._slow_weight(moved, beside) < self._slow_weight(placed, beside):
                     yield moved
