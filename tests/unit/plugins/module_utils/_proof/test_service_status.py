@@ -213,4 +213,4 @@ def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: A
         return fake_run([argv[-1]])
 
     causes = service_status.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
-    assert set(causes) == {"full", "loops"} and "Fix: find it with df -h" in causes["full"]
+    assert set(causes) == {"full", "loops"} and "Fix: see df -h" in causes["full"]
