@@ -105,7 +105,8 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Pat
                 (collection / "plugins" / path.name).mkdir(parents=True)
                 for file in path.glob("*.py"):
                     (collection / "plugins" / path.name / file.name).symlink_to(file)
-        for path in (ROOT / "plugins" / "module_utils").rglob("*.py"):
+        utils = ROOT / "plugins" / "module_utils"
+        for path in (*utils.rglob("*.py"), *utils.rglob("*.yml")):
             link = collection / path.relative_to(ROOT)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)

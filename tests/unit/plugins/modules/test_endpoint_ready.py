@@ -55,7 +55,7 @@ def test_a_reason_above_the_lines_that_are_shown_is_named(call: Any, closed_port
     fake_run.on("systemctl show", shown("failed", 3)).on("journalctl", message + "its traceback\n" * 60)
     result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60, log_lines=2)
     assert result["log"] == ["its traceback"] * 2
-    assert "Its log says why: this vLLM has no kernel for the format" in result["msg"]
+    assert "Its log says why: no kernel has this layer's format" in result["msg"]
     assert "Fix: use a checkpoint that a recipe names" in result["msg"]
 
 

@@ -327,7 +327,8 @@ def test_a_section_without_figures_tells_none(host: Host, section: dict[str, Any
 def test_the_section_that_bench_writes_is_the_one_that_is_read() -> None:
     row = {"prompt_tokens": 512, "decode_tokens_per_second": {"median": 41.0, "low": 40.5, "high": 41.5}}
     new = {"at": "2026-11-09T10:00:00+00:00", "conditions": {}, "workload": {}, "single": [row], "concurrency": []}
-    section, _findings = bench_compare.compare(None, new, "heavy", {"regression_percent": 10, "rebaseline": False})
+    settings = {"regression_percent": 10, "rebaseline": False, "ceiling": True}
+    section, _findings = bench_compare.compare(None, new, "heavy", settings)
     figure_names = figures.BENCHMARK
     assert {section[figure] for figure in figure_names.values()} == {41.0, 1.0}
 
