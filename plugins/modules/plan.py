@@ -220,7 +220,7 @@ models:
       variant: null
       images: [vllm/vllm-openai:v0.24.0-ubuntu2404]
       nodes: 1
-      fits: {1: fits, 2: fits}
+      fits: {"1": fits, "2": fits}
       weights_gib: 65.9
       longest: 131072
       features: [tools, reasoning]
