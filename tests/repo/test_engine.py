@@ -11,7 +11,7 @@ import tree
 
 # What may look at the world, and at which part of it.
 LOOKS_AT = {
-    "levers": "its own table, levers.yml, on the controller",
+    "lever_texts": "its own table, levers.yml, on the controller",
     "cleanup": "what lies on a host, below folders that it is given",
     "beneath": "files below a folder that it is given",
     "command": "programs of a host",
