@@ -31,6 +31,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     descriptions,
     fleet_monitor,
     guard,
+    live,
     load_guard,
     watchdog,
 )
@@ -77,6 +78,7 @@ TABLES: dict[str, Keys] = {
     "spark_fleet_monitor.notify": {**below(fleet_monitor.NOTIFIERS), "name": fleet_monitor.NOTIFY["name"]},
     "spark_gpu_clocks": guard.CLOCK_KEYS,
     "spark_guard": guard.KEYS,
+    "spark_live": live.KEYS,
     "spark_host_protection": guard.PROTECTION_KEYS,
     "spark_load_guard": load_guard.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,

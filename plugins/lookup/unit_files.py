@@ -15,7 +15,7 @@ description:
 options:
   _terms:
     description:
-      - The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
+      - The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(live), V(protection), V(gpu_clocks), V(firewall), V(relay),
         V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
         a part import.
     type: list
@@ -97,6 +97,7 @@ class LookupModule(LookupBase):
             },
             "watchdog": lambda: unit_files.watchdog(planned),
             "guard": lambda: unit_files.guard(planned),
+            "live": lambda: unit_files.live(planned),
             "protection": lambda: unit_files.protection(planned),
             "gpu_clocks": lambda: unit_files.gpu_clocks(planned),
             "firewall": lambda: role_documents.firewall(planned),

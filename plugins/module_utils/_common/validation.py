@@ -28,6 +28,7 @@ RESERVED_NAMES = (
     "gpu-exporter",
     "grafana",
     "hermes",
+    "live-page",
     "load-guard",
     "monitoring",
     "node-exporter",

@@ -492,9 +492,13 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
 
 PYTHON_STACKS = f"{LIBEXEC}/python_stacks.py"
 """A file that the watchdog of version 0.1.0 had."""
+LIVE_FILES = f"{LIBEXEC}/live"
+LIVE_NAMES = ("live.js", "uPlot.iife.min.js", "uPlot.min.css", "LICENSE.uPlot")
+"""Files of the live page, for the agent and the fleet monitor."""
+LIVE_KEY = "/etc/dgxspark/secrets/live-page/key"
 AGENT_UNIT = "spark-agent.service"
 AGENT_ETC = "/etc/dgxspark/agent"
-AGENT_LOOPS = ("guard", "watchdog", "exporters")
+AGENT_LOOPS = ("guard", "watchdog", "exporters", "live")
 """Loops of the agent, each with a settings file of its name, from the part of that name."""
 AGENT_MIB = 64
 """C(MemoryMin) of the unit of the agent."""
@@ -518,7 +522,9 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     if writes:
         drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
         own.append({"path": _agent_drop_in(loop), **drop_in})
+    # Each part lists the files of all loops, so that its row of the unit is the same.
     of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
+    of_loops += [LIVE_KEY, *(f"{LIVE_FILES}/{name}" for name in LIVE_NAMES)]
     return {
         "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
         "files": [*shared, *own],
@@ -549,6 +555,26 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the memory guard; see C(services). settings: its settings file."""
     sysroot = str(settings.get("sysroot") or "/")
     return _agent_with_state("guard", settings, "" if sysroot == "/" else sysroot)
+
+
+def live_page_files() -> dict[str, Any]:
+    """Return the folder and the files of the live page; see C(services)."""
+    return {
+        "folders": _folders(LIBEXEC, LIVE_FILES),
+        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
+    }
+
+
+def live(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
+    rows, page = agent("live", planned["settings"]), live_page_files()
+    secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
+    folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
+    return {
+        **rows,
+        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
+        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
+    }
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -676,6 +702,8 @@ def _guard_parts(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     parts = {}
     if planned.get("state") == "present":
         parts["guard"] = guard(planned["settings"])
+    if planned.get("live"):
+        parts["live"] = live(planned["live"])
     if planned.get("protection"):
         parts["protection"] = protection(planned["protection"])
     if planned.get("clocks"):
