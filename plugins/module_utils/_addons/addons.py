@@ -171,7 +171,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
         the key of each service in the fleet (empty for ranks other than the head), C(reserve_gib) the memory in use otherwise,
         C(left_gib) the free memory with all services running, C(sets) the combinations of each exclusive set, C(measured) and C(images) the
         answers of M(dgxspark.vllm.spark_info), C(gpu_args) options of docker run, C(sysroot) the root of /proc and /sys, C(rails) the
-        MTU of each interface of the cluster, C(live_services) the services of its live page, C(allow_from) the clients that the firewall admits, C(firewall) whether it has a firewall
+        MTU of each interface of the cluster, C(live_services) the services of its live page, C(allow_from) the clients that the firewall
+        admits, C(firewall) whether it has a firewall
     :returns: by host, the variables of each role without their prefix, C(None) for a role that is left out, with the C(sockets) of the
         host; and the findings by host
     """

@@ -201,6 +201,8 @@ class LiveHost:
         watched = self.watched.get(name) or {}
         is_wedged = watched.get("state") == wedge.WEDGED
         error = f"the watchdog finds it wedged: {watched.get('text') or ''}" if is_wedged else ""
+        if state not in (None, "active", "activating", "reloading"):
+            error = f"its unit is {state}"
         silent = engine.get("why", "") if state == "active" else ""
         return {
             "name": name,

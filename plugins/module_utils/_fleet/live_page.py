@@ -39,7 +39,8 @@ contain-intrinsic-size:auto 17rem}
 .keys,.figures{display:flex;flex-wrap:wrap;gap:.1rem .9rem;margin:.2rem 0;padding:0;list-style:none;font-size:.85rem;
 font-variant-numeric:tabular-nums}
 .figures{gap:.1rem 1.1rem}.figures div{display:flex;gap:.35rem}.figures dt{color:var(--soft)}.figures dd{margin:0}
-.charts{display:none;grid-template-columns:1fr 1fr;gap:.2rem .8rem}.live .charts{display:grid}
+.keys .system{background:var(--system)}.keys .free{background:var(--free);border:1px solid var(--system)}
+.charts{display:none;grid-template-columns:1fr 1fr;gap:.2rem .8rem;min-height:6.6rem}.live .charts{display:grid}
 .chart{min-width:0;height:3.1rem;font-size:.78rem;color:var(--soft)}.chart .uplot{pointer-events:none}
 .age{color:var(--soft);white-space:nowrap}.controls{display:none}.live .controls{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem}
 button{font:inherit;color:var(--ink);background:var(--card);border:1px solid var(--line);border-radius:.3rem;padding:.15rem .6rem;
@@ -239,7 +240,7 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
     proof = "" if live.proved_rate is None else f"{live.proved_rate:.1f} tok/s"
     cells = [
         text("service", escape(row.service), f"{row.model or '-'}{version}", "m"),
-        text("on", escape(hosts), rank_note),
+        text("on", escape(hosts), rank_note, "v"),
         text("state", word, _state_note(worst)),
         figure(
             "tok/s",
@@ -262,7 +263,12 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
         text("age", age(row.host)),
     ]
     if has_actions:
-        cells.append(text("actions", _buttons(row, worst) if not row.cluster else "-"))
+        cells.append(
+            text(
+                "actions",
+                _buttons(row, worst) if not row.cluster and worst.state not in ("unreachable", "unknown") else "-",
+            )
+        )
     return f'<tr id="{part_id("service", name)}">{"".join(cells)}</tr>'
 
 

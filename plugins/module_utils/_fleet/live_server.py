@@ -182,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         if path in FILES:
             name, kind = FILES[path]
-            self._send(HTTPStatus.OK, kind, self.server.files[name])
+            self._send(HTTPStatus.OK, kind, (self.server.folder / name).read_bytes())
         elif path == "/live.css":
             self._send(HTTPStatus.OK, "text/css", live_page.css().encode())
         elif path in ("/", "/index.html", "/status.json", "/events", "/hour.json"):
@@ -386,7 +386,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         :param key: that requests need; empty for none
         :param names: by which requests may name this server
         :param data: returns the answer of C(/status.json) from the page and whether nobody reads; the status of the fleet by default
-        :raises OSError: if the address is taken, or a file is missing
+        :raises OSError: if the address is taken
         :raises ValueError: without a key on another address than loopback
         """
         if not key and not is_loopback(address[0]):
@@ -395,7 +395,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.address_family = family
         self.live, self.key, self.names = live, key, {name.lower() for name in names}
         self.data = data or (lambda live, _idle: live.update(live.seconds).status)
-        self.files = {name: (folder / name).read_bytes() for name, _kind in FILES.values()}
+        self.folder = folder
         self.readers: dict[socket.socket, None] = {}  # the oldest first
         super().__init__(address, Handler)
 

@@ -524,7 +524,7 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
         own.append({"path": _agent_drop_in(loop), **drop_in})
     # Each part lists the files of all loops, so that its row of the unit is the same.
     of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
-    of_loops += [LIVE_KEY, *(f"{LIVE_FILES}/{name}" for name in LIVE_NAMES)]
+    of_loops.append(LIVE_KEY)
     return {
         "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
         "files": [*shared, *own],
@@ -555,26 +555,6 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the memory guard; see C(services). settings: its settings file."""
     sysroot = str(settings.get("sysroot") or "/")
     return _agent_with_state("guard", settings, "" if sysroot == "/" else sysroot)
-
-
-def live_page_files() -> dict[str, Any]:
-    """Return the folder and the files of the live page; see C(services)."""
-    return {
-        "folders": _folders(LIBEXEC, LIVE_FILES),
-        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
-    }
-
-
-def live(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
-    rows, page = agent("live", planned["settings"]), live_page_files()
-    secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
-    folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
-    return {
-        **rows,
-        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
-        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
-    }
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -652,7 +632,25 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# --- monitoring ---------------------------------------------------------------------------------------------------------
+def live_page_files() -> dict[str, Any]:
+    """Return the folder and the files of the live page; see C(services)."""
+    return {
+        "folders": _folders(LIBEXEC, LIVE_FILES),
+        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
+    }
+
+
+def live(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
+    rows, page = agent("live", planned["settings"]), live_page_files()
+    secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
+    folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
+    return {
+        **rows,
+        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
+        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
+    }
+
 
 # --- a host -------------------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ const watcher = new IntersectionObserver((entries) => {
     else asked.add(target.dataset.of);
   }
   if (asked.size && !timer) timer = setTimeout(fetchHours, 20);
-});
+}, {rootMargin: '200px'});
 document.querySelectorAll('.charts').forEach((box) => watcher.observe(box));
 
 function addPoint(key, point) {
