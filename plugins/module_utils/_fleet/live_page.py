@@ -259,7 +259,7 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
             "memory", f"{sum(held):.1f} GiB" if held else "-", False, f"{sum(planned):.1f} planned" if planned else ""
         ),
         text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
-        text("last proof", escape(live.proved or "-"), proof),
+        text("last proof", escape((live.proved or "-")[:10]), proof, "v"),
         text("age", age(row.host)),
     ]
     if has_actions:

@@ -18,7 +18,6 @@ from .._common.reader import (
     NUMBER,
     SIZE,
     WORDS,
-    Either,
     Form,
     Maybe,
     Most,
@@ -68,7 +67,7 @@ _GUARD = {
     "refused": Most([WORDS], 1000),
     "level": Maybe(one_of(*guard_account.LEVELS)),
     "who": WORDS,
-    str: Maybe(Either(NUMBER, WORDS)),
+    **dict.fromkeys((*guard_account.FLOORS, "available_gib", "lowest_gib", "at"), _FIGURE),
 }
 _FACTS = {
     "memory": optional({"total_gib": _FIGURE, "available_gib": _FIGURE}),
