@@ -82,7 +82,10 @@ class Fleet:
 
     def checks(self) -> dict[str, Mapping[str, Any]]:
         """Return the last results of the fleet monitor by endpoint, with an endpoint that fails if they are old."""
-        saved = state_file.read(self.checks_file) or {}
+        saved = state_file.read(self.checks_file)
+        if saved is None and self.checks_file.exists():
+            return {CHECKS_AGE: _failed(f"its results cannot be read: {self.checks_file}")}
+        saved = saved or {}
         endpoints, at = saved.get("endpoints"), saved.get("at")
         checks = (
             {str(key): row for key, row in endpoints.items() if isinstance(row, dict)}
@@ -91,12 +94,7 @@ class Fleet:
         )
         if isinstance(at, (int, float)) and time.time() - at > self.stale_seconds:
             moment = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-            checks[CHECKS_AGE] = {
-                "url": "",
-                "ok": False,
-                "error": f"it has not checked the endpoints since {moment}",
-                "hint": "journalctl -eu spark-fleet-monitor on its host",
-            }
+            checks[CHECKS_AGE] = _failed(f"it has not checked the endpoints since {moment}")
         return checks
 
     def act(self, request: Mapping[str, str]) -> str:
@@ -114,3 +112,8 @@ class Fleet:
             return str(parse_json(text, "the agent")["text"])[:300]
         except (OSError, LookupError, TypeError) as error:
             raise ValueError(f"the agent of {agent.host} does not answer: {printable(str(error))[:200]}") from error
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """Return a check that stands for the monitor itself."""
+    return {"url": "", "ok": False, "error": error, "hint": "journalctl -eu spark-fleet-monitor on its host"}
