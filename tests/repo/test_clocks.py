@@ -31,6 +31,10 @@ WHY = {
     "plugins/module_utils/_host/deploy_units.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/module_utils/_host/file_times.py": "dates by the monotonic clock, and doubts a date of the future",
     "plugins/module_utils/_host/staging.py": "an age in either direction: a draft takes a moment",
+    "plugins/module_utils/_fleet/live_agent.py": TEXT,
+    "plugins/module_utils/_fleet/live_fleet.py": "ages for people; a clock that is set makes figures look older or newer",
+    "plugins/module_utils/_fleet/live_host.py": "the date of a proof, and of a state file that is rewritten each 15 s",
+    "plugins/module_utils/_fleet/live_server.py": "ages and the axis of charts for people; looks go by the monotonic clock",
     "plugins/module_utils/_fleet/host_health.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
     "plugins/module_utils/_proof/service_status.py": "the date of a state file that is rewritten each 15 s, in either direction",
     "plugins/action/bundle.py": "an age: the draft of a transfer that was cut off is removed after a while",
@@ -40,7 +44,6 @@ WHY = {
     "plugins/module_utils/_agent/memory.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
     "plugins/module_utils/_agent/watch.py": "with the monotonic clock of the same moment, for the tracker",
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
-    "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",
     "roles/service/files/spark_on_demand_slot.py": "dates for people; the decision goes by the monotonic clock",
 }

@@ -97,6 +97,7 @@ def url(host: str, reader: str, made: Mapping[str, Any], address: str) -> str | 
     :param reader: host of the monitor
     :param made: of C(plan)
     :param address: management address of the Spark
+    :returns: the URL without a path
     """
     listen = str(made["listen"])
     if host != reader and endpoints.is_loopback(listen):

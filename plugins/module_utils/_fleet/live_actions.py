@@ -8,13 +8,16 @@ Each action has a line in the journal before it is carried out. Ranks of a clust
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._host import systemctl, units
 from .._runtime import command, pins, state_file
+from .._runtime.command import NoAnswer
 from .live_page import VERBS
 
 SECONDS = 60.0
@@ -45,6 +48,7 @@ class Actions:
         """
         self.host, self.etc, self.run_dir, self.gateway, self.say = host, etc, run_dir, gateway, say
         self.planned = {str(service["name"]): service for service in planned}
+        self.run = command.reader(SECONDS, math.inf)
         self.lock = threading.Lock()
 
     def act(self, request: Mapping[str, str]) -> str:
@@ -82,14 +86,14 @@ class Actions:
             if is_on_demand:
                 return self._pin(name, unit, pins.WARM)
             self._systemctl("reset-failed", unit, allowed=(0, 1))
-            self._systemctl("start", "--no-block", unit)
+            self._systemctl("start", unit, "--no-block")
             self._drain("admit", name)
             return "it starts"
         if verb == "stop":
             self._drain("drain", name)
             if is_on_demand:
                 self._pin(name, unit, pins.COLD)
-            self._systemctl("stop", "--no-block", unit)
+            self._systemctl("stop", unit, "--no-block")
             return "it stops"
         if verb in ("warm", "cold", "auto"):
             return self._pin(name, unit, "" if verb == "auto" else verb)
@@ -100,16 +104,17 @@ class Actions:
         from .._plan import verbs
 
         settings = {path.stem: state_file.read(path) or {} for path in sorted((self.etc / "services").glob("*.json"))}
-        active = [other for other in settings if other != name and self._is_active(f"spark-{other}.service")]
+        others = [f"spark-{other}.service" for other in settings if other != name]
+        try:
+            shown = units.ask(self.run, others) if others else []
+        except NoAnswer as nothing:
+            raise ValueError(f"nothing was started: {nothing}") from nothing
+        active = [
+            unit["name"][len("spark-") : -len(".service")] for unit in shown if unit["active_state"] in verbs.RUNNING
+        ]
         problems = verbs.excluded(settings, active, [name])
         if problems:
             raise ValueError("; ".join(problems))
-
-    def _is_active(self, unit: str) -> bool:
-        answer = command.run(["systemctl", "is-active", "--", unit], SECONDS)
-        if answer.state != command.FINISHED:
-            raise ValueError(f"systemctl did not answer: {answer.why}")
-        return answer.out.strip() in ("active", "activating", "reloading")
 
     def _pin(self, name: str, unit: str, word: str) -> str:
         """Pin a service on demand; the program that makes room for it starts or stops it."""
@@ -121,10 +126,13 @@ class Actions:
             raise ValueError(f"the pin cannot be written: {error}") from error
         return f"it is kept {word} until the next boot" if word else "requests start it and idleness stops it"
 
-    def _systemctl(self, *words: str, allowed: tuple[int, ...] = (0,)) -> None:
-        answer = command.run(["systemctl", *words], SECONDS)
-        if answer.state != command.FINISHED or answer.rc not in allowed:
-            raise ValueError(f"systemctl {words[0]} failed: {(answer.why or answer.err).strip()[:200]}")
+    def _systemctl(self, verb: str, unit: str, *options: str, allowed: tuple[int, ...] = (0,)) -> None:
+        try:
+            why = systemctl.act(self.run, verb, [unit], *options, allowed=allowed)
+        except NoAnswer as nothing:
+            why = str(nothing)
+        if why:
+            raise ValueError(f"systemctl {verb} failed: {why[:200]}")
 
     def _drain(self, verb: str, name: str) -> str:
         """Drain or admit a backend of the gateway on this host; returns a sentence, empty without a gateway."""

@@ -20,12 +20,13 @@ from typing import Any
 
 from .._agent import services
 from .._common.foreign_text import printable
+from .._common.reader import MOST_BYTES
 from .._host import host_facts, machine, network, nvidia_smi
 from .._host.host_view import HostView
 from .._runtime import command, http_client, metrics, state_file, wedge
 from .._runtime.command import NoAnswer, Run
+from .live_status import GPU, SCHEMA
 
-SCHEMA = 1
 FACTS = ("units", "residency", "memory")
 FULL_SECONDS = 15.0
 """Between two runs of the programs while somebody reads."""
@@ -36,7 +37,6 @@ MOST_METRICS = 4 * 1024 * 1024
 MOST_TEXT = 500
 STALE_SECONDS = 300.0
 """A state of the watchdog counts for so long."""
-GPU = ("utilization_percent", "power_w", "temperature_c", "sm_clock_mhz")
 
 
 class LiveHost:
@@ -179,7 +179,7 @@ class LiveHost:
             text, why = texts.get(name, (None, "its /metrics does not end in time"))
             counts = metrics.progress(text or "")["generation_tokens"]
             figures[name] = {
-                **metrics.parse(text or ""),
+                **{figure: _bounded(value) for figure, value in metrics.parse(text or "").items()},
                 "tokens_per_second": self._rate(name, now, counts),
                 "why": printable(why)[:MOST_TEXT],
             }
@@ -193,7 +193,7 @@ class LiveHost:
         self.tokens[name] = (now, count)
         if before is None or now - before[0] < 0.5 or count < before[1]:
             return None
-        return round((count - before[1]) / (now - before[0]), 2)
+        return _bounded(round((count - before[1]) / (now - before[0]), 2))
 
     def _answer(self, service: Mapping[str, Any], unit: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of a service. A unit is active once its model has answered; the watchdog finds wedged ones."""
@@ -233,6 +233,11 @@ class LiveHost:
             at = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
             recorded.update(proved=at.strftime("%Y-%m-%d %H:%M UTC"), proved_rate=rate)
         return recorded
+
+
+def _bounded(value: Any) -> Any:
+    """Return a figure of an engine, None for an impossible one: it must not hide the others."""
+    return value if value is not None and 0 <= value <= MOST_BYTES else None
 
 
 def _only(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

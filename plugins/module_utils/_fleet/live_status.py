@@ -26,10 +26,12 @@ from .._common.reader import (
     read,
 )
 from .._host import guard_account
-from . import fleet_status, live_host, status_rows
+from . import fleet_status, status_rows
 from .status_page import Endpoint
 from .status_rows import LiveFigures, Row
 
+SCHEMA = 1
+GPU = ("utilization_percent", "power_w", "temperature_c", "sm_clock_mhz")
 _COUNT, _FIGURE, _TEXT = Maybe(SIZE), Maybe(NUMBER), Maybe(WORDS)
 _SHARE = Maybe(Form("a number", lambda value: isinstance(value, (int, float)) and -1e9 < value < 1e9))
 _CLUSTER = Maybe({"name": LINE, "size": SIZE, "executor?": Maybe(LINE)})
@@ -84,13 +86,13 @@ _FACTS = {
     ),
 }
 DOCUMENT = {
-    "schema": one_of(live_host.SCHEMA),
+    "schema": one_of(SCHEMA),
     "host": LINE,
     "age_seconds?": NUMBER,
     "facts": _FACTS,
     "services": Most([_ANSWER], 1000),
     "planned": Most([_SERVICE], 1000),
-    "gpu": optional(dict.fromkeys(live_host.GPU, _SHARE)),
+    "gpu": optional(dict.fromkeys(GPU, _SHARE)),
     "cpu_percent": _SHARE,
     "links": Most([{"name": LINE, "up": bool, "gbps": _FIGURE}], 100),
 }
@@ -133,7 +135,13 @@ def report(
     hosts: dict[str, fleet_status.HostState] = {}
     known: set[str] = set()
     for spark in sparks:
-        of_host, hosts[spark.host] = _judge(spark)
+        try:
+            of_host, hosts[spark.host] = _judge(spark)
+        except Exception as error:  # figures of one host must not hide the others
+            of_host, hosts[spark.host] = (
+                [],
+                fleet_status.HostState("unknown", f"its figures cannot be judged: {error!r}"),
+            )
         rows += of_host
         known |= {row.name for row in of_host}
     for row in rows:
@@ -182,7 +190,7 @@ def _silent(answers: Sequence[Mapping[str, Any]]) -> list[str]:
 def _notes(spark: Spark) -> list[str]:
     """Return notes about GPU and links."""
     document, gpu = spark.document or {}, spark.gpu
-    load, watts, heat, clock = (gpu.get(name) for name in live_host.GPU)
+    load, watts, heat, clock = (gpu.get(name) for name in GPU)
     notes = []
     is_measured = None not in (load, watts, clock)
     if is_measured and load >= BUSY_PERCENT and clock < CAPPED_MHZ and watts < CAPPED_WATTS:

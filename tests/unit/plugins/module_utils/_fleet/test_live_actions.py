@@ -38,10 +38,15 @@ class Host:
         )
         monkeypatch.setattr(live_actions.command, "run", self.run)
 
-    def run(self, argv: list[str], _seconds: float) -> Answer:
-        self.argvs.append(argv[:1] + argv[2:] if argv[0] != "systemctl" else argv)
-        if argv[1] == "is-active":
-            return Answer(FINISHED, 0, "active\n" if argv[-1] in self.active else "inactive\n")
+    def run(self, argv: list[str], *_seconds: float) -> Answer:
+        self.argvs.append([word for word in argv[argv[0] != "systemctl" :] if word != "--"])
+        if argv[1] == "show":
+            names = [word for word in argv if word.endswith(".service")]
+            blocks = (
+                f"Id={name}\nLoadState=loaded\nActiveState={'active' if name in self.active else 'inactive'}\nSubState=x\n"
+                for name in names
+            )
+            return Answer(FINISHED, 0, "\n".join(blocks))
         return self.answer or Answer(FINISHED, 0)
 
     def act(self, verb: str, service: str, host: str = "s1") -> str:
@@ -49,7 +54,7 @@ class Host:
         return self.actions.act({"verb": verb, "host": host, "service": service, "reader": "192.0.2.9"})
 
     def changes(self) -> list[str]:
-        return [" ".join(argv[1:]) for argv in self.argvs if argv[1] != "is-active"]
+        return [" ".join(argv[1:]) for argv in self.argvs if argv[1] != "show"]
 
     def pin(self) -> str:
         return pins.read(self.folder / "run" / pins.FOLDER, "coder").word
