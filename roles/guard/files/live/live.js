@@ -95,19 +95,29 @@ function addPoint(key, point) {
 
 // --- parts
 
-function replace(id, html) {
-  const old = document.getElementById(id), template = document.createElement('template');
-  template.innerHTML = html;
-  const fresh = template.content.firstElementChild;
-  if (!old || !fresh) return;
-  if (id === 'summary') { // a live region is read out when its text changes
+function places(element) {
+  return [...element.querySelectorAll('a, button, [tabindex]')];
+}
+
+function replace(fresh) {
+  const old = document.getElementById(fresh.id);
+  if (!old) return;
+  if (fresh.id === 'summary') { // a live region is read out when its text changes
     if (old.textContent !== fresh.textContent) old.textContent = fresh.textContent;
     return;
   }
-  const places = (element) => [...element.querySelectorAll('a, button, [tabindex]')];
-  const place = places(old).indexOf(document.activeElement);
+  const place = old.contains(document.activeElement) ? places(old).indexOf(document.activeElement) : -1;
   old.replaceWith(fresh);
-  if (place >= 0 && places(fresh)[place]) places(fresh)[place].focus();
+  if (place >= 0) places(fresh)[place]?.focus();
+}
+
+function replaceAll(parts) {
+  const isRow = ([id]) => id.startsWith('service-');
+  for (const chosen of [Object.entries(parts).filter(isRow), Object.entries(parts).filter((part) => !isRow(part))]) {
+    const template = document.createElement('template'); // one for rows, which the parser of HTML takes only without others
+    template.innerHTML = chosen.map(([, html]) => html).join('');
+    for (const fresh of [...template.content.children]) replace(fresh);
+  }
 }
 
 function showAges() {
@@ -129,7 +139,7 @@ function receive(event) {
   }
   offset = Date.now() / 1000 - message.at;
   ages = message.ages;
-  for (const [id, html] of Object.entries(message.parts)) replace(id, html);
+  replaceAll(message.parts);
   for (const [key, point] of Object.entries(message.points)) addPoint(key, point);
   for (const box of visible) draw(box);
   main.dataset.frame = event.lastEventId;
