@@ -256,8 +256,9 @@ class _Planner:
                 continue
             self.keep(host, "watchdog", watchdog.plan(host, settings["watchdog"], self.endpoints))
             variables = self.keep(host, "guard", self.plan_guard(host, entry))
-            values = (entry["address"], entry["live_services"], sorted(entry["rails"]), entry["sysroot"])
-            variables["live"] = live.plan(host, settings["live"], *values)
+            variables["live"] = live.plan(
+                host, settings["live"], entry["address"], entry["live_services"], list(entry["rails"]), entry["sysroot"]
+            )
             if settings["exporters"] is not None:
                 is_asked = entry["allow_from"] or sockets.watchers(host, self.askers)
                 address = entry["address"] if is_asked else "127.0.0.1"

@@ -87,7 +87,7 @@ class Fleet:
             return {CHECKS_AGE: _failed(f"its results cannot be read: {self.checks_file}")}
         saved = saved or {}
         endpoints, at = saved.get("endpoints"), saved.get("at")
-        checks = (
+        checks: dict[str, Mapping[str, Any]] = (
             {str(key): row for key, row in endpoints.items() if isinstance(row, dict)}
             if isinstance(endpoints, dict)
             else {}

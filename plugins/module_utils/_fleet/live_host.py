@@ -193,7 +193,8 @@ class LiveHost:
         self.tokens[name] = (now, count)
         if before is None or now - before[0] < 0.5 or count < before[1]:
             return None
-        return _bounded(round((count - before[1]) / (now - before[0]), 2))
+        rate: float | None = _bounded(round((count - before[1]) / (now - before[0]), 2))
+        return rate
 
     def _answer(self, service: Mapping[str, Any], unit: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of a service. A unit is active once its model has answered; the watchdog finds wedged ones."""

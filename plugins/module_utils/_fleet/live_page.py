@@ -18,8 +18,8 @@ from .._common import tables
 from .._plan import page_parts, picture
 from . import fleet_status, status_page
 from .fleet_status import HostState, Status
-from .live_status import Endpoint, Spark
-from .status_page import SHADES
+from .live_status import Spark
+from .status_page import SHADES, Endpoint
 from .status_rows import LiveFigures, Row
 
 TITLE = "DGX Sparks, live"

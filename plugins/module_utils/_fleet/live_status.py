@@ -189,15 +189,14 @@ def _silent(answers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _notes(spark: Spark) -> list[str]:
     """Return notes about GPU and links."""
-    document, gpu = spark.document or {}, spark.gpu
-    load, watts, heat, clock = (gpu.get(name) for name in GPU)
+    document = spark.document or {}
+    load, watts, heat, clock = (float(spark.gpu.get(name) or 0.0) for name in GPU)
     notes = []
-    is_measured = None not in (load, watts, clock)
-    if is_measured and load >= BUSY_PERCENT and clock < CAPPED_MHZ and watts < CAPPED_WATTS:
+    if load >= BUSY_PERCENT and 0 < clock < CAPPED_MHZ and 0 < watts < CAPPED_WATTS:  # 0: not measured
         notes.append(
             f"the GPU is busy at {clock:.0f} MHz and {watts:.0f} W: its power supply limits it; stop the services and unplug it for a minute"
         )
-    if heat is not None and heat >= HOT:
+    if heat >= HOT:
         notes.append(f"the GPU has {heat:.0f} degrees Celsius and throttles")
     notes += [f"the link {link['name']} is down" for link in document.get("links") or [] if not link["up"]]
     return notes

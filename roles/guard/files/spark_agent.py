@@ -55,11 +55,9 @@ def describe_look(name: str, args: argparse.Namespace) -> str:
     elif name == services.LIVE:
         from dgxspark_vllm._fleet import live_agent
 
-        look = (
-            live_agent.LiveAgent(args.etc, args.run, args.state, args.units, args.gateway, args.page)
-            .look(True)[0]
-            .document
-        )
+        page = live_agent.LiveAgent(args.etc, args.run, args.state, args.units, args.gateway, args.page)
+        (spark,) = page.look(True)
+        look = dict(spark.document or {"error": spark.why})
     else:
         from dgxspark_vllm._agent import watch
 

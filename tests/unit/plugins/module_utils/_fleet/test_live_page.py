@@ -12,7 +12,8 @@ from html_fixture import Reader
 from live_fixture import CHECKS, answer, document, service, sparks, unit
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import live_page, live_status
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_status import Endpoint, Spark
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_status import Spark
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.status_page import Endpoint
 
 HOSTILE = "</style><script>alert(1)</script>\"'&<img src=x onerror=1>"
 
