@@ -68,7 +68,9 @@ class ActionModule(ActionBase):
         if is_repeated:
             args["fail_on"] = "never"
         result.update(again=is_repeated, look=args["look"])
-        concluded = conclude(result, status.to_dict(), args, variables, "healthy", "reason", "hosts", "services")
+        concluded = conclude(
+            "status", result, status.to_dict(), args, variables, "healthy", "reason", "hosts", "services"
+        )
         if is_repeated:
             time.sleep(args["watch"])
         return concluded
