@@ -79,6 +79,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources im
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
 TICK = 0.5  # s between two looks at the clock
+MOST_CHARACTERS = 300  # of a failure in the list at the end
 SHOWN_PART = 2  # hosts get at most one of so many lines of a terminal
 
 
@@ -160,6 +161,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.screen: Screen | None = None
         self.streams: tuple[Any, Any] | None = None
         self.log_start, self.outcome_path = 0, ""
+        self.failures: dict[str, str] = {}
+        self.is_failure_last = False
         self.prints = False
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -179,6 +182,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             os.set_blocking(descriptor, False)
         self.prints = style == "lines"
         if style == "terminal":
+            Channel.is_terminal = True
             self.screen, self.streams = Screen(sys.stdout.fileno()), (sys.stdout, sys.stderr)
             sys.stdout = Output(sys.stdout, self.screen)
             sys.stderr = Output(sys.stderr, self.screen)
@@ -227,6 +231,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """A task has ended on a host."""
+        self.is_failure_last = False
         self._end(result, "ok")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
@@ -253,8 +258,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """The end of the run."""
-        self._write("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
+        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        self._write("stats", hosts=hosts)
         self._close()
+        # Other hosts went on after the errors, which have left the screen.
+        if (self.screen or self.prints) and not self.is_failure_last:
+            for host, why in self.failures.items():
+                if events.has_failed(hosts.get(host) or {}):
+                    self._display.display(f"failed: {host}: {why}"[:MOST_CHARACTERS])
 
     def _end(self, result: Any, outcome: str) -> None:
         host, task = result.host.get_name(), result.task.get_name()
@@ -281,7 +292,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _show(self, now: float) -> None:
         if self.screen:
             with self.lock:
-                lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1))
+                lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1), bars=True)
             self.screen.draw(lines)
         elif self.prints:
             with self.lock:
@@ -292,7 +303,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _write_error(self, result: Any) -> None:
         """Write the message of a failed task, as the screen has it."""
         message = printable(str(result.result.get("msg") or "").removeprefix("Task failed: "))
-        self._write("error", host=result.host.get_name(), task=result.task.get_name(), message=message)
+        host, task = result.host.get_name(), result.task.get_name()
+        self.failures[host], self.is_failure_last = f"{task}: {message.splitlines()[0] if message else 'failed'}", True
+        self._write("error", host=host, task=task, message=message)
 
     @staticmethod
     def _write(event: str, **fields: Any) -> None:

@@ -97,7 +97,7 @@ def outcome(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             hosts = event["hosts"]
             document.update(verdict(hosts), hosts=hosts, ended=event["time"])
             # A rescued task has not failed.
-            errors = [error for error in errors if _has_failed(hosts.get(error["host"]) or {})]
+            errors = [error for error in errors if has_failed(hosts.get(error["host"]) or {})]
     filled = {key: value for key, value in reports.items() if value}
     return {**document, "errors": errors, **(planned if planned["plan"] else {}), **filled}
 
@@ -112,7 +112,8 @@ def verdict(hosts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     return {"outcome": name, "exit_code": code, "changed": any(counts["changed"] for counts in hosts.values())}
 
 
-def _has_failed(counts: Mapping[str, int]) -> bool:
+def has_failed(counts: Mapping[str, int]) -> bool:
+    """Tell whether a host has failed or was lost. counts: of Ansible; empty for a host without any."""
     return bool(counts.get("failures") or counts.get("unreachable"))
 
 

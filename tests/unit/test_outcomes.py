@@ -12,6 +12,7 @@ import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 from test_refused_input import EACH_CHANGE, NEEDING_SPARKS
 
+from ansible_collections.dgxspark.vllm.plugins.action.status import CLEAR
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import events
 
 CALLBACK = {"ANSIBLE_CALLBACKS_ENABLED": "dgxspark.vllm.progress"}
@@ -114,6 +115,34 @@ def test_errors_are_those_that_were_not_rescued(tmp_path: Path) -> None:
     assert code == outcome["exit_code"] == 2 and outcome["verb"] == "play"
     assert {(error["host"], error["task"]) for error in outcome["errors"]} == {("b", "Break"), ("b", "End")}
     assert outcome["hosts"]["a"]["rescued"] == 1
+
+
+@pytest.mark.slow
+def test_failures_that_others_outlived_are_listed_at_the_end_and_the_last_one_is_not_printed_twice(
+    tmp_path: Path,
+) -> None:
+    local = {"ansible_connection": "local", "ansible_python_interpreter": python()}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"a": local, "b": local}}}))
+    fail = {"name": "Break", "ansible.builtin.fail": {"msg": "no disk"}, "when": "inventory_hostname == 'b'"}
+    more = {"name": "Go on", "ansible.builtin.debug": {"msg": "x"}}
+    for tasks, count in (([fail, more], 2), ([more, fail], 1)):
+        play = {"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}
+        (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+        callbacks = {**CALLBACK, "ANSIBLE_STDOUT_CALLBACK": "dgxspark.vllm.brief"}
+        text = ansible_playbook("play.yml", "-i", "hosts.yml", cwd=tmp_path, env=callbacks).stdout
+        assert text.count("no disk") == count and text.count("failed: b: Break: no disk\n") == count - 1, text
+
+
+@pytest.mark.slow
+def test_a_watched_status_redraws_a_terminal(tmp_path: Path) -> None:
+    words = ["-i", written(tmp_path), "-e", f"ansible_ssh_executable={tmp_path / 'ssh'}"]
+    (tmp_path / "ssh").write_text(LOST_SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    watch = ["-e", "spark_status_watch=0.1", "-e", "spark_status_looks=2"]
+    for style, count in (("terminal", 2), ("lines", 0)):
+        environment = {**CALLBACK, "DGXSPARK_PROGRESS_STYLE": style}
+        ran = ansible_playbook("dgxspark.vllm.status", *words, *watch, cwd=tmp_path, env=environment)
+        assert ran.stdout.count(CLEAR) == count and ran.stdout.count("unreachable") >= 2, ran.stdout
 
 
 def test_a_run_without_an_end_was_interrupted() -> None:

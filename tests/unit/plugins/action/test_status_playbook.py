@@ -185,5 +185,6 @@ def test_it_looks_again_until_the_last_look_which_decides(pair: Pair) -> None:
     pair.unit("spark-2", "activating", WAITS)
     code, text = pair.status("-e", "spark_status_watch=0.2", "-e", "spark_status_looks=3")
     assert code == 2 and text.count("TASK [Query the host]") == text.count("TASK [Show the status]") == 3, text
+    assert CLEAR not in text
     # Of three looks at services that are not ready only the last fails.
     assert text.count("fatal: ") == 1 and "1 of 1 services are not ready: pair_a/big" in text
