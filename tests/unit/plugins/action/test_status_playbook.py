@@ -14,6 +14,8 @@ import pytest
 import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
+from ansible_collections.dgxspark.vllm.plugins.action.status import CLEAR
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
