@@ -104,9 +104,9 @@ class Actions:
         from .._plan import verbs
 
         settings = {path.stem: state_file.read(path) or {} for path in sorted((self.etc / "services").glob("*.json"))}
-        others = [f"spark-{other}.service" for other in settings if other != name]
+        units_of_others = [f"spark-{other}.service" for other in settings if other != name]
         try:
-            shown = units.ask(self.run, others) if others else []
+            shown = units.ask(self.run, units_of_others) if units_of_others else []
         except NoAnswer as nothing:
             raise ValueError(f"nothing was started: {nothing}") from nothing
         active = [

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The live loop of the agent: serves the page and the document of its own Spark.
+"""The live loop of the agent: serves the page and the document of one Spark.
 
 It runs in the process of the slow loops, so nothing here delays a look at the memory.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._agent import services
-from .._common.foreign_text import Untrusted, printable
+from .._common.foreign_text import printable
 from .._runtime import engine_client
 from .._runtime.systemd import journal
 from . import live_actions, live_host, live_status
@@ -54,7 +54,7 @@ class LiveAgent:
         """Return this Spark."""
         try:
             document = live_status.parse(self.host.look(is_read), self.host.name)
-        except (Untrusted, OSError, ValueError, LookupError) as error:
+        except Exception as error:  # the boundary of a look: programs and files of the host may say anything
             return [Spark(self.host.name, None, f"the agent cannot measure this host: {printable(repr(error))}")]
         return [Spark(self.host.name, document, at=time.time())]
 

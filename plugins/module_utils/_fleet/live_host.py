@@ -122,11 +122,11 @@ class LiveHost:
             "causes": view.noted({}, service_status.causes, view.run, units, names),
             "on_demand": service_status.on_demand(on_demand, names, time.time()),
         }
-        wanted = {service["unit"] for service in self.planned} | {"spark-agent.service"}
-        kept = ("name", "active_state", "active_seconds", "n_restarts", "status_text")
+        shown_units = {service["unit"] for service in self.planned} | {"spark-agent.service"}
+        unit_fields = ("name", "active_state", "active_seconds", "n_restarts", "status_text")
         self.facts = {
             **starts,
-            "units": [_only(unit, kept) for unit in units if unit["name"] in wanted],
+            "units": [_only(unit, unit_fields) for unit in units if unit["name"] in shown_units],
             "resident": facts["resident"],
             "guard": facts["guard"],
             "unknown": dict(view.unknown),
@@ -197,7 +197,7 @@ class LiveHost:
         return rate
 
     def _answer(self, service: Mapping[str, Any], unit: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is known of a service. A unit is active once its model has answered; the watchdog finds wedged ones."""
+        """Return readiness, figures and last proof of a service. A unit is active once its model has answered; the watchdog finds wedged ones."""
         name, state = service["name"], unit.get("active_state")
         watched = self.watched.get(name) or {}
         is_wedged = watched.get("state") == wedge.WEDGED

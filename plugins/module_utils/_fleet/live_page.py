@@ -185,14 +185,14 @@ def _memory(host: HostState, rows: Sequence[Row]) -> str:
         return '<p class="soft">Its memory is not known.</p>'
     hues = picture.service_hues(live["memory_map"], len(page_parts.HUES))
     scale = max(live["total_gib"], sum(part["gib"] for part in live["memory_map"])) or 1.0
-    bars, keys, left = [], [], 0.0
+    bars, keys, offset = [], [], 0.0
     for part in live["memory_map"]:
         width = 100 * part["gib"] / scale
         style = f"s{hues[part['service']]} part" if part["service"] else part["kind"]
         dot = style.replace(" part", "")
-        bars.append(f'<rect class="{style}" x="{left:.2f}" width="{width:.2f}" height="10"/>')
+        bars.append(f'<rect class="{style}" x="{offset:.2f}" width="{width:.2f}" height="10"/>')
         keys.append(f'<li><i class="dot {dot}"></i>{escape(part["label"])} {picture.size_text(part["gib"])} GiB</li>')
-        left += width
+        offset += width
     text = f"memory: {picture.room_text(live)} of {live['total_gib']:.1f} GiB"
     svg = f'<svg class="gauge" role="img" aria-label="{text}" viewBox="0 0 100 10" preserveAspectRatio="none">'
     return f'{svg}{"".join(bars)}</svg><ul class="keys">{"".join(keys)}</ul>'

@@ -158,7 +158,7 @@ class Live:
         return list(row)
 
     def hour(self, keys: Sequence[str]) -> dict[str, list[list[Any]]]:
-        """Return the last hour of hosts as columns: seconds since 1970, then those of C(live_page.CHARTS). keys: ids of their parts."""
+        """Return the last hour of hosts as columns: seconds since 1970, then C(live_page.CHARTS). keys: ids of their parts."""
         return {key: [list(column) for column in zip(*self.hours[key])] for key in keys if key in self.hours}
 
 
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         """Read one request, whole and in time, and answer it."""
-        head, self.rest = read_head(self.connection)
+        head, self.behind_head = read_head(self.connection)
         self.rfile.close()
         self.rfile = io.BytesIO(head)
         self.handle_one_request()
@@ -223,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or -1)
         if not 0 <= length <= MOST_BODY:
             raise ValueError(f"the action has no length up to {MOST_BODY} bytes")
-        until, body = time.monotonic() + SECONDS, self.rest
+        until, body = time.monotonic() + SECONDS, self.behind_head
         while len(body) < length:
             self.connection.settimeout(max(until - time.monotonic(), 0.001))
             piece = self.connection.recv(length - len(body))
@@ -359,8 +359,8 @@ def read_head(connection: socket.socket) -> tuple[bytes, bytes]:
         head += piece
     connection.settimeout(SECONDS)
     end = b"\r\n\r\n" if b"\r\n\r\n" in head else b"\n\n"
-    before, _end, rest = head.partition(end)
-    return before + end, rest
+    before, _end, body = head.partition(end)
+    return before + end, body
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -384,7 +384,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         :param live: of the page
         :param folder: with the files of the page
         :param key: that requests need; empty for none
-        :param names: by which requests may name this server
+        :param names: accepted in the header C(Host)
         :param data: returns the answer of C(/status.json) from the page and whether nobody reads; the status of the fleet by default
         :raises OSError: if the address is taken
         :raises ValueError: without a key on another address than loopback

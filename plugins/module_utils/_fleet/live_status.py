@@ -133,7 +133,7 @@ def report(
     """
     rows: list[Row] = []
     hosts: dict[str, fleet_status.HostState] = {}
-    known: set[str] = set()
+    service_names: set[str] = set()
     for spark in sparks:
         try:
             of_host, hosts[spark.host] = _judge(spark)
@@ -143,12 +143,12 @@ def report(
                 fleet_status.HostState("unknown", f"its figures cannot be judged: {error!r}"),
             )
         rows += of_host
-        known |= {row.name for row in of_host}
+        service_names |= {row.name for row in of_host}
     for row in rows:
         check = checks.get(row.name)
         if check and not check.get("ok") and not row.rank and row.ready and row.unit == "active":
             row.ready, row.stage, row.error = False, "network", str(check.get("error") or "")
-    endpoints = [_endpoint(key, check) for key, check in checks.items() if key not in known]
+    endpoints = [_endpoint(key, check) for key, check in checks.items() if key not in service_names]
     return fleet_status.report(rows, hosts, at), endpoints
 
 
