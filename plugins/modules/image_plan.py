@@ -173,47 +173,17 @@ files:
   type: dict
   sample: {config.json: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a}
 answer:
-  description: What the image said, V(null) if it was not asked or gave no answer.
+  description:
+    - What the image said, V(null) if it was not asked or gave no answer. C(failure) is V(null), or why there is no plan at all; its C(kind) is
+      V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown) where it could not be asked.
+    - C(packages) are versions, C(resolved) is what vLLM made of the arguments. C(ranks) are, of each pipeline stage, bytes of the parameters by model
+      and module, KV cache specs, attention backends, kernels. C(log) are lines of its log about its plan, C(assumed) is what was answered in the
+      place of a GPU.
+    - C(sizes) are, of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
+      (bytes of one request of that length) and C(groups); or C(refused), in the form of C(failure).
+    - C(seconds), C(cpu_seconds) and C(peak_bytes) are what asking took.
   returned: success
   type: dict
-  contains:
-    failure:
-      description:
-        - V(null), or why there is no plan at all. C(kind) is V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown)
-          where it could not be asked.
-      type: dict
-    packages:
-      description: Versions of vLLM, torch, Transformers, Triton and FlashInfer.
-      type: dict
-    resolved:
-      description: What vLLM made of the arguments, with the executor and the runner that it takes.
-      type: dict
-    ranks:
-      description: Of each pipeline stage, bytes of the parameters by model and module, KV cache specs, attention backends, kernels.
-      type: list
-      elements: dict
-    sizes:
-      description:
-        - Of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
-          (bytes of one request of that length) and C(groups); or C(refused), as in RV(answer.failure).
-      type: list
-      elements: dict
-    log:
-      description: Lines of vLLM's log about its plan.
-      type: list
-      elements: str
-    assumed:
-      description: What was answered in the place of a GPU, by name.
-      type: dict
-    seconds:
-      description: What asking took.
-      type: float
-    cpu_seconds:
-      description: What it took of a processor.
-      type: float
-    peak_bytes:
-      description: Most memory of the program that asked.
-      type: int
 """
 
 import hashlib

@@ -147,20 +147,11 @@ yaml:
   type: str
   sample: "spark_services:\n- name: vllm-qwen36\n"
 left_out:
-  description: Parts of the launch that are not carried over.
+  description: Parts of the launch that are not carried over, each with the reason and what to do instead. A secret is named without its value.
   returned: success
   type: list
   elements: dict
-  contains:
-    item:
-      description: The part. A secret is named without its value.
-      type: str
-    reason:
-      description: Why, and what to do instead.
-      type: str
-  sample:
-    - item: --restart unless-stopped
-      reason: systemd supervises the engines here
+  sample: [{item: --restart unless-stopped, reason: systemd supervises the engines here}]
 report:
   description: RV(missing), RV(left_out), RV(findings) and RV(before) as lines for people.
   returned: success

@@ -160,15 +160,15 @@ answers:
   type: dict
   sample: {"heavy": {"ready": true, "stage": "completion", "decode_tokens_per_second": 41.5}}
 services:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.services).
+  description: As C(services) of RV(dgxspark.vllm.spark_info#module:engines).
   returned: success
   type: dict
 system:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.system).
+  description: As C(system) of RV(dgxspark.vllm.spark_info#module:engines).
   returned: success
   type: dict
 findings:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.findings). Errors and warnings among them are shown as warnings of the task.
+  description: As C(findings) of RV(dgxspark.vllm.spark_info#module:engines). Errors and warnings among them are shown as warnings of the task.
   returned: success
   type: list
   elements: dict
