@@ -75,9 +75,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 entries:
-  description:
-    - What nothing uses, by kind, the largest first. C(bytes) of an image are those of all its layers, which others may share. C(ours) tells
-      whether this collection is known to have brought it; what it did not bring stays whatever is asked.
+  description: What nothing uses, by kind, the largest first. C(bytes) of an image are those of all its layers, which others may share. C(ours) tells
+    whether this collection is known to have brought it; what it did not bring stays whatever is asked.
   returned: success
   type: list
   elements: dict

@@ -74,10 +74,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 explanations:
-  description:
-    - One entry for each log. C(name) is that of the service, or the path of the file; empty for O(content). C(id) is the row or sign of
-      C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure. C(stage) is what the start reached, V(container) before the
-      engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
+  description: One entry for each log. C(name) is that of the service, or the path of the file; empty for O(content). C(id) is the row or sign of
+    C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure. C(stage) is what the start reached, V(container) before the
+    engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
   elements: dict

@@ -34,8 +34,7 @@ options:
     elements: dict
     default: []
   routes:
-    description:
-      - C(netplan) of this host in RV(dgxspark.vllm.fabric_plan#module:hosts); the routes in it are looked for in the kernel.
+    description: C(netplan) of this host in RV(dgxspark.vllm.fabric_plan#module:hosts); the routes in it are looked for in the kernel.
     type: dict
     default: {}
   bandwidth:

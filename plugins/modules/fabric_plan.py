@@ -64,9 +64,8 @@ options:
     choices: [auto, direct, switch, ring]
     default: auto
   dest:
-    description:
-      - Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
-        inventory folder. Nothing is written when empty.
+    description: Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
+      inventory folder. Nothing is written when empty.
     type: str
     default: ''
   name:
@@ -137,9 +136,8 @@ cables:
   elements: list
   sample: [[[spark-1, 0], [spark-2, 1]]]
 ports:
-  description:
-    - What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
-      heard), or V(dark).
+  description: What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
+    heard), or V(dark).
   returned: with O(hosts)
   type: dict
   sample: {"spark-1": {"0": joined, "1": dark}}

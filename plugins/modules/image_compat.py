@@ -101,8 +101,7 @@ options:
     elements: str
     default: []
   catalogue:
-    description:
-      - Further entries of the image catalogue. They go before the built-in ones.
+    description: Further entries of the image catalogue. They go before the built-in ones.
     type: list
     elements: dict
     default: []

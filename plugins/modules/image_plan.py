@@ -33,8 +33,7 @@ attributes:
       - This module changes nothing but its own cache.
 options:
   image:
-    description:
-      - Reference of an image that is on the host, by tag, digest or id. Nothing is pulled.
+    description: Reference of an image that is on the host, by tag, digest or id. Nothing is pulled.
     type: str
     required: true
   files:
@@ -45,9 +44,8 @@ options:
     type: dict
     default: {}
   snapshot:
-    description:
-      - A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
-        C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
+    description: A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
+      C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
     type: dict
     suboptions:
       repo:
@@ -59,13 +57,11 @@ options:
         type: str
         required: true
   draft_files:
-    description:
-      - As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
+    description: As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
     type: dict
     default: {}
   draft_snapshot:
-    description:
-      - As O(snapshot), of a drafter, in place of O(draft_files).
+    description: As O(snapshot), of a drafter, in place of O(draft_files).
     type: dict
     suboptions:
       repo:
@@ -77,45 +73,37 @@ options:
         type: str
         required: true
   hf_home:
-    description:
-      - Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
+    description: Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
     type: path
     default: /srv/huggingface
   args:
-    description:
-      - Options of C(vllm serve), word by word - long names, each followed by its values.
+    description: Options of C(vllm serve), word by word - long names, each followed by its values.
     type: list
     elements: str
     default: []
   env:
-    description:
-      - Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
-        kernels of attention, experts and quantised layers); never keys, addresses and paths.
+    description: Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
+      kernels of attention, experts and quantised layers); never keys, addresses and paths.
     type: dict
     default: {}
   available:
-    description:
-      - Bytes that the KV cache of each rank may have; the answer has a plan for each.
+    description: Bytes that the KV cache of each rank may have; the answer has a plan for each.
     type: list
     elements: int
     default: []
   total_memory:
-    description:
-      - Memory of the host in bytes, as CUDA reports it. That of a GB10 by default.
+    description: Memory of the host in bytes, as CUDA reports it. That of a GB10 by default.
     type: int
   timeout:
-    description:
-      - Seconds after which the container is ended.
+    description: Seconds after which the container is ended.
     type: int
     default: 300
   memory_gib:
-    description:
-      - Most memory of the container, in GiB.
+    description: Most memory of the container, in GiB.
     type: int
     default: 4
   cache_dir:
-    description:
-      - Folder on the host for the answers, a file per image and launch.
+    description: Folder on the host for the answers, a file per image and launch.
     type: path
     default: /var/lib/dgxspark/image_plans
 seealso:
@@ -150,8 +138,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 source:
-  description:
-    - V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked or gave no answer.
+  description: V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked or gave no answer.
   returned: success
   type: str
 reason:

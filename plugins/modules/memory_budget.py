@@ -26,43 +26,35 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 options:
   total_gib:
-    description:
-      - Memory that CUDA reports, in GiB. On a DGX Spark 119.56 to 121.69, depending on the driver.
+    description: Memory that CUDA reports, in GiB. On a DGX Spark 119.56 to 121.69, depending on the driver.
     type: float
     default: 119.67
   os_reserve_gib:
-    description:
-      - Memory in GiB that everything else takes before the first service starts, including what a container takes before vLLM
-        looks. Not used when O(measured.mem_available_gib) is given.
+    description: Memory in GiB that everything else takes before the first service starts, including what a container takes before vLLM
+      looks. Not used when O(measured.mem_available_gib) is given.
     type: float
     default: 5.2
   measured:
-    description:
-      - What the host says now.
+    description: What the host says now.
     type: dict
     suboptions:
       mem_available_gib:
-        description:
-          - C(MemAvailable) of C(/proc/meminfo), in GiB. vLLM compares with it on GB10.
+        description: C(MemAvailable) of C(/proc/meminfo), in GiB. vLLM compares with it on GB10.
         type: float
       mem_free_gib:
-        description:
-          - C(MemFree) of C(/proc/meminfo), in GiB. The driver allocates from it.
+        description: C(MemFree) of C(/proc/meminfo), in GiB. The driver allocates from it.
         type: float
       resident:
-        description:
-          - Services that run now and what each holds. A restart of such a service sees C(mem_available_gib) plus its own part.
+        description: Services that run now and what each holds. A restart of such a service sees C(mem_available_gib) plus its own part.
         type: list
         elements: dict
         suboptions:
           name:
-            description:
-              - Name of the service, or any name for what is not in O(services).
+            description: Name of the service, or any name for what is not in O(services).
             type: str
             required: true
           gib:
-            description:
-              - What it holds, in GiB.
+            description: What it holds, in GiB.
             type: float
             required: true
   overheads:
@@ -84,29 +76,24 @@ options:
     type: dict
     default: {}
   safety_margin_gib:
-    description:
-      - Memory in GiB that is to stay free when everything runs.
+    description: Memory in GiB that is to stay free when everything runs.
     type: float
     default: 2.0
   services:
-    description:
-      - The services of the node, in any order.
+    description: The services of the node, in any order.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
-        description:
-          - Name of the service.
+        description: Name of the service.
         type: str
         required: true
       config:
-        description:
-          - Content of the model's C(config.json). Needed for vLLM engines.
+        description: Content of the model's C(config.json). Needed for vLLM engines.
         type: dict
       quant_config:
-        description:
-          - Content of C(hf_quant_config.json), where the repository has one.
+        description: Content of C(hf_quant_config.json), where the repository has one.
         type: dict
       weights_gib:
         description:
@@ -123,13 +110,11 @@ options:
         type: list
         elements: dict
       draft_config:
-        description:
-          - Content of C(config.json) of a separate draft model.
+        description: Content of C(config.json) of a separate draft model.
         type: dict
       draft_weights_gib:
-        description:
-          - Size of the drafter in GiB, without the embedding and the head that it shares. Set it to V(0) when
-            O(services[].weights_gib) has it in already.
+        description: Size of the drafter in GiB, without the embedding and the head that it shares. Set it to V(0) when
+          O(services[].weights_gib) has it in already.
         type: float
       memory_gib:
         description:
@@ -160,9 +145,8 @@ options:
         elements: dict
         default: []
       vllm_version:
-        description:
-          - Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
-            needs most is taken. One before 0.15 is refused, one after 0.33 is planned as 0.33 with a warning.
+        description: Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
+          needs most is taken. One before 0.15 is refused, one after 0.33 is planned as 0.33 with a warning.
         type: str
       args:
         description:
@@ -178,43 +162,36 @@ options:
         type: dict
         default: {}
       env:
-        description:
-          - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
-            where it is set, E(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), which decides whether CUDA graphs are subtracted from the KV cache,
-            E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
-            E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
-            E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
+        description: Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
+          where it is set, E(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), which decides whether CUDA graphs are subtracted from the KV cache,
+          E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
+          E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
+          E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
         type: dict
         default: {}
       available_kv_bytes:
-        description:
-          - Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
+        description: Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
         type: int
       overheads:
-        description:
-          - As O(overheads), for this service alone.
+        description: As O(overheads), for this service alone.
         type: dict
         default: {}
       share:
-        description:
-          - The weight by which services whose utilisation is worked out share what is left when each has the least that it needs.
-            With V(0) a service keeps to the least.
+        description: The weight by which services whose utilisation is worked out share what is left when each has the least that it needs.
+          With V(0) a service keeps to the least.
         type: float
         default: 1.0
       last:
-        description:
-          - V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
-            order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
+        description: V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
+          order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
         type: int
         default: 0
       rank:
-        description:
-          - Which rank of a cluster runs on this node. Ranks behind V(0) have no API server, and no engine core unless they are replicas.
+        description: Which rank of a cluster runs on this node. Ranks behind V(0) have no API server, and no engine core unless they are replicas.
         type: int
         default: 0
       exclusive:
-        description:
-          - Name of a set of services of which one runs at a time. Memory is planned for the largest of the set.
+        description: Name of a set of services of which one runs at a time. Memory is planned for the largest of the set.
         type: str
         default: ''
 notes:
@@ -342,10 +319,9 @@ findings:
       seconds: {low: 8, typical: 30, high: 60}
       basis: inventory
 memory_map:
-  description:
-    - The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
-      (C(system), C(weights), C(kv_cache), C(host), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
-      the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
+  description: The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
+    (C(system), C(weights), C(kv_cache), C(host), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
+    the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
   returned: success
   type: list
   elements: dict

@@ -173,12 +173,11 @@ findings:
   type: list
   elements: dict
 speeds:
-  description:
-    - The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
-      (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
-      tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step), also of each of both runs. C(figures) has each
-      rate beside its range, in steps per second with a drafter. C(causes) has the most likely cause first, C(first) is the
-      first measurement of this deployment, C(line) a summary.
+  description: The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
+    (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
+    tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step), also of each of both runs. C(figures) has each
+    rate beside its range, in steps per second with a drafter. C(causes) has the most likely cause first, C(first) is the
+    first measurement of this deployment, C(line) a summary.
   returned: success
   type: dict
   sample:

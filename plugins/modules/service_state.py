@@ -63,15 +63,13 @@ options:
     type: bool
     default: true
   leaving:
-    description:
-      - With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
-        run.
+    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
+      run.
     type: list
     elements: str
     default: []
   timeout:
-    description:
-      - Seconds to wait for memory, after a stop and before a start.
+    description: Seconds to wait for memory, after a stop and before a start.
     type: float
     default: 240
   poll:

@@ -91,20 +91,17 @@ options:
     type: bool
     default: false
   root:
-    description:
-      - Where C(/proc), C(/sys), C(/etc/dgx-release) and C(/etc/os-release) are read. Simulated Sparks show their own there.
+    description: Where C(/proc), C(/sys), C(/etc/dgx-release) and C(/etc/os-release) are read. Simulated Sparks show their own there.
     type: path
     default: /
   disk_paths:
-    description:
-      - Paths whose file systems are measured, by V(health) beside those of logs and of Docker. A path that does not exist yet is judged by its
-        nearest parent.
+    description: Paths whose file systems are measured, by V(health) beside those of logs and of Docker. A path that does not exist yet is judged by its
+      nearest parent.
     type: list
     elements: path
     default: []
   hf_home:
-    description:
-      - Folder in the layout of C(HF_HOME).
+    description: Folder in the layout of C(HF_HOME).
     type: path
     default: /srv/huggingface
   images:
@@ -123,39 +120,33 @@ options:
     type: bool
     default: false
   probe_timeout:
-    description:
-      - Seconds after which a container of O(probe_images) is ended.
+    description: Seconds after which a container of O(probe_images) is ended.
     type: int
     default: 120
   brought_images:
-    description:
-      - Images that this run has pulled, or that were missing when it began. Those that exist by now are noted as this collection's, which
-        may remove them again when nothing uses them any more. Nothing is noted in check mode.
+    description: Images that this run has pulled, or that were missing when it began. Those that exist by now are noted as this collection's, which
+      may remove them again when nothing uses them any more. Nothing is noted in check mode.
     type: list
     elements: str
     default: []
   models:
-    description:
-      - Models to report for V(model_files) and V(distribution). C(repo) is needed; C(revision) is V(main) when left out; C(only) limits it to files by
-        patterns. C(locked) is a commit to look for where the revision leads to none.
+    description: Models to report for V(model_files) and V(distribution). C(repo) is needed; C(revision) is V(main) when left out; C(only) limits it to files by
+      patterns. C(locked) is a commit to look for where the revision leads to none.
     type: list
     elements: dict
     default: []
   verify:
-    description:
-      - Read all files of O(models). Otherwise the hub library's name of a large file, its sum, is believed, and a sum that was read
-        before is used until the file changes.
+    description: Read all files of O(models). Otherwise the hub library's name of a large file, its sum, is believed, and a sum that was read
+      before is used until the file changes.
     type: bool
     default: false
   state_dir:
-    description:
-      - Folder of the collection's state on the host. Below it, sums of files are kept in C(models), and answers of images in
-        C(images), except in check mode. Receipts are read from C(receipts), and last starts from C(starts).
+    description: Folder of the collection's state on the host. Below it, sums of files are kept in C(models), and answers of images in
+      C(images), except in check mode. Receipts are read from C(receipts), and last starts from C(starts).
     type: path
     default: /var/lib/dgxspark
   ray:
-    description:
-      - The Ray that V(ray) asks.
+    description: The Ray that V(ray) asks.
     type: dict
     suboptions:
       container:
@@ -167,15 +158,13 @@ options:
         type: str
         required: true
   adopting:
-    description:
-      - The planned services of the host for V(adoption), as M(dgxspark.vllm.plan) returns them. Launches that serve the model of one of them,
-        or use its port, are compared with it. Read on the controller.
+    description: The planned services of the host for V(adoption), as M(dgxspark.vllm.plan) returns them. Launches that serve the model of one of them,
+      or use its port, are compared with it. Read on the controller.
     type: list
     elements: dict
     default: []
   services:
-    description:
-      - The services to ask, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    description: The services to ask, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
     type: list
     elements: dict
     default: []
@@ -188,8 +177,7 @@ options:
         description: Its unit. V(spark-NAME.service) unless given.
         type: str
       container:
-        description:
-          - Its container. V(spark-NAME) unless given. Other containers of the service by their label, as Ray's, belong to it.
+        description: Its container. V(spark-NAME) unless given. Other containers of the service by their label, as Ray's, belong to it.
         type: str
       rank:
         description: Its rank on this host, for a service that spans hosts. Tokens, concurrency and drafts are counted by the first rank alone.
@@ -210,53 +198,43 @@ options:
         description: Its folder of compile caches.
         type: path
       probe:
-        description:
-          - Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
-            behind the first one, is not asked.
+        description: Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
+          behind the first one, is not asked.
         type: dict
         default: {}
   timeout:
-    description:
-      - Seconds that a service has for its answer, and for its metrics.
+    description: Seconds that a service has for its answer, and for its metrics.
     type: float
     default: 10
   query_timeout:
-    description:
-      - Seconds that one program may take to answer. All together may be silent for twice as long.
+    description: Seconds that one program may take to answer. All together may be silent for twice as long.
     type: float
     default: 30
   settings_dir:
-    description:
-      - Folder on the host with the settings of deployed services and of the memory guard.
+    description: Folder on the host with the settings of deployed services and of the memory guard.
     type: path
     default: /etc/dgxspark
   run_dir:
-    description:
-      - Folder on the host where the helper of the units keeps its records of starts, and Ray its sessions.
+    description: Folder on the host where the helper of the units keeps its records of starts, and Ray its sessions.
     type: path
     default: /run/dgxspark
   os_reserve_gib:
-    description:
-      - What the plan leaves to everything but services, GiB. Not compared unless given.
+    description: What the plan leaves to everything but services, GiB. Not compared unless given.
     type: float
   log_lines:
-    description:
-      - Last lines that V(health) reads of each log of an engine.
+    description: Last lines that V(health) reads of each log of an engine.
     type: int
     default: 500
   ask_services:
-    description:
-      - Whether V(health) asks each of O(services) a question, with greedy sampling, to detect degenerate output.
+    description: Whether V(health) asks each of O(services) a question, with greedy sampling, to detect degenerate output.
     type: bool
     default: true
   answer_timeout:
-    description:
-      - Seconds that a service has for its answer to that question.
+    description: Seconds that a service has for its answer to that question.
     type: float
     default: 30
   distribution:
-    description:
-      - How V(distribution) looks for O(images), and how other nodes reach this one.
+    description: How V(distribution) looks for O(images), and how other nodes reach this one.
     type: dict
     suboptions:
       locked:
@@ -272,8 +250,7 @@ options:
         type: str
         default: ''
   cabling:
-    description:
-      - How V(cabling) announces the host, and for how long it listens.
+    description: How V(cabling) announces the host, and for how long it listens.
     type: dict
     suboptions:
       name:
@@ -285,8 +262,7 @@ options:
         type: float
         default: 6
   upstream:
-    description:
-      - The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
+    description: The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
     type: dict
     suboptions:
       images:
@@ -429,10 +405,9 @@ images:
       probe_from: cache
       probe: {error: null, python: 3.12.3, vllm_version: 0.23.0, ray: null, cuda: "13.0", ptxas: {toolkit: "13.0", triton: "12.8"}}
 model_files:
-  description:
-    - One entry per model, in the order of O(models), with C(repo) and C(revision) as asked for. C(commit) and the C(path) of the snapshot are
-      V(null) if there is none. C(files) have C(size), C(sha256) and C(blob) (the file that the snapshot links to); C(problems) names files that
-      are missing, truncated or damaged.
+  description: One entry per model, in the order of O(models), with C(repo) and C(revision) as asked for. C(commit) and the C(path) of the snapshot are
+    V(null) if there is none. C(files) have C(size), C(sha256) and C(blob) (the file that the snapshot links to); C(problems) names files that
+    are missing, truncated or damaged.
   returned: with V(model_files) in O(gather)
   type: list
   elements: dict
@@ -444,9 +419,8 @@ model_files:
         config.json: {size: 728, sha256: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c", blob: 4b5d1e}
       problems: []
 ray:
-  description:
-    - The nodes of O(ray), those that are alive first; Ray drops a silent node after half a minute and more. A Ray that does not answer has the
-      reason in C(error).
+  description: The nodes of O(ray), those that are alive first; Ray drops a silent node after half a minute and more. A Ray that does not answer has the
+    reason in C(error).
   returned: with V(ray) in O(gather)
   type: dict
   sample:
@@ -554,15 +528,13 @@ distribution:
     interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
     tools_missing: []
 cabling:
-  description:
-    - C(heard) is which interface heard which interface of which host, each once; C(tools) are the programs of the host that measure bandwidth.
+  description: C(heard) is which interface heard which interface of which host, each once; C(tools) are the programs of the host that measure bandwidth.
   returned: with V(cabling) in O(gather)
   type: dict
   sample: {"heard": [{"netdev": "enp1s0f0np0", "host": "spark-2", "peer": "enp1s0f0np0"}], "tools": [iperf3]}
 upstream:
-  description:
-    - C(images) are the digests of the tags of O(upstream), C(models) the commits by ORG/NAME@REVISION. C(unknown) are registries and models
-      without an answer, such as a registry that wants an account or a gated model, and why.
+  description: C(images) are the digests of the tags of O(upstream), C(models) the commits by ORG/NAME@REVISION. C(unknown) are registries and models
+    without an answer, such as a registry that wants an account or a gated model, and why.
   returned: with V(upstream) in O(gather)
   type: dict
   sample:
