@@ -303,8 +303,6 @@ def act(module: AnsibleModule) -> dict[str, Any]:
         if locked:
             staging.sweep(Path(module.params["root"]))
         host = read_host(module)
-        if locked:
-            generation_records.scrub(host)
         # A failed action may have changed the host.
         run["changed"] = locked and action in ("restore", "forget")
         result = carry_out(module, host)

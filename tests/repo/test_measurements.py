@@ -12,8 +12,6 @@ from typing import Any
 import add_measurements
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
-
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/unit/plugins/fixtures"
 ROWS: dict[str, Any] = json.loads((FIXTURES / "gpu_rows.json").read_text(encoding="utf-8"))
