@@ -316,18 +316,6 @@ EXAMPLES = r"""
   dgxspark.vllm.deploy:
     parts: [watchdog]
   become: true
-
-- name: Remove everything of the collection, except weights and the QSFP network
-  dgxspark.vllm.deploy:
-    state: absent
-  become: true
-
-- name: Deploy two parts in one task
-  dgxspark.vllm.deploy:
-    documents:
-      - "{{ lookup('dgxspark.vllm.unit_files', 'watchdog', planned=watchdog_settings) }}"
-      - "{{ lookup('dgxspark.vllm.unit_files', 'guard', planned=guard_settings) }}"
-  become: true
 """
 
 RETURN = r"""

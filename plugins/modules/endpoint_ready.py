@@ -147,16 +147,6 @@ EXAMPLES = r"""
       tools: true
   become: true
   register: heavy
-
-- name: Wait until a rank behind the first one serves with the others
-  dgxspark.vllm.endpoint_ready:
-    unit: spark-qwen235.service
-    timeout: 2800
-  become: true
-
-- name: Show how fast it answers
-  ansible.builtin.debug:
-    msg: "{{ heavy.ttft_seconds }} s to the first token, {{ heavy.decode_tokens_per_second }} tokens/s"
 """
 
 RETURN = r"""

@@ -115,12 +115,6 @@ EXAMPLES = r"""
     plan: "{{ spark_plan }}"
   become: true
 
-- name: Record the proof with the current kernel and driver
-  dgxspark.vllm.generation:
-    action: confirm
-    facts: "{{ spark_measured.spark }}"
-  become: true
-
 - name: Show what a rollback would change
   dgxspark.vllm.generation:
     action: look

@@ -184,30 +184,6 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: launch.compatible
     fail_msg: "{{ launch.findings | map(attribute='message') | join('\n') }}"
-
-- name: Judge a command as somebody typed it
-  dgxspark.vllm.image_compat:
-    image: vllm/vllm-openai:v0.24.0-ubuntu2404
-    argv: [Qwen/Qwen3-8B, -tp, "1", --max-model-len, 32k, --no-enable-prefix-caching]
-  delegate_to: localhost
-
-- name: Show the safe corrections
-  ansible.builtin.debug:
-    msg: "{{ item.rule }}: {{ item.before }} -> {{ item.after or 'nothing' }}"
-  loop: "{{ launch.fixed.changes }}"
-
-- name: Describe an image of your own
-  dgxspark.vllm.image_compat:
-    image: registry.example.com/spark/vllm:2026-10
-    catalogue:
-      - image: registry.example.com/spark/vllm:*
-        vllm_version: 0.24.0
-        cuda: "13.0"
-        entrypoint: passthrough
-        ray: true
-    model:
-      repo: Qwen/Qwen3-8B
-  delegate_to: localhost
 """
 
 RETURN = r"""

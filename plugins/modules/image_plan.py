@@ -122,15 +122,6 @@ EXAMPLES = r"""
   become: true
   register: asked
 
-- name: Plan what lies on the host, as the engine will run
-  dgxspark.vllm.image_plan:
-    image: vllm/vllm-openai:v0.33.0
-    snapshot: {repo: org/a-new-model, commit: 0123456789abcdef0123456789abcdef01234567}
-    args: [--max-model-len, "65536"]
-    env: {VLLM_USE_V2_MODEL_RUNNER: "0"}
-    available: [42949672960]
-  become: true
-
 - name: Show how many tokens fit
   ansible.builtin.debug:
     msg: "{{ asked.answer.sizes[0].tokens }}"

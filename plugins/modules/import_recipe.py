@@ -90,18 +90,6 @@ EXAMPLES = r"""
     src: /etc/systemd/system/vllm-qwen36.service
   register: taken
 
-- name: Write the service to a file
-  ansible.builtin.copy:
-    content: "{{ taken.yaml }}"
-    dest: host_vars/spark-1.yml
-    mode: "0644"
-
-- name: Import a recipe of eugr's for one Spark
-  dgxspark.vllm.import_recipe:
-    src: recipes/qwen3-coder-next-fp8.yaml
-    image: eugr/spark-vllm:nightly-20261015
-    variables: {tensor_parallel: 1}
-
 - name: Import a recipe of vLLM's own, in the variant for Blackwell and with speculative decoding
   dgxspark.vllm.import_recipe:
     src: models/Qwen/Qwen3.6-35B-A3B.yaml

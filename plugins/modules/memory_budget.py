@@ -217,22 +217,6 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: budget.verdict != 'fails'
     fail_msg: "{{ budget.findings | selectattr('severity', 'eq', 'error') | map(attribute='message') | join(' ') }}"
-
-- name: Check whether a third service still fits
-  dgxspark.vllm.memory_budget:
-    measured:
-      mem_available_gib: "{{ spark.memory.available_gib }}"
-      resident:
-        - {name: fast, gib: 13.8}
-    services:
-      - name: vision
-        config: "{{ vision_config }}"
-        weights_gib: 17.5
-        vllm_version: 0.23.0
-        args: {gpu-memory-utilization: 0.3, max-model-len: 32768}
-      - name: asr
-        memory_gib: 3
-  delegate_to: localhost
 """
 
 RETURN = r"""

@@ -104,13 +104,6 @@ EXAMPLES = r"""
     state: stopped
   become: true
 
-- name: Start it
-  dgxspark.vllm.service_state:
-    services: [heavy]
-    state: started
-    boot: true
-  become: true
-
 - name: Stop a container that somebody started by hand
   dgxspark.vllm.service_state:
     unmanaged:

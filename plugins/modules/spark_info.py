@@ -50,40 +50,9 @@ options:
         asks for all."
     type: list
     elements: str
-    choices:
-      - containers
-      - gpu
-      - residency
-      - memory
-      - network
-      - ports
-      - units
-      - host
-      - disks
-      - models
-      - images
-      - model_files
-      - ray
-      - adoption
-      - services
-      - starts
-      - engines
-      - health
-      - distribution
-      - upstream
-      - cabling
-    default:
-      - containers
-      - gpu
-      - residency
-      - memory
-      - network
-      - ports
-      - units
-      - host
-      - disks
-      - models
-      - images
+    choices: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images, model_files, ray, adoption, services, starts,
+              engines, health, distribution, upstream, cabling]
+    default: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images]
   fail_on_unknown:
     description:
       - Fail when a section that is a result of its own has no answer, with the reasons.
@@ -303,47 +272,13 @@ EXAMPLES = r"""
   become: true
   register: host
 
-- name: List the images of the services, and ask new ones for their contents
-  dgxspark.vllm.spark_info:
-    gather: [images]
-    images:
-      - nvcr.io/nvidia/vllm:26.04-py3
-      - vllm/vllm-openai:v0.23.0
-    probe_images: true
-    fail_on_unknown: true
-  become: true
-  register: listed
-
-- name: Name the images that are still to be pulled
-  ansible.builtin.debug:
-    msg: "{{ listed.images | dict2items | rejectattr('value.present') | map(attribute='key') }}"
-
-- name: Show the memory that is free for models
-  ansible.builtin.debug:
-    msg: "{{ host.spark.memory.available_gib }} GiB of {{ host.spark.memory.total_gib }} GiB available"
-
-- name: Refuse a host that is no Spark
-  ansible.builtin.assert:
-    that: host.spark.machine.is_spark
-
-- name: Plan the memory
-  dgxspark.vllm.memory_budget:
-    services: "{{ services }}"
-  delegate_to: localhost
-  register: budget
-
 - name: Compare memory and kernels of an engine with the plan
   dgxspark.vllm.spark_info:
     gather: [engines]
     services:
       - name: heavy
-        memory: "{{ budget.services.heavy }}"
-        probe:
-          url: http://127.0.0.1:8001
-        fast_path:
-          moe_backend:
-            any_of: [marlin]
-            why: moe-backend asks for it
+        memory: "{{ budget.services.heavy }}"  # of dgxspark.vllm.memory_budget
+        probe: {url: "http://127.0.0.1:8001"}
     os_reserve_gib: 5.2
   become: true
   register: compared
@@ -355,19 +290,6 @@ EXAMPLES = r"""
       name: "{{ inventory_hostname }}"
   become: true
   register: probe
-
-- name: Look up tags and branches upstream
-  dgxspark.vllm.spark_info:
-    gather: [upstream]
-    upstream:
-      images: ["vllm/vllm-openai:nightly"]
-      models: [{repo: Qwen/Qwen3-8B, revision: main}]
-  run_once: true
-  register: upstream
-
-- name: Show the measured overhead
-  ansible.builtin.debug:
-    var: compared.engines.services.heavy.override
 """
 
 RETURN = r"""
