@@ -297,7 +297,7 @@ VARIABLES: dict[str, Key] = {
         (str, list),
         "",
         "hosts or clusters that rollout.yml changes first, one by one; default: the first; `none`: no canary",
-        page="rollout.md",
+        page="fleet.md#rollout",
     ),
     "spark_rollout_batch": Key((int, str), "25%", "hosts per batch of rollout.yml: a number or a share"),
     "spark_rollout_max_fail_percentage": Key(
@@ -321,7 +321,7 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_rollout_all": Key(bool, False, "rollout.yml includes up-to-date hosts"),
     "spark_rollback_batch": Key(
-        (int, str), "100%", "hosts per batch of rollback.yml: a number or a share", page="rollout.md#rollback"
+        (int, str), "100%", "hosts per batch of rollback.yml: a number or a share", page="fleet.md#rollback"
     ),
     "spark_rollback_drain_seconds": Key(
         int,
