@@ -28,6 +28,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import types
 import typing
 from pathlib import Path
@@ -457,35 +458,44 @@ def traits(parser: argparse.ArgumentParser, described: list[dict[str, Any]]) -> 
     defaults = outcome(parser, ["serve", "M"], {})["args"]
     paired = [spelling for option in described for spelling in option["negatives"] if not spelling.startswith("--no-")]
     names = ["enable-disable-pairs"] if paired else []
+    CONFIG.write_text(CONFIG_TEXT, encoding="utf-8")
     for name, argv in TRAITS.items():
         got = outcome(parser, ["serve", *argv], defaults)
         changed = got.get("args", {})
-        if (
-            changed.get("hf_overrides") == {"a": 64000}
-            if name == "dotted-size"
-            else name in PLAIN_TRAITS and "args" in got
-        ):
+        holds = {
+            "dotted-size": changed.get("hf_overrides") == {"a": 64000},
+            "config-false": changed.get("enable_prefix_caching") is False,
+        }
+        if name == "short-level" and "args" in got:
+            target = "optimization-level" if "optimization_level" in changed else "compilation-config"
+            names.append(f"short-level={target}")
+        elif holds.get(name, name in PLAIN_TRAITS and "args" in got):
             names.append(name)
-        elif name == "short-level" and "optimization_level" not in changed:
-            raise LayoutError(f"-O3 is read as {got}")
         elif name == "dotted" and changed.get("hf_overrides") != {"a": {"b": 1}, "c": ["x", "y"]}:
             raise LayoutError(f"--option.key value is read as {got}")
         elif name == "spelling" and changed.get("gpu_memory_utilization") != 0.5:
             raise LayoutError(f"--gpu_memory_util 0.5 is read as {got}")
+    CONFIG.unlink()
     return sorted(names)
 
 
+CONFIG = Path(tempfile.gettempdir()) / f"catalogue_probe_{os.getpid()}.yaml"
+CONFIG_TEXT = "enable-prefix-caching: false\n"
 TRAITS = {
     "short-level": ["M", "-O3"],
+    "short-dotted": ["M", "-O.mode", "3"],
     "dotted-size": ["M", "--hf-overrides.a", "64k"],
     "json-size": ["M", "--kv-transfer-config", '{"kv_connector_extra_config": {"size": 64k}}'],
+    "model-option": ["--model", "N"],
+    "model-equals": ["--model=N"],
     "served-name-anywhere": ["-tp", "2", "--served-model-name", "N"],
+    "config-false": ["M", "--config", str(CONFIG)],
     "dotted": ["M", "--hf-overrides.a.b", "1", "--hf-overrides.c+", "x,y"],
     "spelling": ["M", "--gpu_memory_util", "0.5"],
 }
 """Argument lists whose outcome tells versions apart, or that every version has to read as this collection does."""
 
-PLAIN_TRAITS = ("json-size", "served-name-anywhere")
+PLAIN_TRAITS = ("short-dotted", "json-size", "model-option", "model-equals", "served-name-anywhere")
 
 
 # --- the whole ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 """Write plugins/module_utils/_vllm/catalogue_data.py and the table of tests/catalogue/README.md from the vLLM packages themselves.
 
     make catalogue VERSION=0.34.0     read one version more, or one again
-    make catalogue                    read every published version from 0.15.0 on (older ones are not planned) that is not in the catalogue yet
+    make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
     generate_catalogue.py --all       read every version anew
 
 A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts; --index-url
@@ -45,7 +45,7 @@ PAGE = ROOT / "tests" / "catalogue" / "README.md"
 TABLE = re.compile(r"(?<=^<!-- catalogue: scripts/generate_catalogue\.py -->\n\n)(?:\|.*\n)*", re.MULTILINE)
 PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
-OLDEST = "0.15.0"
+OLDEST = "0.10.1.1"
 
 # Packages that the probe needs; stand-ins replace all others.
 PROBE_NEEDS = ("pydantic==2.14.3", "msgspec", "packaging", "PyYAML", "regex", "typing_extensions")
@@ -460,8 +460,9 @@ TABLES_COMMENT = """
 # matter; /int: a number is taken for JSON; /class: read into a class of vLLM's; + takes several values, ? none or one, * may be repeated.
 # Kinds of environment variables: bool, int, float, text as vllm/envs.py says; direct: read elsewhere, without envs.py
 # knowing it, so that vLLM itself calls it unknown.
-# Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), served-name-anywhere (the model need not come
-# first), enable-disable-pairs (--enable-x: --disable-x).
+# Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), model-option and model-equals (the model
+# as --model X and --model=X), short-level (what -O3 stands for), short-dotted (-O.key), served-name-anywhere (the model
+# need not come first), config-false (false in a --config file negates), enable-disable-pairs (--enable-x: --disable-x).
 """
 
 

@@ -41,7 +41,7 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 - Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. [`explain.yml`](troubleshooting.md) finds the
   cause of a text that vLLM printed.
 - *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
-  (0.15.0 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
+  (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
 | ids | about |
 | --- | --- |

@@ -80,7 +80,7 @@ def test_one_version_more_is_added_without_touching_what_is_known() -> None:
     del newer["seed"]
     newer["brand-new"] = frozenset({(":", "int"), (">", "1")})
     text = generator.render({**versions, "0.34.0": {**versions["0.33.0"], "options": newer}})
-    assert "\nseed|-0.33.0|" in text and "\nbrand-new|0.34.0-|int|1\n" in text
+    assert "\nseed|-0.33.0\n" in text and "\nbrand-new|0.34.0-|int|1\n" in text
     assert "\nblock-size|" in text and "\nwatchdog-config|0.33.0-|" in text
 
 

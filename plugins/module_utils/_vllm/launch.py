@@ -460,7 +460,8 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
     for name, value in launch.items():
         written = _use_dashes(str(name))
         if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
-            written = "optimization-level"
+            old = catalogue.trait("short-level=compilation-config", version)
+            written = "compilation-config.level" if old else "optimization-level"
         head, _dot, path = written.partition(".")
         try:
             option, sets = _find_named(head, version)
@@ -594,7 +595,7 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
         )
         words = words[2:]
     _check_served_name(parsed, words, version)
-    words = _with_config(words, config)
+    words = _with_config(words, config, version)
     dotted: dict[str, dict[str, Any]] = {}
     position = 0
     while position < len(words):
@@ -602,7 +603,14 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
         position += 1
         head, dot, path = word.partition("=")[0].partition(".")
         level = _optimization_level(words, position)
-        if level:
+        if level and catalogue.trait("short-level=compilation-config", version):
+            if not level[0].isdecimal():
+                parsed.problems.append(
+                    _refuse_value(catalogue.options()["compilation-config"], level[0], "level").problem
+                )
+            _add_key(parsed, dotted, "-O", "level", level[0], version)
+            position = level[1]
+        elif level:
             parsed.args["optimization-level"], position = level
         elif word.startswith("-") and dot:
             position = _take_dotted(parsed, dotted, words, head, path, position, version)
@@ -659,22 +667,25 @@ def _check_served_name(parsed: Parsed, words: list[str], version: Version | None
         )
 
 
-def _with_config(words: list[str], config: Mapping[str, Any] | None) -> list[str]:
+def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
     """Insert the options of the --config file after the model, so that typed options override them."""
     if config is None or "--config" not in words:
         return words
     index = words.index("--config")
     remaining = [*words[:index], *words[index + 2 :]]
     model = 1 if remaining and not remaining[0].startswith("-") else 0
-    return [*remaining[:model], *config_words(config), *remaining[model:]]
+    return [*remaining[:model], *config_words(config, version), *remaining[model:]]
 
 
-def config_words(config: Mapping[str, Any]) -> list[str]:
+def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
     """Return the words that vLLM reads from the content of a --config file."""
     words: list[str] = []
     for key, value in config.items():
         if isinstance(value, bool):
-            words += [f"--{key}"] if value else []
+            if value:
+                words.append(f"--{key}")
+            elif catalogue.trait("config-false", version) and _normalise(f"--no-{key}") in _spellings(version):
+                words.append(f"--no-{key}")
         elif isinstance(value, list):
             words += [f"--{key}", *map(str, value)] if value else []
         elif isinstance(value, Mapping):
@@ -784,7 +795,7 @@ def _add_key(
     version: Version | None,
 ) -> None:
     try:
-        option, _sets, _inline = _resolve(head, version)
+        option, _sets, _inline = _resolve(_short_dotted(head, version), version)
         if value is None:
             raise _Refused(_needs_value(option))
         _merge_path(dotted.setdefault(head, {}), option, path.split("."), value, version)
@@ -792,6 +803,11 @@ def _add_key(
         parsed.problems.append(refused.problem)
         if refused.problem.kind == "unknown" and head.startswith("--"):
             parsed.args[_use_dashes(f"{head}.{path}")] = value
+
+
+def _short_dotted(head: str, version: Version | None) -> str:
+    """Return the long option of C(-O.key), the compilation configuration in releases that know it."""
+    return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
 
 
 def _set_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]]) -> None:
@@ -818,6 +834,8 @@ def _finish_parsing(parsed: Parsed, version: Version | None, words: Sequence[str
     """Move the model out of the options, and check the keys of options that vLLM parses into a class."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
+        accepted = catalogue.trait("model-option", version) or "--model" not in words
+        refused = "" if accepted else "With `vllm serve`, you should provide the model as a positional argument"
         if parsed.model is not None and words:
             parsed.problems.append(_extra_word(parsed.model))
         parsed.problems.append(
@@ -826,6 +844,7 @@ def _finish_parsing(parsed: Parsed, version: Version | None, words: Sequence[str
                 "--model",
                 "names the model as an option",
                 f"Put {model} right behind vllm serve.",
+                refused,
             )
         )
         parsed.model = str(model)

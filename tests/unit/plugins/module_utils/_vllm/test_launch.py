@@ -79,6 +79,7 @@ def test_accepted(line: str, args: dict[str, Any]) -> None:
         ("M --max-num 3", "0.19.0", "ambiguous"),
         ("M --max-modle-len 3", "0.19.0", "unknown"),
         ("M --disable-prefix-caching", "0.32.0", "unknown"),
+        ("M --attention-backend x", "0.12.0", "unknown"),
         ("M --swap-space 4", "0.18.0", "unknown"),
         ("M -tq 2", "0.19.0", "unknown"),
         ("M --no-headless", "0.19.0", "unknown"),
@@ -303,7 +304,7 @@ def test_json_is_compact_and_sorted() -> None:
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("0.19.0", {"optimization-level": "3"})],
+    [("0.11.0", {"compilation-config": {"level": 3}}), ("0.19.0", {"optimization-level": "3"})],
 )
 def test_a_level_as_a_key_is_a_level_as_typed(version: str, expected: Any) -> None:
     for key in ("O", "-O"):

@@ -267,7 +267,8 @@ def test_a_slip_of_the_pen_is_answered_with_the_option_that_was_meant(text: str)
 
 
 def test_what_differs_between_versions_in_reading() -> None:
-    assert parse(["M", "-O3"], "0.15.0").args == {"optimization-level": "3"}
+    level = {version: parse(["M", "-O3"], version).args for version in ("0.11.2", "0.12.0")}
+    assert level == {"0.11.2": {"compilation-config": {"level": 3}}, "0.12.0": {"optimization-level": "3"}}
     sizes = {version: parse(["M", "--hf-overrides.a", "64k"], version).args for version in ("0.19.1", "0.20.0")}
     assert sizes == {"0.19.1": {"hf-overrides": {"a": "64k"}}, "0.20.0": {"hf-overrides": {"a": 64000}}}
     text = '{"kv_connector_extra_config": {"size": 64k}}'
@@ -275,13 +276,17 @@ def test_what_differs_between_versions_in_reading() -> None:
     assert parse(["M", "--kv-transfer-config", text], "0.20.0").args == {
         "kv-transfer-config": {"kv_connector_extra_config": {"size": 64000}}
     }
-    for words in (["--model", "M"], ["--model=M"]):
-        (problem,) = parse(words, "0.15.0").problems
-        assert problem.kind == "model_option" and problem.vllm_error == ""
+    (problem,) = parse(["--model", "M"], "0.11.0").problems
+    assert problem.kind == "model_option" and "positional argument" in problem.vllm_error
+    (problem,) = parse(["--model", "M"], "0.11.1").problems
+    assert problem.kind == "model_option" and problem.vllm_error == ""
+    (problem,) = parse(["--model=M"], "0.11.0").problems
+    assert problem.kind == "model_option" and problem.vllm_error == ""
     assert [problem.kind for problem in parse(["M", "--model", "N"], "0.33.0").problems] == [
         "extra_word",
         "model_option",
     ]
+    assert [problem.kind for problem in parse(["M", "-Ofast"], "0.11.0").problems] == ["bad_value"]
     assert parse(["-tp", "2", "--served-model-name", "a"], "0.16.0").problems == []
     assert [problem.kind for problem in parse(["-tp", "2", "--served-model-name", "a"], "0.17.0").problems] == [
         "bad_value"
