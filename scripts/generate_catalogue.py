@@ -76,7 +76,7 @@ TABLES = {
     "http_paths": (20, "paths of the HTTP server"),
     "guarded_prefixes": (1, "beginnings of paths that the API key is asked for"),
     "requirements": (4, "requirements"),
-    "traits": (0, "traits of the parser"),
+    "traits": (1, "traits of the parser"),
 }
 LOST = 0.7  # share of its predecessor's names below which a version was not understood
 
