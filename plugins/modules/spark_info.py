@@ -133,44 +133,14 @@ options:
     elements: dict
     default: []
   services:
-    description: The services to ask, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    description:
+      - The services to ask, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are
+        C(spark-NAME.service) and C(spark-NAME); Ray's containers of a service belong to it.
+      - C(probe) has C(url), C(model) and C(api_key_file), a file on the host; a service without C(url), such as a rank behind the first one, is not
+        asked. C(memory) and C(fast_path) are what the engine is compared with, C(cache_dir) is its folder of compile caches.
     type: list
     elements: dict
     default: []
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit. V(spark-NAME.service) unless given.
-        type: str
-      container:
-        description: Its container. V(spark-NAME) unless given. Other containers of the service by their label, as Ray's, belong to it.
-        type: str
-      rank:
-        description: Its rank on this host, for a service that spans hosts. Tokens, concurrency and drafts are counted by the first rank alone.
-        type: int
-        default: 0
-      cluster:
-        description: How it spans hosts. Only C(executor) is read. V(null) for a service of this host alone.
-        type: dict
-      memory:
-        description: The plan of its memory, one of C(services) that M(dgxspark.vllm.memory_budget) returns.
-        type: dict
-        default: {}
-      fast_path:
-        description: Which kernels, graphs and drafts it is expected to run. Nothing is compared unless given.
-        type: dict
-        default: {}
-      cache_dir:
-        description: Its folder of compile caches.
-        type: path
-      probe:
-        description: Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
-          behind the first one, is not asked.
-        type: dict
-        default: {}
   timeout:
     description: Seconds that a service has for its answer, and for its metrics.
     type: float

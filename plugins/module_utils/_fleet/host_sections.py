@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from .._host.host_view import HostView, Request
-from .._proof import service_arguments
 from . import host_report
 
 
@@ -107,12 +106,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         },
     },
     "adopting": {"type": "list", "elements": "dict", "default": []},
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
-    },
+    "services": {"type": "list", "elements": "dict", "default": []},
     "timeout": {"type": "float", "default": 10},
     "run_dir": {"type": "path", "default": "/run/dgxspark"},
     "os_reserve_gib": {"type": "float"},
