@@ -173,21 +173,10 @@ options:
     type: float
     default: 30
   distribution:
-    description: How V(distribution) looks for O(images), and how other nodes reach this one.
+    description: How V(distribution) looks for O(images), and how other nodes reach this one. C(locked) has by reference the entry of the lock file,
+      whose C(ids) are looked for too, C(address) the address that the other nodes reach (by default the one that the default route starts
+      from), C(fabric) the name of the fast network that the host shares with others of that name.
     type: dict
-    suboptions:
-      locked:
-        description: By reference of an image the entry of the lock file; its C(ids) are looked for too.
-        type: dict
-        default: {}
-      address:
-        description: Address of the host that the other nodes reach; the one that its default route starts from when empty.
-        type: str
-        default: ''
-      fabric:
-        description: Name of the fast network that the host shares with others of that name; empty without one.
-        type: str
-        default: ''
   cabling:
     description: How V(cabling) announces the host, and for how long it listens.
     type: dict
@@ -201,27 +190,10 @@ options:
         type: float
         default: 6
   upstream:
-    description: The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
+    description: The tags and branches that V(upstream) looks up, all at once and without an account; nothing is downloaded. C(images) are references
+      by tag, C(models) have C(repo) and C(revision), C(endpoint) is a mirror of the hub, C(timeout) the seconds that each registry and the hub
+      have (5).
     type: dict
-    suboptions:
-      images:
-        description: References of images, by tag.
-        type: list
-        elements: str
-        default: []
-      models:
-        description: Models on the hub; C(repo) and C(revision).
-        type: list
-        elements: dict
-        default: []
-      endpoint:
-        description: Address of a mirror of the hub.
-        type: str
-        default: ''
-      timeout:
-        description: Seconds that each registry and the hub have for an answer.
-        type: float
-        default: 5
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:

@@ -113,14 +113,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "log_lines": {"type": "int", "default": 500},
     "ask_services": {"type": "bool", "default": True},
     "answer_timeout": {"type": "float", "default": 30},
-    "distribution": {
-        "type": "dict",
-        "options": {
-            "locked": {"type": "dict", "default": {}},
-            "address": {"type": "str", "default": ""},
-            "fabric": {"type": "str", "default": ""},
-        },
-    },
+    "distribution": {"type": "dict"},
     "cabling": {
         "type": "dict",
         "options": {
@@ -128,14 +121,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "seconds": {"type": "float", "default": 6},
         },
     },
-    "upstream": {
-        "type": "dict",
-        "options": {
-            "images": {"type": "list", "elements": "str", "default": []},
-            "models": {"type": "list", "elements": "dict", "default": []},
-            "endpoint": {"type": "str", "default": ""},
-            "timeout": {"type": "float", "default": 5},
-        },
-    },
+    "upstream": {"type": "dict"},
 }
 """Arguments of M(dgxspark.vllm.spark_info), in Ansible's form."""
