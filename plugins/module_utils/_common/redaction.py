@@ -14,10 +14,12 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from . import secret_rules
 from .foreign_text import parse_json
 from .secret_names import NO_VALUE, is_secret_name, is_secret_option, is_secret_variable, words_of
 
@@ -102,14 +104,11 @@ _JWT = r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.
 """It begins where a word does, also after a dash: from each C(eyJ-) in a long row it would be quadratic."""
 _PREFIXED = (
     rf"{_WORD}(?:pypi-|GOCSPX-|glsa_|glc_|hv[sbr]\.|dckr_(?:pat|oat)_|whsec_|sbp_|ntn_|figd_|sntry[su]_|lin_api_|shp(?:at|ca|pa|ss)_"
-    r"|sq0(?:atp|csp|idp)-|PMAK-|NRAK-|rubygems_|AKCp|ATATT3|gl(?:ft|dt|rt|soat|imt|agent|ptt|cbt|ffct|oas)-|sk_or_|csk-|fw_|vck_|tfp_|secret-token:"
-    r"|ops_eyJ|xapp-\d-|xkeysib-|rdme_|do[or]_v1_|dp\.[a-z]{2}\.|dt0c01\.|duffel_(?:test|live)_|FLW(?:SEC|PUB)K_TEST-|api_org_|f(?:o1|m1[ar]|m2)_"
-    r"|fio-u-|pnu_|pscale_(?:tkn|oauth|pw)_|shippo_(?:test|live)_|sgp_|sm_[aps]at_|tk-us-|HRKU-AA|GR1348941|sha256~|CLOJARS_)"
+    r"|sq0(?:atp|csp|idp)-|PMAK-|NRAK-|rubygems_|AKCp|ATATT3|gl(?:ft|dt|rt|soat|imt|agent|ptt|cbt)-|sk_or_|csk-|fw_|vck_|tfp_|secret-token:)"
     r"[\w+/=~-]{16,}"
-    rf"|{_WORD}(?:dapi[0-9a-f]{{32}}|pul-[0-9a-f]{{40}}|EZ[AT]K[0-9A-Za-z]{{54}}|ABSK[\w+/]{{100,}}|LTAI[0-9A-Za-z]{{20}}|cmVmd[0-9A-Za-z]{{59}})"
     rf"|{_WORD}SG\.[\w-]{{8,}}\.[\w-]{{8,}}|{_WORD}SK[0-9a-f]{{32}}(?![0-9a-f])|{_WORD}AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Z]{{16,}}"
 )
-"""Tokens with the prefix of their vendor, of any length."""
+"""Tokens with the prefix of their vendor, also where the length is another one than C(secret_rules) expects."""
 _COMMAND_PASSWORDS = tuple(
     (pattern, 0)
     for pattern in (
@@ -233,6 +232,19 @@ def could_be_secret(value: Any, name: str = "") -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
 
 
+@cache
+def _vendor_rule(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
+    """Yield the rules of C(secret_rules) of which a keyword is in a text."""
+    lower = text.lower()
+    for _id, keywords, pattern in secret_rules.RULES:
+        if any(word in lower for word in keywords):
+            yield _vendor_rule(pattern)
+
+
 def holds_secret(value: Any) -> bool:
     """Tell whether a text is sure to have a token of a known form in it, a private key, or a password in a URL.
 
@@ -240,7 +252,7 @@ def holds_secret(value: Any) -> bool:
     """
     if not isinstance(value, str):
         return False
-    return any(form.search(value) for form in _CERTAIN)
+    return any(form.search(value) for form in _CERTAIN) or any(form.search(value) for form in _vendor_rules(value))
 
 
 def clean_forms(text: str, mark: str = MARK) -> str:
@@ -256,7 +268,7 @@ def clean_forms(text: str, mark: str = MARK) -> str:
     def text_after(match: re.Match[str], end: int) -> str:
         return match.string[end : match.end()]
 
-    for form in _FORMS:
+    for form in (*_FORMS, *_vendor_rules(text)):
         text = form.sub(hide_secret, text)
     return text
 
@@ -264,10 +276,11 @@ def clean_forms(text: str, mark: str = MARK) -> str:
 def _secret_span(match: re.Match[str]) -> tuple[int, int]:
     """Return begin and end of the secret in a match; both are equal for a harmless value.
 
-    The secret is the group of that name, else the whole match.
+    The secret is the group of that name, else the first matched group (as in gitleaks' rules), else the whole match.
     """
     if "secret" not in match.re.groupindex:
-        return match.span()
+        group = next((number for number in range(1, match.re.groups + 1) if match[number]), 0)
+        return match.span(group)
     begin, end = match.span("secret")
     if begin < 0:
         return match.span()
@@ -454,7 +467,7 @@ class Redactor:
         text = _INVISIBLE.sub("", text).replace("\0", " ")
         if self._known:
             text = self._known.sub(self._form, text)
-        for form in _FORMS:
+        for form in (*_FORMS, *_vendor_rules(text)):
             text = form.sub(self._form, text)
         text = self._clean_tables(text)
         text = _walk(text, _ENTRY, self._entry)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction, secret_rules
 
 
 def random_text(length: int, alphabet: str = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789") -> str:
@@ -333,6 +333,12 @@ PIECES = [
 @pytest.mark.parametrize("piece", PIECES)
 def test_repeated_beginnings_take_linear_time(piece: str, deadline: None) -> None:
     assert redaction.Redactor([]).clean(piece * (200_000 // len(piece))) is not None
+
+
+@pytest.mark.parametrize(("keywords", "pattern"), [rule[1:] for rule in secret_rules.RULES])
+def test_vendor_rules_take_linear_time(keywords: tuple[str, ...], pattern: str, deadline: None) -> None:
+    for piece in {form for word in keywords for form in (word, word.upper(), f"{word}a-")}:
+        re.sub(pattern, "", piece * (200_000 // len(piece)))
 
 
 @pytest.fixture
