@@ -35,7 +35,7 @@ def test_above_the_floor_nothing_is_done() -> None:
     made = guard()
     assert made.decide(1.0, look(8.0)) == [] and made.decide(2.0, look(100.0, 0.0)) == []
     assert not made.acted
-    assert made.text() == "had nothing to do; lowest MemFree 8.00 GiB (floor 8 GiB, below it at 0 of 2 looks) in 2 s"
+    assert made.text() == "had nothing to do; lowest MemFree 8.00 GiB (floor 8 GiB, below it in 0 of 2 checks) in 2 s"
 
 
 def test_below_the_floor_caches_are_dropped_at_every_look_as_long_as_it_helps() -> None:
