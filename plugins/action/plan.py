@@ -401,7 +401,7 @@ class ActionModule(ActionBase):
 
 
 def with_relative_paths(hosts: Mapping[str, dict[str, Any]], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return hosts whose paths are relative to their inventory folder, as far as they are below it. task_vars: of the action."""
+    """Return hosts whose paths are relative to their inventory folder, if they are below it. task_vars: of the action."""
     folders = {name: str(task_vars["hostvars"][name].get("inventory_dir") or "") for name in hosts}
     return {
         name: {**host, "vars": controller_paths.relative_variables(host["vars"], folders[name])}

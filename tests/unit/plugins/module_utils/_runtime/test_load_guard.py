@@ -87,7 +87,7 @@ def test_memory_that_came_back_ends_the_pause() -> None:
 def test_a_cache_too_small_to_help_is_left_alone() -> None:
     made = guard()
     assert made.decide(1.0, look(3.0, cache=0.3)) == []
-    assert "had nothing to give back" in made.text() and "below it at 1 of 1 looks" in made.text()
+    assert "had nothing to give back" in made.text() and "below it in 1 of 1 checks" in made.text()
 
 
 def test_memory_in_small_pieces_is_compacted_but_not_all_the_time() -> None:
