@@ -235,7 +235,7 @@ def _link(recipe: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
 
 

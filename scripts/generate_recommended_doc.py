@@ -41,7 +41,7 @@ def table(chosen: list[recommend.Pick], page: str) -> str:
     """Return the table. page: link to docs/models.md."""
     lines = [
         "| Sparks | recipe | weights, GiB per Spark | speed, one stream | for |",
-        "| --- | --- | --- | --- | --- |",
+        "|---|---|---|---|---|",
     ]
     for pick in chosen:
         anchor = re.sub(r"[^a-z0-9_-]", "", pick.recipe.lower())
