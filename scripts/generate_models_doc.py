@@ -83,7 +83,7 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
 def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[str, str]) -> list[str]:
     """Return the section of one recipe on the page. common: descriptions that the page has once, by variant."""
     base = rows[0]
-    jobs = [title.lower() for job, title in JOBS.items() if job in base["jobs"]]
+    jobs = [job for job in JOBS if job in base["jobs"]]
     images: dict[str, list[str]] = {}
     for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
         refs = ", ".join(
@@ -91,7 +91,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
         )
         images.setdefault(refs, []).insert(0, row["variant"] or DEFAULT)
     usual = max(images, key=lambda refs: len(images[refs]))
-    least = f"; vLLM {base['least_vllm']} or newer" if base["least_vllm"] else ""
+    least = f"; vLLM {base['least_vllm']}+" if base["least_vllm"] else ""
     lines = [f"## {name}", "", f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {usual}"]
     lines[-1] += "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual) + "."
     lines += [
@@ -113,9 +113,9 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     published: dict[str, list[str]] = {}
     for row in rows:
         for entry in row["published"]:
-            rate = f"{entry['tokens_per_second']:g} tokens/s{_on(entry)}{_variant(row)}: {_streams(entry['what'])}"
+            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}, {_streams(entry['what'])}"
             published.setdefault(f"{entry['source']}{_other(entry)}", []).append(rate)
-    notes += [f"- {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
+    notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
     return [*lines, *notes, ""] if notes else lines
 
 
@@ -189,15 +189,13 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), _rate(row))
     ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
     return _table(
-        ("kind", "recipes", "median tokens/s", "each"),
+        ("kind", "recipes", "median tokens/s", "fastest"),
         [
             [
                 kind,
                 f"{len(rates)}",
                 f"{statistics.median(rates.values()):.3g}",
-                ", ".join(
-                    f"{_link(name)} {value:.3g}" for name, value in sorted(rates.items(), key=lambda item: -item[1])
-                ),
+                f"{_link(max(rates, key=lambda name: rates[name]))} {max(rates.values()):.3g}",
             ]
             for kind, rates in ordered
         ],
