@@ -16,7 +16,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables im
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
 REFERENCE = tree.read("docs/verbs.md")
-DOCS = tree.read("README.md") + "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
+DOCS = "".join(map(tree.read, ("README.md", "AGENTS.md"))) + "".join(
+    tree.read(name) for name in tree.below("docs/", suffix=".md")
+)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 EXAMPLES = {f"inventories/{name}" for name in tree.INVENTORIES}

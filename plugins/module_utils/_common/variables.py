@@ -86,6 +86,15 @@ VARIABLES: dict[str, Key] = {
         "output of the plan: `short`, `full` (as with `-v`), `json` (one line) or `none`",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_events": Key(
+        str,
+        "",
+        "only with `-e`: file to which a run appends its events, as lines of JSON",
+        page="automation.md#events",
+    ),
+    "spark_result": Key(
+        str, "", "only with `-e`: file with the outcome of a run, as JSON", page="automation.md#events"
+    ),
     "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
     "spark_tune_write": Key(bool, False, "`tune.yml` writes the best variant into the inventory"),
     "spark_tuned": Key(
