@@ -45,7 +45,7 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-FASTEST = 4
+FASTEST = 3
 """Recipes that the table by job lists for a number of Sparks."""
 MANY = 2
 """Recipes that may describe a variant in the same words in their own sections; with more the page has the description once."""
