@@ -561,7 +561,7 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
     if not is_refused:
         page_of(dest, refused=True).unlink(missing_ok=True)
     older = page_of(dest)
-    kept = f"; {older.name} is still that of the last plan without errors" if is_refused and older.exists() else ""
+    kept = f"; {older.name} still shows the last plan without errors" if is_refused and older.exists() else ""
     return f"{page.resolve()}{kept}"
 
 
