@@ -96,7 +96,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     lines[-1] += "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual) + "."
     lines += [
         "",
-        *_table(("variant", "weights", "KV cache", "longest", "requests", "tokens/s", "fits on"), _cells(rows)),
+        *_table(("variant", "weights", "KV cache (requests)", "longest", "tokens/s", "fits on"), _cells(rows)),
         "",
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
@@ -132,7 +132,9 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         variant = row["variant"] or DEFAULT
         if variant not in seen:
             seen.add(variant)
-            figures = (*cells(row)[3:6], f"{row['requests'] or '-'}", cells(row)[-2], _fits(row))
+            weights, cache, longest = cells(row)[3:6]
+            requests = f" ({row['requests']})" if row["requests"] else ""
+            figures = (weights, f"{cache}{requests}", longest, cells(row)[-2], _fits(row))
             variants.setdefault(figures, []).append(variant)
     return [[", ".join(names), *figures] for figures, names in variants.items()]
 
