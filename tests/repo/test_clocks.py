@@ -34,7 +34,6 @@ WHY = {
     "plugins/module_utils/_fleet/host_health.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
     "plugins/module_utils/_proof/service_status.py": "the date of a state file that is rewritten each 15 s, in either direction",
     "plugins/action/bundle.py": "an age: the draft of a transfer that was cut off is removed after a while",
-    "plugins/plugin_utils/events.py": TEXT,
     "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",
     "plugins/module_utils/_agent/accounts.py": "the age of a state file that is rewritten each 15 s",
     "plugins/module_utils/_agent/figures.py": "dates as metrics, which alerts compare with the host's own clock",
