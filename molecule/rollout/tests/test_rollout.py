@@ -191,7 +191,7 @@ def kill_when(condition, playbook, *options, **variables):
         start_new_session=True,
         env=ENVIRONMENT,
     ) as dying:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 480
         while not condition():
             assert dying.poll() is None and time.monotonic() < deadline
             time.sleep(0.2)
@@ -300,8 +300,8 @@ def streams():
 
 @pytest.mark.nightly
 def test_tuning_drains_its_service_and_a_controller_that_dies_leaves_nothing_behind():
-    image, unit = {"rollout_image": other()[1]}, "/etc/systemd/system/spark-chat.service"
-    image["rollout_image"] = FIRST if image["rollout_image"] == SECOND else SECOND
+    image = {"rollout_image": FIRST if other()[1] == SECOND else SECOND}
+    tune, options, unit = ("tune", "--limit", "spark-2"), {**TUNE, **image}, "/etc/systemd/system/spark-chat.service"
     before, seen, over = node("spark-2", "cat", unit), [], threading.Event()
 
     def watch():
@@ -311,16 +311,15 @@ def test_tuning_drains_its_service_and_a_controller_that_dies_leaves_nothing_beh
     with clients() as (answers, refused):
         # While the service is measured as it is, and while a variant of it is.
         for number in (streams(), "3"):
-            condition = lambda: streams() == number and drained() == ["spark-2/chat"]  # noqa: B023
-            kill_when(condition, "tune", "--limit", "spark-2", **TUNE, **image)
+            kill_when(lambda number=number: (streams(), drained()) == (number, ["spark-2/chat"]), *tune, **options)
             code, text = play("site", **image)
             assert code == 0, text
             assert node("spark-2", "cat", unit) == before and drained() == []
-        kill_when(lambda: streams() == "3" and drained(), "tune", "--limit", "spark-2", **TUNE, **image)
+        kill_when(lambda: streams() == "3" and drained(), *tune, **options)
         watching = threading.Thread(target=watch)
         watching.start()
         try:
-            code, text = play("tune", "--limit", "spark-2", **TUNE, **image)
+            code, text = play(*tune, **options)
         finally:
             over.set()
             watching.join()

@@ -59,6 +59,8 @@ PROMPT_TOKENS = (1024,)
 OUTPUT_TOKENS = 128
 _LARGEST = 1 << 24
 """No workload has more streams or tokens."""
+_LARGEST_GRAPH = 1 << 14
+"""No CUDA graph is for more tokens."""
 _MOST_ACCEPTED = 64
 _MOST_SPARKS = 64
 _HOST = {"total_gib": 119.67}
@@ -412,9 +414,9 @@ def captured_sizes(args: Mapping[str, Any], family: str, multiple: int, drafted:
     compilation = compilation if isinstance(compilation, Mapping) else {}
     sizes = args.get("cudagraph-capture-sizes") or compilation.get("cudagraph_capture_sizes")
     if not isinstance(sizes, list):
-        most = args.get("max-cudagraph-capture-size") or compilation.get("max_cudagraph_capture_size")
-        batch = (args.get("max-num-seqs") or DEFAULT_SEQS) * (1 + drafted)
-        sizes = capture_sizes(most if is_whole(most, 1, _LARGEST) else largest_capture(batch, family))
+        most: Any = args.get("max-cudagraph-capture-size") or compilation.get("max_cudagraph_capture_size")
+        default = largest_capture(DEFAULT_SEQS * (1 + drafted), family)
+        sizes = capture_sizes(min(most, _LARGEST_GRAPH) if is_whole(most, 1, _LARGEST) else default)
     return tuple(sorted({-(-size // multiple) * multiple for size in sizes if is_whole(size, 1, _LARGEST)}))
 
 

@@ -323,7 +323,10 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
     :param prompt: its length, tokens
     :returns: seconds
     """
-    seconds, position = constants.step + max(_shape_seconds(stage, constants, launch.kernels) for stage in launch.reads.stages), 0
+    seconds, position = (
+        constants.step + max(_shape_seconds(stage, constants, launch.kernels) for stage in launch.reads.stages),
+        0,
+    )
     # Layers of one kind together: a long prompt has hundreds of chunks.
     kinds = [
         (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))

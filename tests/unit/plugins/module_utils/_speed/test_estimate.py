@@ -376,6 +376,8 @@ def test_a_batch_takes_the_experts_of_the_graph_that_it_runs_in() -> None:
     assert exact.captured == (1, 5, 8)
     assert step_time(exact, GB10, 5, 0).memory < experts[0]
     assert read(service(key, max_cudagraph_capture_size=4)).launch.captured == (1, 2, 4)
+    assert max(read(service(key, max_cudagraph_capture_size=1 << 24)).launch.captured) == 1 << 14
+    assert read(service(key, compilation_config={"cudagraph_capture_sizes": [0, "8", None]})).launch.captured == ()
     nested = service(key, compilation_config={"cudagraph_capture_sizes": [4, 2]})
     assert read(nested).launch.captured == (2, 4)
     # Larger batches and eager ones have no graph.
@@ -427,7 +429,9 @@ def test_a_pass_of_a_drafter_reads_experts_and_its_cache() -> None:
     plain = (launch.reads.draft.weights + launch.reads.draft.head) / GB10.bandwidth + GB10.draft
     assert passes == pytest.approx(2 * plain + 2 * experts / GB10.bandwidth_experts)
     # Its attention reads keys and values too.
-    long = decode_seconds(launch, GB10, 1, 50_000) * launch.drafting.accepted - step_time(launch, GB10, 1, 50_000, 3).total
+    long = (
+        decode_seconds(launch, GB10, 1, 50_000) * launch.drafting.accepted - step_time(launch, GB10, 1, 50_000, 3).total
+    )
     cache = launch.reads.stages[0].contexts[-1].token_bytes * 50_000
     assert long - passes == pytest.approx(2 * cache / GB10.bandwidth_cache)
 
