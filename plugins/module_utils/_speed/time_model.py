@@ -10,7 +10,6 @@ differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -69,8 +68,7 @@ class Launch:
 
     def padded(self, tokens: int) -> int:
         """Return the tokens that the graph of a batch computes, those that pad it included."""
-        index = bisect_left(self.captured, tokens)
-        return self.captured[index] if index < len(self.captured) and not self.eager else tokens
+        return tokens if self.eager else next((size for size in self.captured if size >= tokens), tokens)
 
 
 @dataclass(frozen=True)
