@@ -53,7 +53,7 @@ def play(playbook, *options, **variables):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
         env=ENVIRONMENT,
     )
@@ -286,7 +286,7 @@ TUNE = {
     "spark_tune": {
         "levers": ["no-drafts"],
         "goal": "together",
-        "variants": {"few": {"max-num-seqs": 3}, "one": {"max-num-seqs": 1}},
+        "variants": {"few": {"max-num-seqs": 3}},
     },
 }
 
@@ -303,6 +303,7 @@ def test_tuning_drains_its_service_and_a_controller_that_dies_leaves_nothing_beh
     image = {"rollout_image": FIRST if other()[1] == SECOND else SECOND}
     tune, options, unit = ("tune", "--limit", "spark-2"), {**TUNE, **image}, "/etc/systemd/system/spark-chat.service"
     before, seen, over = node("spark-2", "cat", unit), [], threading.Event()
+    (ROOT / "molecule" / ".spark" / "tune" / "spark-2.chat.json").unlink(missing_ok=True)  # of an earlier run
 
     def watch():
         while not over.wait(0.5):
@@ -326,7 +327,7 @@ def test_tuning_drains_its_service_and_a_controller_that_dies_leaves_nothing_beh
     assert code == 0, text
     assert "chat stays as the inventory has it" in text, text
     assert node("spark-2", "cat", unit) == before and drained() == []
-    # Each variant was measured alone, and no request of a client failed.
-    assert {names[0] for _number, names in seen if names} == {"spark-2/chat"}
-    assert {number for number, names in seen if names} >= {"3", "1"}
+    # The variant was measured alone, and no request of a client failed.
+    assert {name for _number, names in seen for name in names} == {"spark-2/chat"}
+    assert "3" in {number for number, names in seen if names}
     assert refused == [] and len(answers) > 20, refused

@@ -332,6 +332,7 @@ def test_tuning_the_real_engine_keeps_what_is_faster_and_site_brings_the_invento
             },
         },
     }
+    (ROOT / "molecule" / ".spark" / "tune" / "spark-2.tiny.json").unlink(missing_ok=True)  # of an earlier run
     options = ("-e", json.dumps({"service": "tiny", **settings}), "--limit", "spark-2")
     code, text = play("tune", "--check", *options, services=changed)
     assert code == 0 and "Nothing is tried in check mode" in text, text
