@@ -73,11 +73,14 @@ from ansible.plugins.callback import CallbackBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import timeline
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import Board
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import events, files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
+TIMELINE, TIMED = ".spark/timeline.html", ("rollout", "rollback")
+"""The page of verbs that change hosts one after another, below the inventory folder."""
 TICK = 0.5  # s between two looks at the clock
 MOST_CHARACTERS = 300  # of a failure in the list at the end
 SHOWN_PART = 2  # hosts get at most one of so many lines of a terminal
@@ -160,7 +163,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.owner, self.reader = os.getpid(), -1
         self.screen: Screen | None = None
         self.streams: tuple[Any, Any] | None = None
-        self.log_start, self.outcome_path = 0, ""
+        self.log_start, self.outcome_path, self.timeline_path = 0, "", ""
         self.failures: dict[str, str] = {}
         self.is_failure_last = False
         self.prints = False
@@ -194,13 +197,19 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         options = context.CLIARGS
         sources = inventory_sources(options.get("inventory") or constants.DEFAULT_HOST_LIST)
         extra_vars = load_extra_vars(DataLoader())
-        path, self.outcome_path = (
-            events.path_of(name, next(iter(sources.given), ""))
-            for name in (extra_vars.get("spark_events") or self.get_option("file"), extra_vars.get("spark_result"))
+        folder = next(iter(sources.given), "")
+        path, self.outcome_path, self.timeline_path = (
+            events.path_of(name, folder)
+            for name in (
+                extra_vars.get("spark_events") or self.get_option("file"),
+                extra_vars.get("spark_result"),
+                extra_vars.get("spark_timeline") or (TIMELINE if verb in TIMED and Path(folder).exists() else ""),
+            )
         )
+        paths = list(filter(None, (path, self.outcome_path, self.timeline_path)))
         # Ansible would read such a file as inventory; checked_hosts refuses the run.
-        if not path + self.outcome_path or any(sources.reads(file) for file in (path, self.outcome_path) if file):
-            self.outcome_path = ""
+        if not paths or any(sources.reads(file) for file in paths):
+            self.outcome_path = self.timeline_path = ""
             return
         try:
             self.log_start = events.EventLog.open(path)
@@ -311,22 +320,28 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _write(event: str, **fields: Any) -> None:
         events.EventLog.write(event, **fields)
 
-    def _write_outcome(self) -> None:
-        """Write the outcome of the run, if a file is named for it."""
-        if not self.outcome_path or events.EventLog.descriptor < 0:
+    def _write_reports(self) -> None:
+        """Write the outcome and the timeline of the run, if files are named for them."""
+        if events.EventLog.descriptor < 0:
             return
-        body = events.outcome(events.EventLog.read(self.log_start))
-        try:
-            files.write_report(Path(self.outcome_path), json.dumps(body, indent=1) + "\n")
-        except OSError as error:
-            self._display.warning(f"spark_result: the outcome of this run is not written: {error}")
+        lines = events.EventLog.read(self.log_start)
+        texts = {
+            self.outcome_path: lambda: json.dumps(events.outcome(lines), indent=1) + "\n",
+            self.timeline_path: lambda: timeline.page(timeline.of_events(lines)),
+        }
+        for path, text in texts.items():
+            try:
+                if path:
+                    files.write_report(Path(path), text())
+            except OSError as error:
+                self._display.warning(f"spark_result, spark_timeline: {path} is not written: {error}")
 
     def _close(self) -> None:
         """Restore the terminal; a worker, which is a fork, leaves it alone."""
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()
-        self._write_outcome()
+        self._write_reports()
         if self.thread.is_alive() and Channel.descriptor is not None:
             with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
                 os.write(Channel.descriptor, b"\n")

@@ -16,6 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_pa
 
 SIMILAR = 0.85
 """Least similarity of a misspelt argument; C(service) is a misspelt C(services), C(service_user) is another name."""
+OUTPUT = ("spark_events", "spark_result", "spark_timeline")
 CALLBACK = "dgxspark.vllm.progress"
 TEMPLATE = ("{{", "{%")
 REQUIRED = {
@@ -63,7 +64,7 @@ def check_output(
     :param callbacks: that the configuration of Ansible enables
     :param sources: of the inventory
     """
-    given = {name: extra_vars[name] for name in ("spark_events", "spark_result") if extra_vars.get(name)}
+    given = {name: extra_vars[name] for name in OUTPUT if extra_vars.get(name)}
     if given and CALLBACK not in callbacks:
         return [f"{' and '.join(given)}: nothing writes it; export ANSIBLE_CALLBACKS_ENABLED={CALLBACK}"]
     paths = {name: events.path_of(value, next(iter(sources.given), "")) for name, value in given.items()}

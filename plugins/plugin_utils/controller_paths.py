@@ -41,6 +41,7 @@ PLACES: tuple[str, ...] = (
     "spark_status_file",
     "spark_status_page",
     "spark_support_dir",
+    "spark_timeline",
     "spark_wishes_file",
     "spark_recipe_dirs.*",
     "spark_registries.*.password_file",
@@ -86,6 +87,7 @@ _WRITTEN = frozenset(
         "spark_status_file",
         "spark_status_page",
         "spark_support_dir",
+        "spark_timeline",
         "spark_wishes_file",
     )
 )

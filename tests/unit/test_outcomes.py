@@ -64,6 +64,10 @@ def test_every_playbook_ends_with_the_documented_code_when_no_host_answers(tmp_p
     assert lines[0]["event"] == "run" and lines[-1]["event"] == "stats"
     if playbook not in WITHOUT_PLAN:
         assert [service["name"] for service in outcome["plan"]["services"]] == ["a", "b"]
+    page = inventory.parent / ".spark/timeline.html"
+    assert page.exists() == (playbook in ("rollout", "rollback"))
+    if page.exists():
+        assert "spark-1" in page.read_text() and "No route to host" in page.read_text()
     if playbook in ("status", "doctor", "drift"):
         assert [report["kind"] for report in outcome["reports"]] == [playbook]
 

@@ -95,6 +95,12 @@ VARIABLES: dict[str, Key] = {
     "spark_result": Key(
         str, "", "only with `-e`: file with the outcome of a run, as JSON", page="automation.md#events"
     ),
+    "spark_timeline": Key(
+        str,
+        "",
+        "only with `-e`: page with what each host did when; rollout.yml and rollback.yml write `.spark/timeline.html`",
+        page="fleet.md#progress",
+    ),
     "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
     "spark_tune_write": Key(bool, False, "`tune.yml` writes the best variant into the inventory"),
     "spark_tuned": Key(
