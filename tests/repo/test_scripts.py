@@ -9,12 +9,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import common
-import demo_summary
+import demo
 import newcomer
 import pytest
 import scenarios
@@ -24,48 +25,6 @@ import suite_molecule
 import tutorial
 import yaml
 from common import ROOT, tool_env
-
-PLAN: dict[str, Any] = {
-    "schema": 1,
-    "hosts": {
-        "spark-1": {
-            "services": [
-                {
-                    "name": "heavy",
-                    "unit": "spark-heavy.service",
-                    "url": "http://10.87.0.11:8001",
-                    "served_model_name": "heavy",
-                    "image": {"ref": "example/vllm:1"},
-                }
-            ],
-            "total_gib": 119.67,
-            "memory_map": [
-                {"label": "system", "gib": 5.2, "kind": "system", "service": None},
-                {"label": "heavy weights", "gib": 74.85, "kind": "weights", "service": "heavy"},
-                {"label": "heavy overhead", "gib": 0.05, "kind": "overhead", "service": "heavy"},
-                {"label": "nothing", "gib": 0.0, "kind": "plain", "service": "nothing"},
-                {"label": "free", "gib": 39.57, "kind": "free", "service": None},
-            ],
-        }
-    },
-}
-
-
-def test_served_tells_stand_ins_from_real_engines() -> None:
-    assert "stand-in" in demo_summary.served(PLAN, set())
-    row = demo_summary.served(PLAN, {"example/vllm:1"}).splitlines()[-1]
-    assert row.split()[:4] == ["spark-1", "heavy", "http://10.87.0.11:8001", "heavy"]
-    assert "real vLLM" in row
-
-
-def test_the_memory_of_each_node_is_drawn_with_its_sizes() -> None:
-    text = demo_summary.memory_maps(PLAN, width=60, color=False)
-    drawn = next(line for line in text.splitlines() if line.startswith("["))
-    assert len(drawn) == 60
-    assert drawn.count("█") == pytest.approx(74.85 / 119.67 * 58, abs=2)
-    assert "spark-1, 119.67 GiB of unified memory as planned" in text
-    assert "system 5.2, heavy weights 74.9, heavy overhead 0.1, free 39.6" in " ".join(text.split())
-    assert "\033" in demo_summary.memory_maps(PLAN, width=60, color=True)
 
 
 class Chat(BaseHTTPRequestHandler):
@@ -96,18 +55,16 @@ def server() -> Iterator[str]:
     http.server_close()
 
 
-def test_ask_gives_the_answer_or_the_reason(server: str) -> None:
-    good = demo_summary.ask(server, "heavy", "secret", "Hello")
-    assert (good.text, good.ok) == ("Bearer secret says Hello", True)
-    assert demo_summary.ask(server, "heavy", "secret", "thoughts").text == "Bearer secret says thoughts"
-    assert not demo_summary.ask(server, "heavy", "secret", "nothing").ok
-    wrong = demo_summary.ask(server, "other", "secret", "Hello")
-    assert not wrong.ok and "404" in wrong.text and "no such model" in wrong.text
-    assert "FAILED" in demo_summary.conversation("Hello", {"other": wrong})
-
-
-def test_ask_survives_a_closed_port() -> None:
-    assert not demo_summary.ask("http://127.0.0.1:9", "heavy", "", "Hello").ok
+def test_the_demo_chats_with_its_own_key(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "API_KEY", tmp_path / "demo" / "api_key")
+    demo.make_api_key()
+    key = demo.API_KEY.read_text()
+    assert demo.API_KEY.stat().st_mode & 0o777 == 0o600 and key.startswith("demo-")
+    demo.make_api_key()
+    assert demo.API_KEY.read_text() == key
+    assert demo.chat(server, "heavy") == f"Bearer {key.strip()} says {demo.QUESTION}"
+    service = {"url": "http://10.87.0.11:8001", "unit": "spark-heavy.service"}
+    assert "spark@10.87.0.11 systemctl status spark-heavy.service" in demo.look_around(service)
 
 
 @pytest.mark.parametrize(
@@ -463,3 +420,37 @@ def test_git_of_our_trees_obeys_no_other_repository_and_runs_no_hook(
     common.git("add", "--all", root=tree)
     assert common.tracked_files(root=tree) == ["a.py"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["post-index-change", "program", "tree"]
+
+
+# --- environments of tests -----------------------------------------------------------------------------------------------------
+
+
+def test_a_partial_environment_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two checks that run at the same time share one creation; a program or package that is gone means a new one."""
+    listed = tmp_path / "requirements.txt"
+    listed.write_text(
+        "Open.WebUI[all]==0.12.4 \\\n    --hash=sha256:00\nplain==1.0\nwindows==1.0 ; sys_platform == 'win32' \\\n"
+    )
+    created: list[Path] = []
+
+    def create(place: Path, _listed: Path) -> None:
+        created.append(place)
+        for name in ("open_webui-0.12.4", "Plain-1.0"):
+            (place / f"lib/python3.11/site-packages/{name}.dist-info").mkdir(parents=True)
+        entries = place / "lib/python3.11/site-packages/open_webui-0.12.4.dist-info/entry_points.txt"
+        entries.write_text("[console_scripts]\nopen-webui = open_webui:app\n")
+        (place / "bin").mkdir()
+        for name in ("bin/open-webui", "complete"):
+            (place / name).touch()
+
+    monkeypatch.setattr(common, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(common, "create_environment", create)
+    with ThreadPoolExecutor(4) as pool:
+        pythons = set(pool.map(lambda _number: common.environment("webui", listed), range(4)))
+    assert pythons == {created[0] / "bin/python"} and len(created) == 1
+    (created[0] / "bin/open-webui").unlink()
+    assert common.missing_packages(created[0], listed) == ["Open.WebUI"]
+    common.environment("webui", listed)
+    assert len(created) == 2 and common.missing_packages(created[0], listed) == []
+    shutil.rmtree(created[0] / "lib/python3.11/site-packages/Plain-1.0.dist-info")
+    assert common.missing_packages(created[0], listed) == ["plain"]

@@ -74,7 +74,7 @@ def test_the_agent_and_the_page_show_what_is_true(host):
         assert units.get(unit, "inactive") == shown
     status = json.loads(host.check_output(f"{ASK} http://127.0.0.1:8090/status.json"))
     (spark,) = status["hosts"].values()
-    assert spark["state"] in ("healthy", "look")
+    assert spark["state"] in ("healthy", "warning")
     states = {row["service"]: row["unit"] for row in status["services"]}
     assert {f"spark-{name}.service" for name in states} == set(planned)
     stranger = 'python3 -c \'import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], headers={"Host": "evil.example"}))\''

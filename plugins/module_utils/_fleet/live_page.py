@@ -280,7 +280,7 @@ def _state_note(row: Row) -> str:
     """Return the progress of a start, or why a service is not up, in a few words."""
     if row.state in ("healthy", "stopped", "unreachable"):
         return ""
-    return fleet_status.short(row.status or "; ".join(row.notes) or ("" if row.state == "cold" else row.error))
+    return fleet_status.short(row.status or "; ".join(row.notes) or ("" if row.state == "unloaded" else row.error))
 
 
 def _rate(value: float | None) -> str:

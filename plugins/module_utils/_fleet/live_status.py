@@ -175,7 +175,7 @@ def _judge(spark: Spark) -> tuple[list[Row], fleet_status.HostState]:
         )
     state = fleet_status.judge_facts(facts)
     notes = [*state.notes, *_notes(spark), *_silent(answers)]
-    return rows, replace(state, notes=notes, state="look" if notes else "healthy")
+    return rows, replace(state, notes=notes, state="warning" if notes else "healthy")
 
 
 def _planned(service: Mapping[str, Any]) -> dict[str, Any]:

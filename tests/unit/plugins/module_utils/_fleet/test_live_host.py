@@ -131,7 +131,7 @@ def test_what_is_shown_is_what_runs(host: Host, engine: str) -> None:
         ("active", "started", "healthy", ""),
         ("inactive", "started", "down", "its unit is inactive"),
         ("failed", "started", "down", "its unit is failed"),
-        ("inactive", "on_demand", "cold", ""),
+        ("inactive", "on_demand", "unloaded", ""),
         ("inactive", "stopped", "stopped", ""),
         ("activating", "started", "starting", "arguments, after 80 s"),
     ],
@@ -164,7 +164,7 @@ def test_programs_that_do_not_answer_leave_out_their_figures(host: Host) -> None
     document = host.live(live_fixture.service("heavy", url="http://127.0.0.1:9")).look(True)
     assert document["gpu"] == {} and "refused" in document["services"][0]["silent"]
     status, _endpoints = live_status.report([Spark("spark-1", live_status.parse(document, "spark-1"))], {}, "now")
-    assert status.hosts["spark-1"].state == "look" and status.services[0].state == "healthy"
+    assert status.hosts["spark-1"].state == "warning" and status.services[0].state == "healthy"
 
 
 def test_a_look_without_readers_runs_no_program(host: Host, engine: str) -> None:

@@ -31,7 +31,7 @@ def test_each_state_is_the_truth() -> None:
         "spark-1/heavy": "healthy",
         "spark-1/fast": "healthy",
         "spark-2/heavy": "down",
-        "spark-3/coder": "cold",
+        "spark-3/coder": "unloaded",
         "spark-4/heavy": "starting",
         "spark-5/heavy": "healthy",
         "spark-6/giant": "healthy",
@@ -43,7 +43,7 @@ def test_each_state_is_the_truth() -> None:
     assert rows["spark-4"].status == "load 45 %, after 80 s; about 95 s left by its last starts"
     assert status.hosts["spark-8"].why == "its agent does not answer: timed out"
     (capped,) = status.hosts["spark-5"].notes
-    assert "611 MHz and 14 W: its power supply limits it" in capped and status.hosts["spark-5"].state == "look"
+    assert "611 MHz and 14 W: its power supply limits it" in capped and status.hosts["spark-5"].state == "warning"
     assert rows["spark-1"].live and rows["spark-1"].live.predicted == 41.0
     assert [(endpoint.key, endpoint.ok) for endpoint in endpoints] == [("forge/gateway", True), ("spark-2/asr", False)]
 
