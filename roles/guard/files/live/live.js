@@ -6,9 +6,11 @@
 
 const CHARTS = [['memory', 'GiB'], ['GPU load', '%'], ['power', 'W'], ['tok/s', '']]; // as CHARTS of live_page.py
 const BUCKET = 30, BUCKETS = 120; // as in live_server.py
+const SLICE = 25; // parts outside of the screen that are replaced at once
 const RISKY = ['stop', 'cold', 'drain'];
 const main = document.querySelector('main');
 const wanted = document.getElementById('keep-up'), notice = document.getElementById('kept-up'), done = document.getElementById('done');
+const pending = new Map(); // id of a part -> its HTML
 const hours = new Map(); // id of a host -> columns: times, then a column for each chart
 const visible = new Set();
 let ages = {}, offset = 0, source = null, asked = new Set(), timer = 0;
@@ -111,13 +113,33 @@ function replace(fresh) {
   if (place >= 0) places(fresh)[place]?.focus();
 }
 
-function replaceAll(parts) {
+function replaceAll(entries) {
   const isRow = ([id]) => id.startsWith('service-');
-  for (const chosen of [Object.entries(parts).filter(isRow), Object.entries(parts).filter((part) => !isRow(part))]) {
+  for (const chosen of [entries.filter(isRow), entries.filter((entry) => !isRow(entry))]) {
     const template = document.createElement('template'); // one for rows, which the parser of HTML takes only without others
     template.innerHTML = chosen.map(([, html]) => html).join('');
     for (const fresh of [...template.content.children]) replace(fresh);
   }
+}
+
+function isOnScreen([id]) {
+  const box = document.getElementById(id)?.getBoundingClientRect();
+  return !box || (box.bottom > -200 && box.top < innerHeight + 200);
+}
+
+function receiveParts(parts) {
+  const entries = Object.entries(parts), shown = entries.filter(isOnScreen);
+  for (const [id, html] of entries) pending.set(id, html);
+  for (const [id] of shown) pending.delete(id);
+  replaceAll(shown);
+  if (pending.size) setTimeout(replacePending, 50);
+}
+
+function replacePending() { // in slices, so that a large fleet never blocks the page
+  const entries = [...pending].slice(0, SLICE);
+  for (const [id] of entries) pending.delete(id);
+  replaceAll(entries);
+  if (pending.size) setTimeout(replacePending, 50);
 }
 
 function showAges() {
@@ -139,7 +161,7 @@ function receive(event) {
   }
   offset = Date.now() / 1000 - message.at;
   ages = message.ages;
-  replaceAll(message.parts);
+  receiveParts(message.parts);
   for (const [key, point] of Object.entries(message.points)) addPoint(key, point);
   for (const box of visible) draw(box);
   main.dataset.frame = event.lastEventId;

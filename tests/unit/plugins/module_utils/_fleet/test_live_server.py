@@ -91,7 +91,11 @@ def test_nothing_else_is_there(served: Served, path: str) -> None:
 
 def test_the_data_are_the_status_of_the_fleet(served: Served) -> None:
     value = json.loads(served().ask("/status.json")[1])
-    assert value["counts"]["hosts"] == 8 and {row["state"] for row in value["services"]} >= {"down", "unloaded", "starting"}
+    assert value["counts"]["hosts"] == 8 and {row["state"] for row in value["services"]} >= {
+        "down",
+        "unloaded",
+        "starting",
+    }
 
 
 @pytest.mark.parametrize(
