@@ -44,9 +44,10 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "disks": {
             "models": disk(home),
             "images": disk(image_folder(view) if refs else Path("/var/lib/docker")),
+            "saved": disk(spread_files.RECORDS),
         },
         "tools_missing": [tool for tool in spread_names.TOOLS if not machine.has_program(tool)],
-        "left_open": Path(spread_names.RUN_DIR).exists(),
+        "left_open": Path(spread_names.RUN_DIR).exists() or bool(spread_files.whole_images()),
     }
 
 

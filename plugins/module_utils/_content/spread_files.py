@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Files of a model in the hub's layout and the identity of images, on the host: complete snapshots and verified files.
 
-Standard library and C(beneath.py): hosts run byte copies of both with the worker of the role spread.
+Standard library alone: hosts run byte copies of the engine's files with the worker of the role spread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from .._common.foreign_text import parse_json
 from .._host import beneath, file_times
+from . import image_archive
 
 RECORDS = Path("/var/lib/dgxspark/spread")
 SUMS = Path("/var/lib/dgxspark/models")
@@ -36,6 +37,40 @@ class Failed(Exception):
 
 class Wrong(Failed):
     """A source sent something else than it said."""
+
+
+# --- saved images ---------------------------------------------------------------------------------------------------------
+
+
+def saved_images() -> Path:
+    """Return the folder of the images that a host sends or receives, as C(image_archive.save) writes them, by C(spread_names.item_id)."""
+    return RECORDS / "images"
+
+
+def read_saved(folder: Path, image_id: str) -> dict[str, Any] | None:
+    """Return the description of a saved image, None unless the folder has all of it. image_id: of Docker."""
+    try:
+        saved = parse_json((folder / image_archive.IMAGE).read_text(encoding="utf-8"), image_archive.IMAGE)
+        image = dict(saved["image"]) if saved["id"] == image_id else {"files": {"": 0}}
+        is_whole = all((folder / name).stat().st_size == size for name, size in image["files"].items())
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return image if is_whole else None
+
+
+def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> None:
+    """Write the description of an image when its folder has all of it.
+
+    :param folder: of the image
+    :param image_id: of Docker
+    :param image: of the form C(image_archive.SAVED)
+    """
+    beneath.write(folder, image_archive.IMAGE, json.dumps({"id": image_id, "image": image}).encode())
+
+
+def whole_images() -> list[Path]:
+    """Return the folders of saved images that are whole; parts of others are needed to resume."""
+    return [path.parent for path in saved_images().glob(f"*/{image_archive.IMAGE}")]
 
 
 # --- files and their digests ------------------------------------------------------------------------------------------
