@@ -199,7 +199,6 @@ READS_JSON = {
     "plugins/callback/progress.py": "what this collection's own workers wrote into a pipe",
     "plugins/module_utils/_common/foreign_text.py": "the reader itself",
     "plugins/module_utils/_content/image_probe_program.py": "runs in an image, alone",
-    "plugins/module_utils/_content/image_stream.py": "refuses keys that Docker could take for each other",
     "plugins/module_utils/_content/plan_probe_program.py": "runs in an image, alone",
     "plugins/module_utils/_content/snapshots.py": "a program that runs in an image, alone",
     "plugins/module_utils/_runtime/on_demand.py": "requests of clients, whose texts go on as they are",

@@ -116,7 +116,7 @@ def look(index: int, has_model: bool) -> dict[str, Any]:
         "address": f"192.0.2.{index}",
         "fabric": "",
         "interfaces": [],
-        "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models")},
+        "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models", "saved")},
         "tools_missing": [],
     }
 
