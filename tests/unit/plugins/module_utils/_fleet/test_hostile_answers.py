@@ -89,7 +89,7 @@ GOOD: dict[str, tuple[Any, Any]] = {
                                                   "size": 5, "sha256": f"sha256:{SHA}", "known": "yes"}]}},
          "hf_home": "/srv/x", "address": "192.0.2.1", "fabric": "pair", "tools_missing": ["sshd"], "left_open": False,
          "interfaces": [{"interface": "enp1s0f0np0", "address": "10.0.0.1", "network": "10.0.0.0/24"}],
-         "disks": dict.fromkeys(("images", "models", "saved"), {"path": "/x", "device": "1", "free": 5})},
+         "disks": {key: {"path": "/x", "device": "1", "free": 5} for key in ("images", "models", "saved")}},
     ),
     "spread_access": (answers.KEYS, {"client_key": KEY, "host_key": KEY}),
     "transfer": (
