@@ -150,6 +150,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     bundle,
+    file_sums,
     image_archive,
     incoming,
     snapshots,
@@ -326,7 +327,7 @@ def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     states: list[dict[str, Any]] = []
     missing: list[int] = []
     for model in item["models"]:
-        sums = snapshots.Sums(Path(params["sums_dir"]), model["repo"])
+        sums = file_sums.Sums(Path(params["sums_dir"]), model["repo"])
         snapshot = snapshots.repo_folder(hf_home, model["repo"]) / "snapshots" / model["commit"]
         wrong = snapshots.check(snapshot, model["files"], sums, params["verify"])
         if not module.check_mode:
@@ -358,7 +359,7 @@ def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     hf_home, model = Path(module.params["hf_home"]), item["model"]
     repo = snapshots.repo_folder(hf_home, model["repo"])
     snapshot = repo / "snapshots" / model["commit"]
-    sums = snapshots.Sums(Path(module.params["sums_dir"]), model["repo"])
+    sums = file_sums.Sums(Path(module.params["sums_dir"]), model["repo"])
     paths = [repo / "refs" / revision for revision in model["revisions"]]
     for name in item["names"]:
         paths += [snapshot / name, repo / blob_of(model["files"][name])]
@@ -386,7 +387,7 @@ class Placement:
     """Places files of one snapshot. root: descriptor of the model's folder; sums: recorded digests."""
 
     def __init__(
-        self, module: AnsibleModule, model: dict[str, Any], snapshot: Path, root: int, sums: snapshots.Sums
+        self, module: AnsibleModule, model: dict[str, Any], snapshot: Path, root: int, sums: file_sums.Sums
     ) -> None:
         self.model, self.snapshot, self.root, self.sums = model, snapshot, root, sums
         self.hf_home = Path(module.params["hf_home"])
@@ -416,7 +417,7 @@ class Placement:
         """
         repo = self.model["repo"]
         if name in self.present:
-            snapshots.note_repair(self.sums_dir, repo)
+            file_sums.note_repair(self.sums_dir, repo)
         with beneath.open_file(self.folder, sha256) as handle:
             is_whole = beneath.place(handle, sha256, self.root, blob)
         (self.folder / sha256).unlink()
@@ -449,7 +450,7 @@ def main() -> None:
             "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
             "staging": {"type": "path", "default": bundle.STAGING},
             "piece_bytes": {"type": "int", "default": bundle.PIECE_BYTES},
-            "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
+            "sums_dir": {"type": "path", "default": file_sums.SUMS_DIR},
             "step": {"type": "str", "choices": ["save", "clean", "stage", "load", "look", "place"]},
             "item": {"type": "dict", "default": {}},
         },

@@ -196,7 +196,7 @@ def open_server(module: AnsibleModule, run: Run) -> None:
     PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
     clear = [address for address in params["clear"] if address in params["addresses"]]
     images = {spread_names.item_id(ref): name for ref, name in params["images"].items()}
-    settings = {"hub": str(hub), "saved": str(spread_files.saved_images()), "clear": clear, "images": images}
+    settings = {"hub": str(hub), "saved": str(spread_files.SAVED), "clear": clear, "images": images}
     items = [f"{spread_server.ITEMS}/{spread_names.item_id(key)}.ready" for key in params["ready"]]
     files = {
         **access.programs(),

@@ -176,7 +176,9 @@ def hand_over(tasks: list[dict[str, Any]]) -> None:
         # Staged files stay root's until they are verified.
         own = [path for path in noted_paths & parents if path.split("/")[0] != spread_files.STAGING]
         handed_over = made.hand_over(hf_home, sorted(own))
-        spread_files.follow(f"models--{name}", {path[len("hub/") :]: marks for path, marks in handed_over.items()})
+        sums = spread_files.sums_of(f"models--{name}")
+        sums.follow({str(hf_home / path): marks for path, marks in handed_over.items()})
+        sums.save()
 
 
 def look(run: Run) -> dict[str, Any]:

@@ -82,6 +82,7 @@ LOOKS_AT = {
     "readiness": "a model server, over HTTP, and programs through the module; and it waits",
     "receipt_file": "the file of a receipt, through the module that it is given",
     "model_files": "the models on a disk, below a folder that it is given",
+    "file_sums": "the sums of files, which it keeps below a folder that it is given",
     "snapshots": "the models on a disk, below a folder that it is given",
     "state_file": "the file of a state, which it writes",
     "systemd": "the service manager, by its socket",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
 import os
 import stat
@@ -44,7 +45,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "disks": {
             "models": disk(home),
             "images": disk(image_folder(view) if refs else Path("/var/lib/docker")),
-            "saved": disk(spread_files.RECORDS),
+            "saved": disk(spread_files.SAVED),
         },
         "tools_missing": [tool for tool in spread_names.TOOLS if not machine.has_program(tool)],
         "left_open": Path(spread_names.RUN_DIR).exists() or bool(spread_files.whole_images()),
@@ -91,9 +92,38 @@ def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
         "folder": folder,
         "commit": state["commit"],
         "complete": state["complete"],
-        "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if exists else [],
+        "files": model_files(hf_home, repo, state["commit"], only) if exists else [],
         "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in staged_files},
     }
+
+
+def model_files(hf_home: Path, repo: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """List the files of a snapshot.
+
+    :param hf_home: of the host
+    :param repo: ORG/NAME
+    :param commit: of the snapshot
+    :param only: patterns of the files that are meant; all when empty
+    :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are, below the hub
+        folder. link: the text of its link, empty for a plain file. size: bytes; None where a link leads nowhere, or out of the
+        model's folder: such files are never sent. sha256, known: C(Sums.recorded)
+    """
+    folder = snapshots.repo_folder(hf_home, repo)
+    files, strange = snapshots.listing(folder / "snapshots" / commit)
+    sums = spread_files.sums_of(folder.name)
+    rows = []
+    for name in sorted([*files, *strange]):
+        path = f"snapshots/{commit}/{name}"
+        row: dict[str, Any] = {"path": name, "store": f"{folder.name}/{path}", "link": "", "size": None}
+        row.update(sha256=None, known="no")
+        status = beneath.info(hf_home, f"hub/{folder.name}/{files[name].real}") if name in files else None
+        if status:
+            real = files[name].real
+            row.update(store=f"{folder.name}/{real}", size=status.st_size)
+            row["link"] = "/".join([".."] * path.count("/") + [real]) if real != path else ""
+            row["known"], row["sha256"] = sums.recorded(str(folder / real), beneath.stat_key(status))
+        rows.append(row)
+    return [row for row in rows if not only or any(fnmatch.fnmatch(row["path"], pattern) for pattern in only)]
 
 
 def interfaces(view: HostView, address: str) -> list[dict[str, str]]:

@@ -13,8 +13,8 @@ from typing import Any
 from .._common import foreign_text, plain_data, program_text, secret_names
 from .._common import reader as data_reader
 from .._host import beneath, docker, docker_commands, docker_facts, file_times
-from .._runtime import command
-from . import file_stream, image_archive, spread_files, spread_names, spread_server, spread_worker
+from .._runtime import command, state_file
+from . import file_stream, file_sums, image_archive, spread_files, spread_names, spread_server, spread_worker
 
 SERVER_UNIT = "dgxspark-spread"
 WORKER_UNIT = "dgxspark-spread-worker"
@@ -31,7 +31,9 @@ MODULES: tuple[ModuleType, ...] = (
     docker_commands,
     docker_facts,
     file_times,
+    state_file,
     file_stream,
+    file_sums,
     image_archive,
     spread_files,
     spread_names,

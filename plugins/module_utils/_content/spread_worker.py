@@ -41,7 +41,6 @@ from .spread_files import (
     put_aside,
     safe,
     safe_link,
-    stat_key,
 )
 from .spread_names import item_id
 from .spread_server import BUSY, COMING, FREE, GONE, HUB, ITEMS, STATE
@@ -429,7 +428,7 @@ class Files:
                 receiver.take(store, begin, size, target, digest)
                 target.flush()
             beneath.drop_pages(target.fileno())
-        is_right = f"sha256:{digest.hexdigest()}" == str(entry["sha256"])
+        is_right = digest.hexdigest() == str(entry["sha256"])
         if is_right:
             self.verified.add(store)
         return is_right
@@ -444,7 +443,7 @@ class Model:
         self.pull = pull
         self.home = Path(task["hf_home"])
         self.repo = safe(task["folder"])
-        self.record = spread_files.read_record(self.repo)
+        self.sums = spread_files.sums_of(self.repo)
         self.entries = {safe(entry["store"]): entry for entry in task["files"]}
         self.staging = -1
         """Descriptor of the staging folder."""
@@ -474,27 +473,22 @@ class Model:
         self.publish(files.missing)
         return files.result(route, began)
 
+    def path(self, entry: Mapping[str, Any]) -> str:
+        """Return the path of a file in its place, by which its sum is recorded."""
+        return f"{self.home}/hub/{entry['store']}"
+
     def is_whole(self, entry: Mapping[str, Any]) -> bool:
         """Whether a file is in its place already; a damaged one is taken out of use."""
         try:
             with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
-                verified = self.record.get(entry["store"]) or {}
-                key = stat_key(handle)
-                is_same = key[0] == int(entry["size"]) and bool(
-                    (verified.get("mark") == key and verified.get("sha256") == entry["sha256"])
-                    or digests(handle)[0] == entry["sha256"]
+                is_same = os.fstat(handle.fileno()).st_size == int(entry["size"]) and (
+                    self.sums.digest_of(handle, self.path(entry)) == entry["sha256"]
                 )
         except FileNotFoundError:
             return False
-        if is_same:
-            self.note(entry, key)
-        else:
+        if not is_same:
             put_aside(self.home, entry["store"], int(entry["size"]), self.repo)
         return is_same
-
-    def note(self, entry: Mapping[str, Any], key: list[int]) -> None:
-        """Record a verified file. key: changes when the file does."""
-        self.record[entry["store"]] = {"mark": key, "sha256": entry["sha256"]}
 
     def publish(self, received: Sequence[Mapping[str, Any]]) -> None:
         """Move received files into the hub's layout: blobs first, then the snapshot, then the reference of the revision."""
@@ -517,7 +511,7 @@ class Model:
         for entry in self.task["files"]:
             if not entry["link"]:
                 self.note_published(entry)
-        spread_files.write_record(self.repo, self.record)
+        self.sums.save()
         beneath.remove_tree(self.staging, self.repo)
 
     def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
@@ -539,7 +533,7 @@ class Model:
         """Record a file that is in its place now."""
         info = beneath.info(self.home, f"hub/{entry['store']}")
         if info is not None:
-            self.note(entry, beneath.stat_key(info))
+            self.sums.note(beneath.stat_key(info), self.path(entry), entry["sha256"])
 
 
 @contextlib.contextmanager
@@ -560,28 +554,30 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """
     began = time.monotonic()
     home, repo = Path(task["hf_home"]), safe(task["folder"])
-    record = spread_files.read_record(repo)
+    sums = spread_files.sums_of(repo)
     entries = list({entry["store"]: entry for entry in task["files"]}.values())
 
     def verify(entry: Mapping[str, Any]) -> str | None:
         try:
             with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
-                key, (sha256, git) = stat_key(handle), digests(handle)
+                key, (sha256, git) = beneath.stat_key(os.fstat(handle.fileno())), digests(handle)
         except (FileNotFoundError, beneath.Refused):
             return str(entry["path"])
-        verified = record.get(entry["store"]) or {}
+        name = f"{home}/hub/{entry['store']}"
         progress.add(key[0])
-        expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
+        expected = (
+            spread_files.named_digest(entry["store"]) or entry.get("sha256") or sums.recorded(name, key)[1] or sha256
+        )
         if expected not in (sha256, git):
-            record.pop(entry["store"], None)
+            sums.forget(name)
             put_aside(home, entry["store"], entry.get("whole_size"), repo)
             return str(entry["path"])
-        record[entry["store"]] = {"mark": key, "sha256": sha256}
+        sums.note(key, name, sha256)
         return None
 
     with ThreadPoolExecutor(max_workers=int(task["streams"])) as pool:
         damaged = sorted(filter(None, pool.map(verify, entries)))
-    spread_files.write_record(repo, record)
+    sums.save()
     read = sum(int(entry["size"] or 0) for entry in entries)
     return {"bytes": read, "damaged": damaged, "seconds": round(time.monotonic() - began, 3)}
 
@@ -598,15 +594,14 @@ class Image:
         self.pull = pull
         self.name = str(task.get("alias") or task["ref"])
         self.expected: Mapping[str, Any] = task["image"]
-        self.folder = spread_files.saved_images() / pull.item
+        self.folder = spread_files.SAVED / pull.item
         self.image_id = ""
         self.run = reader(DOCKER_SECONDS)
 
     def bring(self) -> dict[str, Any]:
         """Pull and load the image, and give it its name; returns the result of the task."""
         began = time.monotonic()
-        spread_files.RECORDS.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.folder.parent.mkdir(mode=0o700, exist_ok=True)
+        self.folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with beneath.own_folder(self.folder.parent, self.folder.name) as staging:
             files = Files(self.task, self.progress, self.pull.item, staging)
             route = self.pull.run(lambda route, description: self.take_from(files, route, description))
@@ -636,10 +631,7 @@ class Image:
         """
         where = f"the image of {route.source.name}"
         image = read(image_archive.SAVED, parse_json(description, where), where)
-        entries = [
-            {"store": name, "path": name, "size": size, "sha256": f"sha256:{name}"}
-            for name, size in image["files"].items()
-        ]
+        entries = [{"store": name, "path": name, "size": size, "sha256": name} for name, size in image["files"].items()]
         for name in beneath.names(files.staging):
             if name not in image["files"]:
                 beneath.remove(files.staging, name)

@@ -21,7 +21,6 @@ from .._common.reader import (
     ABSOLUTE,
     ADDRESS,
     COMMIT,
-    DIGEST,
     EMPTY,
     FILE_NAME,
     IMAGE_ID,
@@ -328,7 +327,7 @@ _SPREAD_FILE = {
     "store": RELATIVE,
     "link": Maybe(LINE),
     "size": Maybe(SIZE),
-    "sha256": Maybe(DIGEST),
+    "sha256": Maybe(SHA256),
     "known": one_of("yes", "changed", "no"),
 }
 _SPREAD_MODEL = {

@@ -56,7 +56,8 @@ def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
     play(monkeypatch, fake_run)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: f"/usr/bin/{name}")
     monkeypatch.setattr(machine, "has_program", lambda name: True)
-    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SAVED", tmp_path / "saved")
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     for module in (spread_access, transfer):
         monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
     monkeypatch.setattr(spread_names, "RUN_DIR", str(tmp_path / "run"))
@@ -256,7 +257,7 @@ def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_pat
     # Unencrypted files leave the host only over addresses of the fabric.
     settings = {
         "hub": f"{tmp_path}/hub",
-        "saved": f"{tmp_path}/records/images",
+        "saved": f"{tmp_path}/saved",
         "clear": ["127.0.0.1"],
         "images": {ITEM: NAME},
     }
@@ -307,7 +308,7 @@ def test_closing_is_a_change_where_there_was_something(run: Any, call: Any, tmp_
 
 
 def test_saved_images_go_with_the_access_and_parts_of_others_stay(run: Any, call: Any, tmp_path: Path) -> None:
-    whole, part = (tmp_path / "records/images" / name for name in ("whole", "part"))
+    whole, part = (tmp_path / "saved" / name for name in ("whole", "part"))
     for folder in (whole, part):
         folder.mkdir(parents=True)
     spread_files.describe_saved(whole, "sha256:1", {})
@@ -433,7 +434,7 @@ def test_a_job_is_started_and_followed_to_its_end(run: Any, call: Any, tmp_path:
     result = call(transfer, tasks=[{"kind": "verify", "key": "a"}])
     assert result["running"] is True
     assert json.loads((tmp_path / "run/job.json").read_text()) == {"tasks": [{"kind": "verify", "key": "a"}]}
-    assert "def snapshot_files" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
+    assert "def put_aside" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
     state = {"finished": False, "done": 5, "total": 10, "results": []}
     (tmp_path / "run/state.json").write_text(json.dumps(state))
     assert call(transfer, tasks=[], step="look")["done"] == 5

@@ -19,6 +19,7 @@ import pytest
 from spread_fixture import COMMIT, NAME, REPO, contents, digest, lay, oci
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    distribution,
     file_stream,
     spread_files,
     spread_names,
@@ -41,7 +42,7 @@ def source_of(name: str = "spark-1", links: list[dict[str, str]] | None = None) 
 
 @pytest.fixture(autouse=True)
 def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SAVED", tmp_path / "saved")
     monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     monkeypatch.setattr(worker, "PAUSES", (0.05,))
 
@@ -64,7 +65,7 @@ class Site:
         lay(self.source, "nested/config.json", b"{}", large=False)
         plain = self.source / REPO / "snapshots" / COMMIT / "plain.txt"
         plain.write_text("text")
-        self.files = spread_files.snapshot_files(self.source, REPO, COMMIT)
+        self.files = distribution.model_files(self.source.parent, "Org/Model", COMMIT)
         for entry in self.files:
             entry["sha256"] = digest_of(self.source / entry["store"])
         self.hub = self.home / "hub"
@@ -394,7 +395,7 @@ def verify(site: Site, **more: Any) -> dict[str, Any]:
 
 def test_verified_files_are_recorded(site: Site) -> None:
     assert verify(site)["damaged"] == []
-    listed = spread_files.snapshot_files(site.source, REPO, COMMIT)
+    listed = distribution.model_files(site.source.parent, "Org/Model", COMMIT)
     assert {entry["known"] for entry in listed} == {"yes"}
     assert [entry["sha256"] for entry in listed] == [entry["sha256"] for entry in site.files]
 
@@ -512,7 +513,7 @@ def calls(tmp_path: Path, start: str = "") -> list[str]:
 
 
 def received(name: str = NAME) -> Path:
-    return spread_files.saved_images() / spread_names.item_id(name)
+    return spread_files.SAVED / spread_names.item_id(name)
 
 
 def test_an_image_arrives_as_files_and_is_loaded(images: Site, tmp_path: Path) -> None:
