@@ -311,7 +311,9 @@ class Files:
         self.folder = folder
         self.staging = staging
         self.streams = int(task["streams"])
-        self.limit = float(task.get("limit_mbs") or 0) * 1e6 / self.streams
+        self.limit = float(task.get("limit_mbs") or 0) * 1e6
+        self.stream_limit = self.limit
+        """Most bytes per second of all streams, and of one."""
         self.uses_tcp = bool(task.get("clear"))
         """Whether files cross a fabric without encryption."""
         self.encrypted = True
@@ -362,6 +364,7 @@ class Files:
     def take_from(self, route: Route) -> None:
         """Take the missing files from a source, in several streams. Raises C(Failed), or C(Wrong) for wrong digests."""
         shares = share_out((entry for entry in self.missing if entry["store"] not in self.verified), self.streams)
+        self.stream_limit = self.limit / max(len(shares), 1)
         with ThreadPoolExecutor(max_workers=max(len(shares), 1)) as pool:
             links = [route.links[number % len(route.links)] for number in range(len(shares))]
             errors = [error for error in pool.map(self.take_share, [route] * len(shares), links, shares) if error]
@@ -405,11 +408,11 @@ class Files:
                     self.uses_tcp = False  # a firewall, for example, which leaves the port of SSH open
                 else:
                     self.encrypted = False
-                    yield file_stream.Receiver(stream, stream, self.limit)
+                    yield file_stream.Receiver(stream, stream, self.stream_limit)
                     return
             process = stack.enter_context(request(route, link, f"files {self.folder}"))
             if process.stdout and process.stdin:
-                yield file_stream.Receiver(process.stdout, process.stdin, self.limit)
+                yield file_stream.Receiver(process.stdout, process.stdin, self.stream_limit)
 
     def receive_file(self, receiver: file_stream.Receiver, entry: Mapping[str, Any]) -> bool:
         """Receive the missing part of a file; returns whether the whole file has the expected digest."""
