@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from .._common.foreign_text import parse_json
 from .._host import beneath, docker, machine, network
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime.command import Unknown
-from . import snapshots, spread_files, spread_names
+from . import incoming, snapshots, spread_files, spread_names
 
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
@@ -156,9 +155,7 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
 
 def disk(path: Path) -> dict[str, Any]:
     """Return the free bytes of the file system of a folder, which may be made later."""
-    existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
-    room = os.statvfs(existing)
-    return {"path": str(path), "device": str(existing.stat().st_dev), "free": room.f_bavail * room.f_frsize}
+    return {"path": str(path), "device": str(incoming.device(path)), "free": incoming.free_bytes(path)}
 
 
 def image_folder(view: HostView) -> Path:

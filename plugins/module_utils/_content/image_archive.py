@@ -235,7 +235,7 @@ def last_words(output: str, program: str, code: int) -> str:
 
 @contextlib.contextmanager
 def output_of(*commands: Sequence[str], seconds: float = SECONDS) -> Iterator[IO[bytes]]:
-    """Yield the output of programs, each of which reads that of the one before.
+    """Yield the output of a pipeline of programs.
 
     :param commands: of the programs
     :param seconds: time limit
@@ -259,7 +259,7 @@ def output_of(*commands: Sequence[str], seconds: float = SECONDS) -> Iterator[IO
             except UnexpectedContent as error:
                 reason = error
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    programs[-1].wait(1)  # it may be the one that failed
+                    programs[-1].wait(1)  # it may have failed
                 for program in programs:
                     program.kill()
             codes = [program.wait() for program in programs]
@@ -431,19 +431,19 @@ def pack(
     image_id: str,
     folder: Path,
     compress: Sequence[str],
-    known: Collection[str],
+    known_layers: Collection[str],
     diff_ids: Collection[str],
     piece_bytes: int,
     seconds: float = SECONDS,
 ) -> list[dict[str, Any]]:
     """Write an image into a folder: each layer as C(NAME-0000), C(NAME-0001), ..., and the other members as C(0000), ...
 
-    All pieces one after the other, those of the layers first, are an archive again.
+    The pieces of the layers and then the other pieces, joined, are an archive.
 
     :param image_id: the image
     :param folder: of the files
     :param compress: command that compresses
-    :param known: names of layers that need no files
+    :param known_layers: names of layers that need no files
     :param diff_ids: digests of its unpacked layers, for archives of Docker before 25
     :param piece_bytes: most bytes of a file
     :param seconds: time limit
@@ -458,25 +458,25 @@ def pack(
             stack.callback(pieces.kill)
             return pieces
 
-        rest = begin("")
+        other_members = begin("")
         try:
             with output_of(docker_commands.save(image_id), seconds=seconds) as stream:
                 for member in members(stream):
                     match = CONTENT.fullmatch(member.name)
                     name = (match[1] or match[3]) if match and member.size >= LEAST else None
                     if not name:
-                        copy_member(member, rest.write)
+                        copy_member(member, other_members.write)
                         continue
                     layers.append({"name": name, "size": member.size})
-                    if name not in known:
+                    if name not in known_layers:
                         pieces = begin(f"{name}-")
                         digest = copy_member(member, pieces.write)
                         pieces.close()
                         if digest != name and (member.name.startswith(BLOB) or f"sha256:{digest}" not in diff_ids):
                             raise damaged(name, digest)
                         layers[-1].update({} if digest == name else {"diff_id": digest})
-            rest.write(bytes(2 * tarfile.BLOCKSIZE))
-            rest.close()
+            other_members.write(bytes(2 * tarfile.BLOCKSIZE))
+            other_members.close()
         except UnexpectedContent as error:
             errors.seek(0)
             words = decode_text(errors.read()).strip()

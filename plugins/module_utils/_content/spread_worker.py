@@ -244,7 +244,7 @@ class Pull:
     def run(self, take: Callable[[Route, str], None]) -> Route:
         """Ask the sources in turn until one is free, and take the item from it.
 
-        :param take: takes the item, by the route and what the source says of it; raises C(Failed), C(Wrong) or OSError
+        :param take: takes the item, by the route and the source's description; raises C(Failed), C(Wrong) or OSError
         :returns: the route that it was taken over
         :raises Failed: when no source is left, or after C(MOST_TRIES) failures
         """
@@ -303,7 +303,7 @@ class Files:
     """Files that this host receives into a staging folder.
 
     folder: where sources have them, a word of the request C(files). staging: descriptor of the folder for incoming files, which only root
-    can enter, whatever happens to the folders around it. missing: files with C(store), C(size), C(sha256) and C(path).
+    can enter, even if the folders around it are exchanged. missing: files with C(store), C(size), C(sha256) and C(path).
     """
 
     def __init__(self, task: Mapping[str, Any], progress: Progress, folder: str, staging: int) -> None:
@@ -477,7 +477,7 @@ class Model:
         return files.result(route, began)
 
     def path(self, entry: Mapping[str, Any]) -> str:
-        """Return the path of a file in its place, by which its sum is recorded."""
+        """Return the path of a file in its place; its sum is recorded under that."""
         return f"{self.home}/hub/{entry['store']}"
 
     def is_whole(self, entry: Mapping[str, Any]) -> bool:

@@ -292,7 +292,7 @@ def test_programs_that_do_not_end_are_killed(tmp_path: Path, docker: Docker) -> 
 def pack(tmp_path: Path, docker: Docker) -> Callable[..., list[dict[str, Any]]]:
     def call(
         archive: bytes,
-        known: Sequence[str] = (),
+        known_layers: Sequence[str] = (),
         diff_ids: Sequence[str] = (),
         compress: Sequence[str] = ("cat",),
         body: str = "",
@@ -300,7 +300,7 @@ def pack(tmp_path: Path, docker: Docker) -> Callable[..., list[dict[str, Any]]]:
     ) -> list[dict[str, Any]]:
         docker(archive, body)
         (tmp_path / "out").mkdir()
-        return image_archive.pack(ID, tmp_path / "out", compress, known, diff_ids, 50_000, seconds)
+        return image_archive.pack(ID, tmp_path / "out", compress, known_layers, diff_ids, 50_000, seconds)
 
     return call
 
@@ -327,10 +327,10 @@ def test_layers_and_the_rest_are_the_archive_again(tmp_path: Path, pack: Pack) -
     parts = {layer["name"]: files(tmp_path, layer["name"]) for layer in layers}
     assert [len(parts[digest(content)]) for content in (LARGE, OTHER)] == [5, 2]
     assert max(path.stat().st_size for path in (tmp_path / "out").iterdir()) == 50_000
-    rest = files(tmp_path)
-    assert contents(joined([*parts[digest(LARGE)], *parts[digest(OTHER)], *rest])) == contents(archive)
+    other_members = files(tmp_path)
+    assert contents(joined([*parts[digest(LARGE)], *parts[digest(OTHER)], *other_members])) == contents(archive)
     # Any of the layers may be missing.
-    loaded = load(tmp_path, joined([*parts[digest(OTHER)], *rest]))
+    loaded = load(tmp_path, joined([*parts[digest(OTHER)], *other_members]))
     assert set(contents(archive)) - set(loaded) == {f"blobs/sha256/{digest(LARGE)}", "repositories"}
 
 
@@ -345,7 +345,7 @@ def test_a_layer_is_the_same_in_every_image(tmp_path: Path, pack: Pack) -> None:
 
 
 def test_what_the_bundle_has_is_not_written(tmp_path: Path, pack: Pack) -> None:
-    layers = pack(oci(LARGE, OTHER), known=[digest(LARGE)])
+    layers = pack(oci(LARGE, OTHER), known_layers=[digest(LARGE)])
     assert {layer["name"] for layer in layers} == {digest(LARGE), digest(OTHER)}
     assert files(tmp_path, digest(LARGE)) == []
     written = sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
