@@ -263,7 +263,7 @@ def main() -> None:
         elif module.params["state"] == "open":
             open_server(module, run)
         else:
-            saved = spread_files.whole_images()  # parts of others stay, to resume
+            saved = spread_files.finished_images()  # parts of others stay, to resume
             result["changed"] = close(module, run) or bool(saved)
             for folder in saved:
                 shutil.rmtree(folder)

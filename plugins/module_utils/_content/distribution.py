@@ -47,7 +47,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
             "saved": disk(spread_files.SAVED),
         },
         "tools_missing": [tool for tool in spread_names.TOOLS if not machine.has_program(tool)],
-        "left_open": Path(spread_names.RUN_DIR).exists() or bool(spread_files.whole_images()),
+        "left_open": Path(spread_names.RUN_DIR).exists() or bool(spread_files.finished_images()),
     }
 
 

@@ -23,6 +23,8 @@ from .file_sums import SUMS_DIR, Sums
 
 SAVED = Path("/var/lib/dgxspark/spread/images")
 """Images that a host sends or receives, as C(image_archive.save) writes them, by C(spread_names.item_id)."""
+DRAFT = ".draft"
+"""Ending of the folder of an image that is being saved."""
 SUMS = Path(SUMS_DIR)
 STAGING = ".spread"
 """Below HF_HOME, so that received files are renamed and not copied."""
@@ -62,9 +64,9 @@ def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> Non
     beneath.write(folder, image_archive.IMAGE, json.dumps({"id": image_id, "image": image}).encode())
 
 
-def whole_images() -> list[Path]:
-    """Return the folders of saved images that are whole; parts of others are needed to resume."""
-    return [path.parent for path in SAVED.glob(f"*/{image_archive.IMAGE}")]
+def finished_images() -> list[Path]:
+    """Return the folders of saved images from which no transfer resumes: whole ones, and those of interrupted C(docker save)."""
+    return sorted({*(path.parent for path in SAVED.glob(f"*/{image_archive.IMAGE}")), *SAVED.glob(f"*{DRAFT}")})
 
 
 # --- files and their digests ------------------------------------------------------------------------------------------

@@ -116,15 +116,18 @@ def describe_image(access: Access, item: str) -> str:
             raise OSError(f"this host has no image {name} any more")
         image = spread_files.read_saved(folder, present["Id"])
         if image is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700, parents=True)
-            free, size = shutil.disk_usage(folder).free, int(present.get("Size") or 0)
+            draft = folder.with_name(folder.name + spread_files.DRAFT)
+            for path in (folder, draft):
+                shutil.rmtree(path, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            free, size = shutil.disk_usage(draft).free, int(present.get("Size") or 0)
             if free < size:
                 raise OSError(
                     f"{folder} has {free / 1e9:.2f} GB free, and the saved image {name} needs {size / 1e9:.2f} GB"
                 )
-            image = image_archive.save(name, folder)
-            spread_files.describe_saved(folder, present["Id"], image)
+            image = image_archive.save(name, draft)
+            spread_files.describe_saved(draft, present["Id"], image)
+            draft.rename(folder)
     return json.dumps(image, separators=(",", ":"))
 
 

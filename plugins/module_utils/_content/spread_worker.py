@@ -658,6 +658,8 @@ class Image:
         self.image_id = str(present["id"])
         if not left_out:
             spread_files.describe_saved(self.folder, self.image_id, image)
+        for name in beneath.names(files.staging) if left_out else []:
+            beneath.remove(files.staging, name)  # a part of an image serves nobody
 
     def present_files(self, image: Mapping[str, Any]) -> set[str]:
         """Return the files of the image that this host need not receive; none if its layers are not known."""

@@ -308,14 +308,14 @@ def test_closing_is_a_change_where_there_was_something(run: Any, call: Any, tmp_
 
 
 def test_saved_images_go_with_the_access_and_parts_of_others_stay(run: Any, call: Any, tmp_path: Path) -> None:
-    whole, part = (tmp_path / "saved" / name for name in ("whole", "part"))
-    for folder in (whole, part):
+    whole, part, draft = (tmp_path / "saved" / name for name in ("whole", "part", "part.draft"))
+    for folder in (whole, part, draft):
         folder.mkdir(parents=True)
     spread_files.describe_saved(whole, "sha256:1", {})
     run.on("ip -json", "[]")
     assert survey(call, hf_home=str(tmp_path), address="192.0.2.11")["distribution"]["left_open"] is True
     assert call(spread_access, state="closed")["changed"] is True
-    assert (whole.exists(), part.exists()) == (False, True)
+    assert (whole.exists(), part.exists(), draft.exists()) == (False, True, False)
 
 
 def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp_path: Path) -> None:

@@ -529,7 +529,7 @@ def test_an_image_arrives_as_files_and_is_loaded(images: Site, tmp_path: Path) -
     state = json.loads((tmp_path / "run" / worker.STATE).read_text())
     assert state["done"] == state["total"] == BYTES
     # This host is a source itself now, and saves nothing.
-    assert spread_files.whole_images() == [received()]
+    assert spread_files.finished_images() == [received()]
     assert spread_files.read_saved(received(), "sha256:1") is not None
 
 
@@ -556,7 +556,7 @@ def test_present_layers_are_not_sent(images: Site, tmp_path: Path) -> None:
     (result,) = run_job(tmp_path, image_task())
     assert result["ok"] and result["bytes"] == BYTES - len(BELOW), result
     # Before it is a source it has to save the image, since it has not received all of it.
-    assert spread_files.whole_images() == []
+    assert list(received().iterdir()) == []
 
 
 def test_an_image_that_does_not_load_without_layers_is_received_whole(images: Site, tmp_path: Path) -> None:
