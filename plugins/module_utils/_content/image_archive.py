@@ -363,6 +363,7 @@ def saved_members(folder: Path, image: Mapping[str, Any], left_out: Collection[s
     :param folder: of C(save)
     :param image: its description
     :param left_out: files that docker does not need
+    :returns: its files, then the members that describe it, without a name
     """
     for digest, size in image["files"].items():
         if digest not in left_out:

@@ -541,7 +541,14 @@ class Model:
 
 @contextlib.contextmanager
 def open_tcp(route: Route, link: Link, folder: str) -> Iterator[socket.SocketIO]:
-    """Yield an unencrypted stream to a folder of a source. Raises C(file_stream.NoConnection) before anything is received."""
+    """Yield an unencrypted stream to a source.
+
+    :param route: to the source
+    :param link: one of its links
+    :param folder: a word of the request C(files)
+    :returns: the stream
+    :raises file_stream.NoConnection: before anything is received
+    """
     with (
         request(route, link, f"files {folder} {link.source}") as process,
         file_stream.connect(link.own, link.source, read_line(process)) as connection,
