@@ -285,7 +285,7 @@ def slowly(log, kind="models", size=MODEL):
             argv, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True, env=environment
         ) as process,
     ):
-        deadline, staged = time.monotonic() + 60, 0
+        deadline, staged = time.monotonic() + 240, 0
         while staged < size / 8 and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.3)
             staged = staged_on("spark-4", kind)
@@ -324,7 +324,8 @@ def test_an_image_goes_on_within_the_layer_where_it_was(tmp_path):
     assert code == 0, text
     assert "not: spread/payload:1 to spark-4: the job ended before its time" in text, text
     came = since(before)["spark-4", "rails", "rx"]
-    assert IMAGE < came < IMAGE * 1.06, came
+    # What was in the buffers of the connection is lost. Without resuming, it would be an eighth more than the image and its headers.
+    assert IMAGE < came < IMAGE * 1.12, came
     assert image_id("spark-4") == image_id("spark-1")
     node("spark-4", "sh", "-c", TOUCHED)
 
