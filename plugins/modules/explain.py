@@ -23,26 +23,10 @@ options:
     description: Text of a log.
     type: str
   services:
-    description: Services of the host, as the filter P(dgxspark.vllm.service_view#filter) returns them.
+    description: Services of the host, as the filter P(dgxspark.vllm.service_view#filter) returns them, with C(name), C(unit), C(container), whose log is
+      read if the unit has no journal, and C(probe), of which C(api_key_file) is used, to remove the key from texts.
     type: list
     elements: dict
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit.
-        type: str
-        required: true
-      container:
-        description: Its container, whose log is read if the unit has no journal.
-        type: str
-        required: true
-      probe:
-        description: Its probe; only C(api_key_file) is used, to remove the key from texts.
-        type: dict
-        default: {}
   lines:
     description: Last lines of each journal.
     type: int
@@ -74,39 +58,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 explanations:
-  description: One entry for each log.
+  description: One entry for each log. C(name) is that of the service, or the path of the file; empty for O(content). C(id) is the row or sign of
+    C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure. C(stage) is what the start reached, V(container) before the
+    engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the service, or the path of the file; empty for O(content).
-      type: str
-      sample: heavy
-    id:
-      description: Row or sign of C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure.
-      type: str
-      sample: one_request
-    stage:
-      description: Stage that the start reached, V(container) before the engine prints anything.
-      type: str
-      sample: kv_cache
-    error:
-      description: Last words of the program, empty without any.
-      type: str
-      sample: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
-    cause:
-      description: Meaning of the error.
-      type: str
-      sample: one request of max-model-len tokens does not fit into the KV cache
-    fix:
-      description: How to fix it, empty if unknown.
-      type: str
-      sample: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
-    source:
-      description: The row or sign, its source, and the rule of the plan about the same thing.
-      type: str
-      sample: 'sign one_request of known_failures.md; in the plan: memory.one_request'
+  sample:
+    - name: heavy
+      id: one_request
+      stage: kv_cache
+      error: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
+      cause: one request of max-model-len tokens does not fit into the KV cache
+      fix: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
 """
 
 from typing import Any
@@ -127,16 +91,7 @@ def main() -> None:
         argument_spec={
             "src": {"type": "path"},
             "content": {"type": "str"},
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str", "required": True},
-                    "container": {"type": "str", "required": True},
-                    "probe": {"type": "dict", "default": {}},
-                },
-            },
+            "services": {"type": "list", "elements": "dict"},
             "lines": {"type": "int", "default": 2000},
             "show": {"type": "bool", "default": True},
         },
@@ -158,7 +113,7 @@ def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, 
     :returns: the explanation with the name of the service
     """
     try:
-        key = engine_client.read_api_key(service["probe"].get("api_key_file"))
+        key = engine_client.read_api_key((service.get("probe") or {}).get("api_key_file"))
     except engine_client.Problem:
         key = ""
     log = readiness.read_log(run, service["unit"], service["container"], lines)
