@@ -44,7 +44,7 @@ DOCKER_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Access:
-    """What peers may take, from the folder of the run."""
+    """The files that peers may take, from the folder of the run."""
 
     folder: Path
     hub: Path
