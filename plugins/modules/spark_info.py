@@ -1109,6 +1109,12 @@ spark:
         stopped: {}
         refused: []
         who: ''
+    quality:
+      description: Services whose answers to the quality questions of the watchdog are doubtful or degenerate, by name.
+      returned: with V(memory)
+      type: dict
+      sample:
+        heavy: {state: degenerate, text: a loop, evidence: /var/lib/dgxspark/watchdog/heavy/20261129T050000Z, cures: [], drained: true}
 """
 
 from ansible.module_utils.basic import AnsibleModule
