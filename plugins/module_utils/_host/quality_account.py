@@ -43,4 +43,4 @@ def account(state: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
 def fix(note: Mapping[str, Any], unit: str) -> str:
     """Return the advice for a degenerate server. note: of C(account); unit: of the server."""
     restart = RESTART.format(unit=unit, evidence=note["evidence"] or "none")
-    return "; ".join([*note["cures"], restart]) + "."
+    return " ".join([*note["cures"], f"{restart}."])

@@ -181,7 +181,7 @@ def test_degenerate_answers_are_drained_with_evidence_and_admitted_again(host: H
     note = quality_account.account({"services": host.saved})["heavy"]
     assert note["state"] == "degenerate" and note["drained"] and "a loop" in note["text"]
     assert quality_account.fix(note, "spark-heavy.service").startswith(
-        "SPKK04: x.; systemctl restart spark-heavy.service"
+        "SPKK04: x. systemctl restart spark-heavy.service"
     )
     folder = Path(note["evidence"])
     assert sorted(path.name for path in folder.iterdir()) == [
