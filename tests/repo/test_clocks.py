@@ -24,7 +24,7 @@ WHY = {
     "plugins/action/service_bench.py": TEXT,
     "plugins/action/status.py": TEXT,
     "plugins/action/support_bundle.py": TEXT,
-    "plugins/callback/progress.py": TEXT,
+    "plugins/plugin_utils/events.py": TEXT,
     "plugins/module_utils/_content/spread_server.py": "an age of files: a clock that is set ends or prolongs a wait by minutes",
     "plugins/module_utils/_fleet/generation_host.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/module_utils/_fleet/generation_records.py": TEXT,

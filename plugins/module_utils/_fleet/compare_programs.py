@@ -26,7 +26,7 @@ MOST_TEXT = 300
 
 
 def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> list[str]:
-    """Ask the programs of a host in the order of the roles, up to the first one that reports a problem.
+    """Ask the programs of a host in the order of the roles, up to the first program that reports a problem.
 
     :param run: runs a program, raises NoAnswer on silence
     :param root: where the host's files are
