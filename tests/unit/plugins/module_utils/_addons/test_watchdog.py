@@ -53,7 +53,7 @@ def test_defaults_are_nobodys_to_change() -> None:
         ({"probes": 1}, "'probes' is 1; it must be a whole number from 2 to 10"),
         ({"probe_seconds": 2}, "'probe_seconds' is 2; it must be a number from 10 to 600"),
         ({"window_seconds": float("nan")}, "'window_seconds' is nan"),
-        ({"window_seconds": 40}, "a window needs two looks"),
+        ({"window_seconds": 40}, "a window needs two checks"),
         (
             {"services": {"heavy": {"window_seconds": 50}}},
             "services.heavy.window_seconds: is 50 with checks every 30",
