@@ -419,7 +419,8 @@ spark:
       there), C(firewall) (the role firewall has been here).
     - V(gpu), C(gpu) with its C(processes); V(null) when C(nvidia-smi) is missing or finds none. V(residency), C(resident), GPU memory that the
       containers of services hold.
-    - V(memory), C(memory) and C(guard), the settings and the last step of the memory guard, V(null) where none is deployed.
+    - V(memory), C(memory), C(guard), the settings and the last step of the memory guard, V(null) where none is deployed, and C(quality), services
+      whose answers to quality questions are doubtful or degenerate.
     - V(network), C(management_address) and C(fabric). C(connectx) is V(false) without a ConnectX-7 on the bus; C(ports) has one entry per QSFP cage
       with its two interfaces, each with C(speed_mbps), C(mtu), C(addresses), C(master) (a bond), PCIe link, RoCE device with state and GIDs,
       C(neighbours) that have answered on it, and C(stored), the files of its network; C(networks) and C(mtus) are those of all other

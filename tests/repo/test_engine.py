@@ -24,6 +24,7 @@ LOOKS_AT = {
     "loops": "processes and threads of the agent, and the clock",
     "memory": "a host's /proc, below a root that it is given, the clocks, programs, and its state, which it writes",
     "services": "settings of services, programs, and the clock to wait by",
+    "questions": "model servers, over HTTP, the clocks, a program of the gateway, and its state, which it writes",
     "watch": "programs, model servers, over HTTP, the clocks, and its state, which it writes",
     "client_checks": "chat clients, over HTTP, and the clock to wait by",
     "server_checks": "speech servers and Ollama, over HTTP, programs, and the clock to wait by",

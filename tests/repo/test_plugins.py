@@ -75,7 +75,7 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
 
 
 # The agent imports a loop when it runs it.
-LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "figures")]}
+LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "questions", "figures")]}
 
 
 def imported(name: str, *modules: str) -> set[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
-from .._host import guard_account, host_update
+from .._host import guard_account, host_update, quality_account
 from .._plan.planned import PlannedService
 from .doctor_host import Answer, HostReport, Image, Unit
 from .doctor_signs import FAN, KERNEL_SIGNS, Sign
@@ -146,6 +146,18 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
         text = f"the guard acted within a day; {guard_account.did(last)}."
         fix = f"{advice}. Plan an engine that grows with a larger spark_safety_margin_gib, or a smaller gpu-memory-utilization."
         yield _finding("guard_acted", "warning", text, fix)
+
+
+def check_quality(report: HostReport) -> Iterator[Finding]:
+    """Find services whose answers to the questions of the watchdog are bad."""
+    units = {service.name: service.unit for service in report.services}
+    for name, note in report.facts.quality.items():
+        if name not in units:
+            continue
+        drained = " The gateway gives it no new requests." if note["drained"] else ""
+        text = f"its answers are {note['state']}: {note['text']}.{drained}"
+        severity = "error" if note["state"] == "degenerate" else "warning"
+        yield _finding("degenerate", severity, text, quality_account.fix(note, units[name]), name)
 
 
 def _is_within_a_day(at: float | None, now: float | None) -> bool:
@@ -406,6 +418,7 @@ def check_caches(report: HostReport) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[HostReport], Iterable[Finding]], ...] = (
     check_units,
     check_guard,
+    check_quality,
     check_answers,
     check_logs,
     check_memory,

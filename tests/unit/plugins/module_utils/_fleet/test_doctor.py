@@ -295,6 +295,24 @@ def test_what_the_guard_sees_and_did() -> None:
     assert severities(host) == {}
 
 
+def test_degenerate_answers_are_an_error_with_the_known_cure() -> None:
+    host = healthy()
+    note = {
+        "state": "degenerate",
+        "text": "a loop",
+        "evidence": "/var/x",
+        "cures": ["SPKK04: Do that."],
+        "drained": True,
+    }
+    host["facts"]["quality"] = {"heavy": note, "left": note}
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    assert (finding.rule, finding.severity, finding.service) == ("doctor.degenerate", "error", "heavy")
+    assert "a loop. The gateway gives it no new requests." in finding.message
+    assert finding.fix.startswith("SPKK04: Do that. systemctl restart spark-heavy.service") and "/var/x" in finding.fix
+    host["facts"]["quality"] = {"heavy": {**note, "state": "doubtful", "cures": [], "drained": False}}
+    assert severities(host) == {"degenerate": "warning"}
+
+
 def test_a_service_that_the_guard_stopped_says_so() -> None:
     host = healthy()
     unit(active_state="inactive")(host)
