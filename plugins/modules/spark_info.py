@@ -848,6 +848,7 @@ health:
     kernel_log: {}
     last_boot: {ended: 1789990000.0, shut_down: true}
     no_initrd: [6.17.0-1032-nvidia]
+    nvidia_tools: {spark_updatectl: {pending_reboot: {pending: false, indicators: []}}}
     reboot_required: false
     reboot_packages: []
     receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
@@ -1076,6 +1077,11 @@ spark:
       description: Whether the role firewall has been here.
       returned: with V(host)
       type: bool
+    power:
+      description: What C(spark_power.idle) can switch. Whether the ConnectX-7 has NVIDIA's hot-plug, whether a QSFP cable is plugged in, V(null)
+        if unknown, and the governors of the kernel.
+      type: dict
+      sample: {cx7_hotplug: true, cx7_cable: false, governors: [ondemand, performance, schedutil]}
       sample: false
     hostname:
       description: What the host calls itself.

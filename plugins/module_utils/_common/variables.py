@@ -242,6 +242,7 @@ VARIABLES: dict[str, Key] = {
         page="agent.md#the-host-stays-in-reach",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU", page="agent.md#clocks-of-the-gpu"),
+    "spark_power": Key(dict, {}, "less busy-waiting and fewer watts at idle", page="agent.md#quiet-sparks"),
     "spark_pick": Key(
         dict,
         {},

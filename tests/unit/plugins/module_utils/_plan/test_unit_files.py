@@ -257,7 +257,12 @@ def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
     without = {Path(path).name for path, text in units.items() if "\nLimitCORE=0\n" not in text}
     assert without <= {
         *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service.j2"),
-        *("spark-gpu-exporter.service.j2", "spark-node-exporter.service.j2", "spark-status-page.service.j2"),
+        *(
+            "spark-power.service.j2",
+            "spark-gpu-exporter.service.j2",
+            "spark-node-exporter.service.j2",
+            "spark-status-page.service.j2",
+        ),
     }, without
 
 
