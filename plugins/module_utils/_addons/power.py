@@ -118,7 +118,7 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
 def spin_wait(
     service: str, version: str | None, features: Sequence[str], processes: int, env: Mapping[str, str]
 ) -> tuple[dict[str, str], Finding]:
-    """Return the environment that makes an engine wait less busily, and a finding that says so or why there is none.
+    """Return the environment that makes an engine wait less busily, and a finding with the variable, or with the reason for none.
 
     :param service: its name
     :param version: of its vLLM, None if unknown
@@ -166,7 +166,7 @@ def plan_idle(
     planned, findings = [], []
     for name in switches:
         switch = IDLE[name]
-        reason = switch.refused or _lacks(name, facts, is_cabled)
+        reason = switch.refused or _refusal_reason(name, facts, is_cabled)
         text = f"spark_power.idle: {name} {switch.changes}. Published, not measured here: {switch.published}."
         if reason:
             text = f"spark_power.idle: {name} is not switched: {reason}."
@@ -177,16 +177,16 @@ def plan_idle(
     return planned, findings
 
 
-def _lacks(name: str, facts: Mapping[str, Any] | None, is_cabled: bool) -> str:
+def _refusal_reason(name: str, facts: Mapping[str, Any] | None, is_cabled: bool) -> str:
     """Return why a host cannot have a switch, empty if it can or if that is unknown: the unit looks again before it changes anything."""
-    known = facts or {}
+    power_facts = facts or {}
     if name == "cx7_hotplug" and is_cabled:
         return "the plan uses the QSFP cables of this host"
-    if name == "cx7_hotplug" and known.get("cx7_hotplug") is False:
+    if name == "cx7_hotplug" and power_facts.get("cx7_hotplug") is False:
         return "the host has no driver cx7-pcie-hotplug or no handler of NVIDIA's package dgx-spark-mlnx-hotplug"
-    if name == "cx7_hotplug" and known.get("cx7_cable"):
+    if name == "cx7_hotplug" and power_facts.get("cx7_cable"):
         return "a QSFP cable is plugged in"
-    governors = known.get("governors")
+    governors = power_facts.get("governors")
     if name == "cpu_governor" and governors is not None and "schedutil" not in governors:
         return f"its kernel has no governor schedutil, only {', '.join(governors) or 'none'}"
     return ""

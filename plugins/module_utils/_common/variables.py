@@ -380,6 +380,11 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             int, 120, "time limit for each question to a machine", least=10, most=3600, unit="seconds"
         ),
     },
+    "export": {
+        "services": _SERVICES,
+        "export_dest": Key(str, "exported", "folder for the files; created if missing"),
+        "export_form": Key((str, list), [], "`docker`, `compose`, `systemd`, `eugr`, `sparkrun`; default: all"),
+    },
     "explain": {
         "explain_log": Key(str, None, "log file on the controller", page="troubleshooting.md"),
         "services": _SERVICES,

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads, switches and restores what uses power on an idle Spark: the hot-plug of the ConnectX-7, the governors of the CPUs.
+"""Switches for the power of an idle Spark: hot-plug of the ConnectX-7, governors of the CPUs. Reads, sets and restores them.
 
 The state before the first change is kept in a file, so that a later run restores it, also after a crash or a reboot.
 Sources of the paths: NVIDIA's package dgx-spark-mlnx-hotplug 26.01-1, as graham33/nixos-dgx-spark#165 and ajclark/dgx-spark-idle-power describe it.
@@ -43,7 +43,9 @@ def _ports(root: Path) -> list[Path]:
 
 def _has_cable(root: Path) -> bool | None:
     """Tell whether a QSFP cable is plugged in; None if neither the driver nor the interfaces say so."""
-    carriers = [_text(port / "carrier") for port in _ports(root)]  # an interface that is down has none
+    carriers = [
+        _text(port / "carrier") for port in _ports(root)
+    ]  # the kernel refuses to read the carrier of an interface without link state
     if "1" in carriers:
         return True
     if _text(root / HOTPLUG / "debug_state") == "0":
@@ -85,7 +87,7 @@ class Switches:
             self._save_governors()
 
     def undo(self) -> None:
-        """Restore the state before; what was not changed stays. Raises C(OSError)."""
+        """Restore the noted state; other settings stay. Raises C(OSError)."""
         before: Mapping[str, Any] = state_file.read(self.state) or {}
         for policy, governor in (before.get("governors") or {}).items():
             self._write(self.root / GOVERNORS / policy / "scaling_governor", governor)
@@ -99,16 +101,16 @@ class Switches:
         self.state.unlink(missing_ok=True)
 
     def _save_cx7(self) -> None:
-        known = facts(self.root)
-        if not known["cx7_hotplug"]:
+        power_facts = facts(self.root)
+        if not power_facts["cx7_hotplug"]:
             self.say(
                 "cx7_hotplug: this host has no driver cx7-pcie-hotplug or no handler of NVIDIA; nothing was changed"
             )
             return
-        if known["cx7_cable"] is not False:
+        if power_facts["cx7_cable"] is not False:
             why = (
                 "a QSFP cable is plugged in"
-                if known["cx7_cable"]
+                if power_facts["cx7_cable"]
                 else "it is unknown whether a QSFP cable is plugged in"
             )
             self.say(f"cx7_hotplug: {why}; the adapter stays on the bus")
