@@ -274,8 +274,8 @@ def _note_places(launch: Launch, planned: PlannedService) -> None:
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
-def _docker_words(planned: PlannedService, launch: Launch) -> list[str]:
-    """Return the words of C(docker run)."""
+def _docker_words(program: str, planned: PlannedService, launch: Launch) -> list[str]:
+    """Return the words of C(docker run). program: its path or name."""
     options = [
         word for option, value in launch.run.options for word in ([option] if value is None else [option, value])
     ]
@@ -283,7 +283,7 @@ def _docker_words(planned: PlannedService, launch: Launch) -> list[str]:
     variables += [word for name, value in launch.env.items() for word in ("--env", f"{name}={value}")]
     entrypoint, command = _start(planned, launch)
     start = ["--entrypoint", entrypoint] if entrypoint else []
-    return ["docker", "run", "--rm", "--name", launch.name, *options, *variables, *start, launch.run.image, *command]
+    return [program, "run", "--rm", "--name", launch.name, *options, *variables, *start, launch.run.image, *command]
 
 
 def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
@@ -294,7 +294,7 @@ def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
 
 
 def _script(planned: PlannedService, launch: Launch) -> str:
-    words = _docker_words(planned, launch)
+    words = _docker_words("docker", planned, launch)
     image = len(words) - len(_start(planned, launch)[1]) - 1
     lines: list[list[str]] = [[]]
     for index, word in enumerate(words):
@@ -306,7 +306,6 @@ def _script(planned: PlannedService, launch: Launch) -> str:
 
 def _unit(planned: PlannedService, launch: Launch) -> str:
     """Return a unit that runs the container."""
-    words = ["/usr/bin/docker", *_docker_words(planned, launch)[1:]]
     keys = [f"EnvironmentFile=/etc/{launch.name}.env"] if launch.secrets else []
     lines = [
         "[Unit]",
@@ -317,7 +316,7 @@ def _unit(planned: PlannedService, launch: Launch) -> str:
         "[Service]",
         *keys,
         f"ExecStartPre=-/usr/bin/docker rm -f {launch.name}",
-        f"ExecStart={command_line(words)}",
+        f"ExecStart={command_line(_docker_words('/usr/bin/docker', planned, launch))}",
         f"ExecStop=/usr/bin/docker stop -t 60 {launch.name}",
         "Restart=always",
         "RestartSec=30",
