@@ -43,7 +43,9 @@ options:
     choices: [docker, compose, systemd, eugr, sparkrun]
     default: []
   receipts:
-    description: Results of M(ansible.builtin.slurp) for the receipts of the services, by C(item). A receipt that is missing or damaged counts as none.
+    description:
+      - Results of M(dgxspark.vllm.ask) in a loop over the names, each with C(answers.receipt) of M(ansible.builtin.slurp) for the receipt.
+      - A receipt that is missing or damaged counts as none.
     type: list
     elements: dict
     default: []
@@ -76,7 +78,14 @@ def exported_files(
     forms: str | Sequence[str] = (),
     results: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, str]]:
-    """Return the files; DOCUMENTATION has the arguments."""
+    """Return the files.
+
+    :param services: planned services of a host
+    :param names: of the services to export
+    :param forms: of C(export.FORMS), all without any
+    :param results: of M(dgxspark.vllm.ask), as DOCUMENTATION describes
+    :returns: files with C(path), and C(content) or C(src)
+    """
     chosen = [forms] if isinstance(forms, str) else list(forms)
     if unknown := [form for form in chosen if form not in export.FORMS]:
         raise AnsibleFilterError(
@@ -97,7 +106,9 @@ def exported_files(
 def _receipt(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the receipt that a host gave, None without a usable one."""
     try:
-        return receipts.load(base64.b64decode(result["content"], validate=True).decode()).to_dict()
+        return receipts.load(
+            base64.b64decode(result["answers"]["receipt"]["content"], validate=True).decode()
+        ).to_dict()
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -63,7 +63,7 @@ def imported(text: str) -> dict[str, Any]:
 
 def texts(service: Mapping[str, Any], receipt: Any = None) -> dict[str, str]:
     """The files of a service by their extension, as export.yml writes them."""
-    results = [{"item": service["name"], "content": receipt}]
+    results = [{"item": service["name"], "answers": {"receipt": {"content": receipt}}}]
     files = exported_files([service], [service["name"]], (), results)
     return {item["path"].split(".", 1)[1]: item["content"] for item in files if "/files/" not in item["path"]}
 

@@ -290,6 +290,19 @@ def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
     assert "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks\n" in file["content"]
 
 
+@needs_systemd
+def test_systemd_gives_the_power_switches_as_words() -> None:
+    made = located(unit_files.power({"switches": ["cx7_hotplug", "cpu_governor"]}))
+    (file,) = [file for file in made["files"] if file["path"].endswith(".service")]
+    (start,) = read_by_systemd({"spark-power.service": file["content"]})["spark-power.service"]["ExecStart"]
+    program = "/usr/local/libexec/dgxspark/spark_power.py"
+    assert run_by_systemd(unquoted(start)) == ["/usr/bin/python3", program, "apply", "cx7_hotplug", "cpu_governor"]
+    assert f"ExecStop=/usr/bin/python3 {program} undo\n" in file["content"]
+    (unit,) = made["units"]
+    assert unit["enabled"] and program in [entry["path"] for entry in made["files"]]
+    assert made["created"] == ["/var/lib/dgxspark/power.json"]
+
+
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:
     roles_by_variable: dict[str, Any] = {}
     for role in ("host", "service", "speech", "ollama"):
