@@ -34,7 +34,7 @@ SECTIONS = (
         "First steps",
         ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
     ),
-    ("Reference", ("reference", "models", "rules")),
+    ("Reference", ("verbs", "models", "rules")),
     ("Memory and speed", ("memory", "speed", "benchmarks", "claims")),
     ("Several Sparks, one model", ("cluster", "fabric")),
     (
@@ -43,10 +43,10 @@ SECTIONS = (
     ),
     (
         "Day-2 operations",
-        ("verbs", "on_demand", "health", "automation"),
+        ("on_demand", "health", "automation"),
     ),
-    ("A fleet", ("fleet", "distribution", "rollout")),
-    ("Internals", ("security", "architecture", "testing", "maintenance")),
+    ("A fleet", ("fleet", "distribution")),
+    ("Internals", ("security", "architecture", "testing")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a release; docs/maintenance.md has the order.
+"""Make a release; docs/testing.md has the order.
 
 release.py bump major|minor|patch|X.Y.Z   writes the version into galaxy.yml and execution-environment.yml, and the changelog from its fragments
 release.py check [vX.Y.Z]                 lists the problems that prevent a release of this tree under this tag

@@ -569,7 +569,7 @@ def shipped_files(installed: Path) -> Result:
 
 
 def programs(thorough: bool) -> list[Result]:
-    """Real programs, each in a separate environment: LiteLLM under load in front of stand-in engines, and ansible-rulebook.
+    """Real programs, each in a separate environment: LiteLLM under load in front of stand-in engines, ansible-rulebook, an MCP client.
 
     If thorough, also the tests that are marked C(nightly), Open WebUI, and the pages of plan and status in a browser.
     """
@@ -585,6 +585,9 @@ def programs(thorough: bool) -> list[Result]:
         checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", *selection, "tests/eda"]], env=env))
     else:
         print("   left out: ansible-rulebook, which needs a Java of this machine")
+    mcp = environment("mcp", ROOT / "tests" / "mcp" / "requirements.txt")
+    argv = [str(mcp), "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "tests/mcp"]
+    checks.append(Check("MCP server with its SDK's client", [argv], env=tool_env()))
     if thorough:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
         checks.append(

@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
-        return conclude(result, report, args, variables, "findings")
+        return conclude("doctor", result, report, args, variables, "findings")
 
 
 def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:

@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         report = drift.report(findings, hosts, services, at, args["fail_on"])
         if args["show"] != "none":
             show(lambda colored: drift.text(report, args["show"], colored))
-        return conclude(result, report, args, variables, "healthy", "reason", "hosts", "findings")
+        return conclude("drift", result, report, args, variables, "healthy", "reason", "hosts", "findings")
 
 
 def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any]) -> tuple[dict[str, str], bool]:

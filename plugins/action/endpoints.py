@@ -19,6 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import reach
 from ansible_collections.dgxspark.vllm.plugins.modules.endpoints import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, resolve
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -49,6 +50,8 @@ class ActionModule(ActionBase):
             display.display(reach.text(listed, str(Path.home()), sorted(vaults)))
         keys = ("models", "host", "controller_url", "lan", "key_file")
         rows = [{key: getattr(entry, key) for key in keys} for entry in listed]
+        for row in rows:
+            EventLog.write("endpoint", **row)
         return {**result, "changed": False, "endpoints": rows, "_ansible_verbose_override": True}
 
 

@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader impor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.modules.explain import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 
 display = Display()
 PART_BYTES = 2**20
@@ -49,6 +50,8 @@ class ActionModule(ActionBase):
             except foreign_text.Untrusted as error:
                 raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
             host = str((task_vars or {}).get("inventory_hostname") or "")
+        for explanation in explanations:
+            EventLog.write("explanation", host=host, **explanation)
         if args["show"]:
             display.display("\n\n".join(page(explanation, host) for explanation in explanations))
         result.update(changed=False, explanations=explanations)

@@ -23,7 +23,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bytecode import keep
 
 keep_bytecode()  # before the engine is imported
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
@@ -45,6 +45,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
@@ -158,6 +159,10 @@ class ActionModule(ActionBase):
     ) -> str:
         """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
         page = ""
+        counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
+        EventLog.write("plan", **plan_fields(plan, counts))
+        for finding in findings:
+            EventLog.write("finding", **finding)
         if args["dest"] and not self._task.check_mode:
             page = write_plan(Path(args["dest"]), plan, findings, args["inventory"])
         if args["show"] != "none" or fails:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 
+SPEED_FIELDS = ("verdict", "line", "measured", "causes")
 MODULE = "dgxspark.vllm.service_proof"
 
 
@@ -29,4 +32,12 @@ class ActionModule(ActionBase):
             return result
         host = str(task_vars.get("inventory_hostname") or "")
         take_over(answer, host, task_vars, MODULE)
+        for service in sorted(answer.get("answers") or {}):
+            EventLog.write("proof", host=host, service=service, **proof_fields(answer, service))
         return result
+
+
+def proof_fields(answer: Mapping[str, Any], service: str) -> dict[str, Any]:
+    """Return the fields of the event C(proof). answer: of the module, which may have no speeds."""
+    speed = (answer.get("speeds") or {}).get(service) or {}
+    return {"ready": bool(answer["answers"][service].get("ready")), **{key: speed.get(key) for key in SPEED_FIELDS}}

@@ -26,9 +26,12 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
+CLEAR = "\x1b[H\x1b[2J"
+"""Moves to the upper left corner and clears a terminal (ECMA-48)."""
 
 
 class ActionModule(ActionBase):
@@ -63,12 +66,16 @@ class ActionModule(ActionBase):
                 status_page.page(status, args["planned"], inventory=inventory_names(variables)),
             )
         if args["show"] != "none":
+            if args["watch"] > 0 and Channel.is_terminal:
+                display.display(CLEAR, screen_only=True)
             display.display(fleet_status.text(status, args["show"]))
         is_repeated = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
         if is_repeated:
             args["fail_on"] = "never"
         result.update(again=is_repeated, look=args["look"])
-        concluded = conclude(result, status.to_dict(), args, variables, "healthy", "reason", "hosts", "services")
+        concluded = conclude(
+            "status", result, status.to_dict(), args, variables, "healthy", "reason", "hosts", "services"
+        )
         if is_repeated:
             time.sleep(args["watch"])
         return concluded

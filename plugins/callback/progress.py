@@ -36,9 +36,8 @@ options:
       - name: DGXSPARK_PROGRESS_STYLE
   file:
     description:
-      - A file of the controller to which every event is appended as a line of JSON, for other tools.
-      - C(event) is V(begin), V(end), V(progress) or V(stats); C(time) is in UTC. V(begin) and V(end) have C(host) and C(task), and V(end)
-        has C(result). V(progress) has C(host), empty for the whole run, C(stage), C(what), C(done), C(total), C(before) and C(unit).
+      - A file of the controller to which every event is appended as a line of JSON, for programs. The extra variable C(spark_events)
+        replaces it. docs/automation.md describes the events, and the outcome of a run in C(spark_result).
     type: path
     ini:
       - section: callback_dgxspark_vllm_progress
@@ -65,16 +64,25 @@ import shutil
 import sys
 import threading
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ansible import constants, context
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.callback import CallbackBase
+from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import timeline
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import Board
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import events, files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
+TIMELINE, TIMED = ".spark/timeline.html", ("rollout", "rollback")
+"""The page of verbs that change hosts one after another, below the inventory folder."""
 TICK = 0.5  # s between two looks at the clock
+MOST_CHARACTERS = 300  # of a failure in the list at the end
 SHOWN_PART = 2  # hosts get at most one of so many lines of a terminal
 
 
@@ -155,16 +163,19 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.owner, self.reader = os.getpid(), -1
         self.screen: Screen | None = None
         self.streams: tuple[Any, Any] | None = None
-        self.events = -1
+        self.log_start, self.outcome_path, self.timeline_path = 0, "", ""
+        self.failures: dict[str, str] = {}
+        self.is_failure_last = False
         self.prints = False
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Begin to listen."""
-        style, file = self.get_option("style"), self.get_option("file")
-        if file:
-            self._open_events(Path(file).expanduser())
-        if style == "none" and self.events < 0:
+        if self.thread.is_alive() or self.ended.is_set():
+            return  # a further playbook of the same command
+        style = self.get_option("style")
+        self._open_events(Path(playbook._file_name).stem)
+        if style == "none" and events.EventLog.descriptor < 0:
             self.disabled = True
             return
         if style == "auto":
@@ -174,17 +185,44 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             os.set_blocking(descriptor, False)
         self.prints = style == "lines"
         if style == "terminal":
+            Channel.is_terminal = True
             self.screen, self.streams = Screen(sys.stdout.fileno()), (sys.stdout, sys.stderr)
             sys.stdout = Output(sys.stdout, self.screen)
             sys.stderr = Output(sys.stderr, self.screen)
         atexit.register(self._close)
         self.thread.start()
 
-    def _open_events(self, path: Path) -> None:
+    def _open_events(self, verb: str) -> None:
+        """Open the file of events, if one is named or an outcome needs them. verb: name of the playbook."""
+        options = context.CLIARGS
+        sources = inventory_sources(options.get("inventory") or constants.DEFAULT_HOST_LIST)
+        extra_vars = load_extra_vars(DataLoader())
+        folder = next(iter(sources.given), "")
+        path, self.outcome_path, self.timeline_path = (
+            events.path_of(name, folder)
+            for name in (
+                extra_vars.get("spark_events") or self.get_option("file"),
+                extra_vars.get("spark_result"),
+                extra_vars.get("spark_timeline") or (TIMELINE if verb in TIMED and Path(folder).exists() else ""),
+            )
+        )
+        paths = list(filter(None, (path, self.outcome_path, self.timeline_path)))
+        # Ansible would read such a file as inventory; checked_hosts refuses the run.
+        if not paths or any(sources.reads(file) for file in paths):
+            self.outcome_path = self.timeline_path = ""
+            return
         try:
-            self.events = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self.log_start = events.EventLog.open(path)
+            events.EventLog.write(
+                "run",
+                schema=events.SCHEMA,
+                verb=verb,
+                check=bool(options.get("check")),
+                limit=options.get("subset") or "",
+                tags=list(options.get("tags") or ()),
+            )
         except OSError as error:  # no reason to end a run
-            self._display.warning(f"dgxspark.vllm.progress: no events are written: {error}. Correct its option file.")
+            self._display.warning(f"spark_events: no events are written: {error}. Name another file.")
 
     def _printed(self, *_args: Any, **_kwargs: Any) -> None:
         """Note that the stdout callback has printed a line, such as the name of a play or a task."""
@@ -202,11 +240,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """A task has ended on a host."""
+        self.is_failure_last = False
         self._end(result, "ok")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """A task has ended on a host."""
         self._end(result, "failed")
+        if not ignore_errors:
+            self._write_error(result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """A task has ended on a host."""
@@ -215,6 +256,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """A task has ended on a host."""
         self._end(result, "unreachable")
+        self._write_error(result)
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
         """A task that includes others has ended on its hosts; it has no result."""
@@ -225,8 +267,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """The end of the run."""
-        self._write("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
+        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        self._write("stats", hosts=hosts)
         self._close()
+        # Other hosts went on after the errors, which have left the screen.
+        if (self.screen or self.prints) and not self.is_failure_last:
+            for host, why in self.failures.items():
+                if events.has_failed(hosts.get(host) or {}):
+                    self._display.display(f"failed: {host}: {why}"[:MOST_CHARACTERS])
 
     def _end(self, result: Any, outcome: str) -> None:
         host, task = result.host.get_name(), result.task.get_name()
@@ -253,7 +301,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _show(self, now: float) -> None:
         if self.screen:
             with self.lock:
-                lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1))
+                lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1), bars=True)
             self.screen.draw(lines)
         elif self.prints:
             with self.lock:
@@ -261,18 +309,39 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             for line in lines:
                 self._display.display(f"  {line}")
 
-    def _write(self, event: str, **fields: Any) -> None:
-        """Append an event to the file, at one go."""
-        if self.events >= 0:
-            body = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "event": event, **fields}
-            with contextlib.suppress(OSError):  # a full disk does not end a rollout
-                os.write(self.events, json.dumps(body).encode() + b"\n")
+    def _write_error(self, result: Any) -> None:
+        """Write the message of a failed task, as the screen has it."""
+        message = printable(str(result.result.get("msg") or "").removeprefix("Task failed: "))
+        host, task = result.host.get_name(), result.task.get_name()
+        self.failures[host], self.is_failure_last = f"{task}: {message.splitlines()[0] if message else 'failed'}", True
+        self._write("error", host=host, task=task, message=message)
+
+    @staticmethod
+    def _write(event: str, **fields: Any) -> None:
+        events.EventLog.write(event, **fields)
+
+    def _write_reports(self) -> None:
+        """Write the outcome and the timeline of the run, if files are named for them."""
+        if events.EventLog.descriptor < 0:
+            return
+        lines = events.EventLog.read(self.log_start)
+        texts = {
+            self.outcome_path: lambda: json.dumps(events.outcome(lines), indent=1) + "\n",
+            self.timeline_path: lambda: timeline.page(timeline.of_events(lines)),
+        }
+        for path, text in texts.items():
+            try:
+                if path:
+                    files.write_report(Path(path), text())
+            except OSError as error:
+                self._display.warning(f"spark_result, spark_timeline: {path} is not written: {error}")
 
     def _close(self) -> None:
         """Restore the terminal; a worker, which is a fork, leaves it alone."""
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()
+        self._write_reports()
         if self.thread.is_alive() and Channel.descriptor is not None:
             with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
                 os.write(Channel.descriptor, b"\n")

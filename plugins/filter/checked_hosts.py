@@ -66,7 +66,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ansible import context
+from ansible import constants, context
 from ansible.parsing.dataloader import DataLoader
 from ansible.release import __version__
 from ansible.utils.display import Display
@@ -78,6 +78,7 @@ keep_bytecode()  # before the engine is imported
 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     arguments,
+    events,
     host_names,
     inventory_check,
     playbook_tags,
@@ -142,7 +143,9 @@ def find_problems(
         return [keys]
     options = context.CLIARGS
     # Ansible has read the extra variables and their vaults before, and caches them.
-    problems = arguments.check(load_extra_vars(DataLoader()), playbook)
+    extra_vars = load_extra_vars(DataLoader())
+    problems = arguments.check(extra_vars, playbook)
+    problems += arguments.check_output(extra_vars, constants.CALLBACKS_ENABLED, read)
     playbooks = options.get("args") or ()
     problems += playbook_tags.find_problems(options.get("tags") or (), playbooks)
     # quickstart.yml deploys the inventory that it wrote; in check mode it writes none.
@@ -159,6 +162,7 @@ def _runs_nothing() -> bool:
 
 def refuse(problems: Sequence[str]) -> NoReturn:
     """Print the problems and end the run. An exception would be printed with the line of the playbook, which is not at fault."""
+    events.EventLog.write("refused", messages=list(problems))
     Display().error(f"no host was contacted: {' '.join(problems)}", wrap_text=False)
     raise SystemExit(REFUSED)
 

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, events
 
 SIMILAR = 0.85
 """Least similarity of a misspelt argument; C(service) is a misspelt C(services), C(service_user) is another name."""
+OUTPUT = ("spark_events", "spark_result", "spark_timeline")
+CALLBACK = "dgxspark.vllm.progress"
 TEMPLATE = ("{{", "{%")
 REQUIRED = {
     "import_src": "import needs the launch to convert: -e import_src=FILE",
@@ -50,6 +53,23 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
                 f"unknown variable '{name}'{validation.nearest(name, names)} docs/inventory.md lists all variables."
             )
     return problems.messages
+
+
+def check_output(
+    extra_vars: Mapping[str, Any], callbacks: Sequence[str], sources: controller_paths.Sources
+) -> list[str]:
+    """Return the problems of the files for programs: no callback that writes them, or a place where Ansible reads inventory.
+
+    :param extra_vars: by name
+    :param callbacks: that the configuration of Ansible enables
+    :param sources: of the inventory
+    """
+    given = {name: extra_vars[name] for name in OUTPUT if extra_vars.get(name)}
+    if given and CALLBACK not in callbacks:
+        return [f"{' and '.join(given)}: nothing writes it; export ANSIBLE_CALLBACKS_ENABLED={CALLBACK}"]
+    paths = {name: events.path_of(value, next(iter(sources.given), "")) for name, value in given.items()}
+    read = {name: source for name, path in paths.items() if (source := sources.reads(path))}
+    return [controller_paths.refuse(name, given[name], source) for name, source in read.items()]
 
 
 def _check_wishes(problems: validation.Problems, value: list[Any] | None) -> None:

@@ -121,9 +121,10 @@ def _yaml_problem(error: Exception, text: str) -> str:
         return f" is not valid YAML: {printable(str(error))}."
     mark = error.problem_mark or error.context_mark
     line = min(mark.line + 1 if mark else 1, text.count("\n") + 1)  # the mark of an open bracket is after the last line
+    check = "the commas and brackets" if text.lstrip()[:1] in ("{", "[") else "the indentation, with spaces only,"
     return (
         f", line {line}: not valid YAML ({printable(str(error.problem or error.context))}); "
-        "check the indentation of this line and of the line above, with spaces only."
+        f"check {check} of this line and of the line above."
     )
 
 

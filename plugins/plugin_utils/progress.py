@@ -24,6 +24,8 @@ class Channel:
     """The pipe to the callback, written by workers, which are forks of its process; no descriptor while nobody listens."""
 
     descriptor: int | None = None
+    is_terminal = False
+    """Whether the callback renews lines of a terminal; a worker has no terminal of its own."""
 
     @classmethod
     def send(cls, *args: str | float | None) -> bool:

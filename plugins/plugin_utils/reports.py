@@ -16,6 +16,7 @@ from ansible.utils import color
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
 
 display = Display()
@@ -29,10 +30,16 @@ def show(text: Callable[[bool], str]) -> None:
 
 
 def conclude(
-    result: dict[str, Any], report: dict[str, Any], args: dict[str, Any], variables: dict[str, Any], *keys: str
+    kind: str,
+    result: dict[str, Any],
+    report: dict[str, Any],
+    args: dict[str, Any],
+    variables: dict[str, Any],
+    *keys: str,
 ) -> dict[str, Any]:
     """Write a report to C(dest) of the task, and end the task by its C(fail_on).
 
+    :param kind: C(status), C(drift) or C(doctor)
     :param result: of the task so far
     :param report: with C(healthy), C(reason) and C(counts)
     :param args: of the task
@@ -40,6 +47,7 @@ def conclude(
     :param keys: of the report that a successful task returns
     :returns: the result
     """
+    EventLog.write("report", kind=kind, **report)
     if args["dest"] == "-":
         display.display(json.dumps(report, sort_keys=True), screen_only=True)
     elif args["dest"]:

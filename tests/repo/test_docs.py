@@ -15,8 +15,10 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
-REFERENCE = tree.read("docs/reference.md")
-DOCS = tree.read("README.md") + "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
+REFERENCE = tree.read("docs/verbs.md")
+DOCS = "".join(map(tree.read, ("README.md", "AGENTS.md"))) + "".join(
+    tree.read(name) for name in tree.below("docs/", suffix=".md")
+)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
 EXAMPLES = {f"inventories/{name}" for name in tree.INVENTORIES}
@@ -58,7 +60,7 @@ def test_examples_in_yaml_can_be_read() -> None:
 
 @pytest.mark.parametrize("name", [*tree.MODULES, *tree.ROLES, *[Path(name).name for name in tree.PLAYBOOKS]])
 def test_reference_lists(name: str) -> None:
-    assert re.search(rf"`{re.escape(name)}`", REFERENCE), f"docs/reference.md does not list {name}"
+    assert re.search(rf"`{re.escape(name)}`", REFERENCE), f"docs/verbs.md does not list {name}"
 
 
 @pytest.mark.parametrize("name", tree.INVENTORIES)

@@ -14,6 +14,7 @@ TOP_LEVEL = {
     ".github",
     ".gitignore",
     ".yamllint",
+    "AGENTS.md",
     "CHANGELOG.md",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",

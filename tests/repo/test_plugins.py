@@ -204,6 +204,7 @@ READS_JSON = {
     "plugins/module_utils/_content/snapshots.py": "a program that runs in an image, alone",
     "plugins/module_utils/_runtime/on_demand.py": "requests of clients, whose texts go on as they are",
     "plugins/module_utils/_vllm/launch.py": "options that a person wrote",
+    "plugins/plugin_utils/events.py": "what this run has written itself",
     "plugins/plugin_utils/values.py": "what it has just written",
     "roles/fleet_monitor/files/spark_status_page.py": "its own settings",
     "roles/gateway/files/container/hooks.py": "runs in an image, with files of its own",

@@ -38,7 +38,7 @@ exit 255
 # How names of variables begin that ansible-core or Python may read at their start.
 SETTINGS = ("ANSIBLE_", "PYTHON", "LC_", "LANG", "NO_COLOR", "TMPDIR", "TZ")
 # Settings that many runs have, for which a server is worth its start.
-SHARED = {"ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"}
+SHARED = {"ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_CALLBACKS_ENABLED", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"}
 
 
 class Server:

@@ -39,18 +39,21 @@ SCRAPED_SECONDS = 90
 REAL_RECIPE, SCRIPTED = "qwen3-235b-a22b-gptq-int4", ROOT / "playbooks" / "recipes" / "scripted-tiny.yml"
 
 
-def variables(recipes):
+def variables(recipes, text=""):
     """Return what differs for simulated Sparks, as a file of variables.
 
-    recipes: a folder to make, with a substitute for a model that takes two GPUs: a recipe of the same name
+    recipes: a folder with a substitute for a model that takes two GPUs: a recipe of the same name. text: of the command that gets them
     """
-    recipes.mkdir()
+    # Two hosts of the page's rack are the same node; an inventory must not name it twice.
+    other = "spark-081" if "spark-002" in text else "spark-002"
+    addresses = {name: address for name, address in ADDRESSES.items() if name != other}
+    recipes.mkdir(exist_ok=True)
     recipe = yaml.safe_load(SCRIPTED.read_text(encoding="utf-8"))
     recipe |= {"name": REAL_RECIPE, "args": {**recipe["args"], "gpu-memory-utilization": 0.05}}
     (recipes / f"{REAL_RECIPE}.yml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     return tutorial.simulated(
         SUBNET,
-        {name: address.rpartition(".")[2] for name, address in ADDRESSES.items()},
+        {name: address.rpartition(".")[2] for name, address in addresses.items()},
         spark_fabric_args=[],
         spark_model_dir=str(ROOT / ".cache" / "sim" / "models"),
         spark_recipe_dirs=[str(recipes)],
@@ -71,7 +74,6 @@ def terminal():
     typed = newcomer.installed(FOLDER, LOG)
     tutorial.reached(typed)
     tutorial.named(FOLDER / "bin", ADDRESSES)
-    (typed.folder / "simulated.yml").write_text(variables(FOLDER / "recipes"), encoding="utf-8")
     return typed
 
 
@@ -83,6 +85,7 @@ def tutorials():
 def follow(terminal, command):
     """Type a command of the page, and see that it ends, prints and answers as the page says."""
     contacts = newcomer.CONTACTS_HOSTS.search(command.text)
+    (terminal.folder / "simulated.yml").write_text(variables(FOLDER / "recipes", command.text), encoding="utf-8")
     deadline = time.monotonic() + SCRAPED_SECONDS
     while True:
         code, output = terminal.type(f"{command.plain} -e @simulated.yml" if contacts else command.text)

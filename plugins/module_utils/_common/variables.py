@@ -86,6 +86,21 @@ VARIABLES: dict[str, Key] = {
         "output of the plan: `short`, `full` (as with `-v`), `json` (one line) or `none`",
         choices=("short", "full", "json", "none"),
     ),
+    "spark_events": Key(
+        str,
+        "",
+        "only with `-e`: file to which a run appends its events, as lines of JSON",
+        page="automation.md#events",
+    ),
+    "spark_result": Key(
+        str, "", "only with `-e`: file with the outcome of a run, as JSON", page="automation.md#events"
+    ),
+    "spark_timeline": Key(
+        str,
+        "",
+        "only with `-e`: page with what each host did when; rollout.yml and rollback.yml write `.spark/timeline.html`",
+        page="fleet.md#progress",
+    ),
     "spark_tune": Key(dict, {}, "settings of `tune.yml`", page="speed.md#tune-a-service"),
     "spark_tune_write": Key(bool, False, "`tune.yml` writes the best variant into the inventory"),
     "spark_tuned": Key(
@@ -298,7 +313,7 @@ VARIABLES: dict[str, Key] = {
         (str, list),
         "",
         "hosts or clusters that rollout.yml changes first, one by one; default: the first; `none`: no canary",
-        page="rollout.md",
+        page="fleet.md#rollout",
     ),
     "spark_rollout_batch": Key((int, str), "25%", "hosts per batch of rollout.yml: a number or a share"),
     "spark_rollout_max_fail_percentage": Key(
@@ -322,7 +337,7 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_rollout_all": Key(bool, False, "rollout.yml includes up-to-date hosts"),
     "spark_rollback_batch": Key(
-        (int, str), "100%", "hosts per batch of rollback.yml: a number or a share", page="rollout.md#rollback"
+        (int, str), "100%", "hosts per batch of rollback.yml: a number or a share", page="fleet.md#rollback"
     ),
     "spark_rollback_drain_seconds": Key(
         int,

@@ -131,7 +131,9 @@ class Launch:
         """
         names = catalogue.names(table)
         span = names.get(name)
-        near = validation.nearest_word(name, (other for other in names if not self.unsupported(table, other)))
+        # Long names of variables share many letters without being related.
+        cutoff = 0.75 if table == "environment" else 0.6
+        near = validation.nearest_word(name, (other for other in names if not self.unsupported(table, other)), cutoff)
         fix = f"Did you mean {near}?" if near else "Remove it."
         return {
             key: name,

@@ -22,6 +22,7 @@ SILENT_SECONDS = 10.0
 """Longest silence of a log while a task runs."""
 SHOWN_AFTER = 2.0  # s that a task runs before it has a line on a terminal
 MOST_LINES = 10  # of hosts, at a time
+BAR = 16  # characters of a bar
 LONGEST = 200  # characters of a text in an event, so that its line is written at one go
 
 
@@ -98,19 +99,22 @@ class Board:
         self._printed_at = now
         return self.lines(now)
 
-    def lines(self, now: float, most: int = MOST_LINES) -> list[str]:
-        """Return a line for each host with a long task, the longest first; at most C(most), then equal ones together."""
+    def lines(self, now: float, most: int = MOST_LINES, bars: bool = False) -> list[str]:
+        """Return a line for each host with a long task, the longest first; at most C(most), then equal ones together.
+
+        bars: draw known shares as bars.
+        """
         works = sorted(
             ((host, work) for host, work in self._works.items() if now - work.since >= SHOWN_AFTER),
             key=lambda entry: (entry[1].since, entry[0]),
         )
-        lines = [text(self._whole, now)] if self._whole and works else []
+        lines = [text(self._whole, now, bars)] if self._whole and works else []
         if len(works) > most:
             tasks = _common_tasks(works)
             for hosts, oldest in tasks.values():
                 lines.append(f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}: {text(oldest, now)}")
             works = [(host, work) for host, work in works if work.event or work.task not in tasks]
-        lines += [f"{host}: {text(work, now)}" for host, work in works[:most]]
+        lines += [f"{host}: {text(work, now, bars)}" for host, work in works[:most]]
         return lines + ([f"and {len(works) - most} more hosts"] if len(works) > most else [])
 
 
@@ -125,18 +129,27 @@ def _common_tasks(works: list[tuple[str, _Work]]) -> dict[str, tuple[list[str], 
     return {task: (names, oldest[task]) for task, names in hosts.items() if len(names) > 1}
 
 
-def text(work: _Work, now: float) -> str:
-    """Return the work of a host or the run: stage, share, rate and remaining time, if known."""
+def text(work: _Work, now: float, bars: bool = False) -> str:
+    """Return the work of a host or the run: stage, share (with C(bars) also as a bar), rate and remaining time, if known."""
     event = work.event
     if not event:
         return f"{work.task}, {duration(now - work.since)}"
     title, in_stage = f"{event['stage']} {event['what']}".strip(), duration(now - work.stage_since)
     if event["done"] is None:
         return f"{title}, {in_stage}"
-    parts = [title, *_counts(event, work.event_at - work.stage_since, in_stage)]
+    parts = [f"{_bar(event)}{title}" if bars else title, *_counts(event, work.event_at - work.stage_since, in_stage)]
     if now - work.event_at >= SILENT_SECONDS:
         parts.append(f"{duration(now - work.event_at)} ago")
     return ", ".join(parts)
+
+
+def _bar(event: Mapping[str, Any]) -> str:
+    """Return a bar for the share of an event, in ASCII as every terminal has it; empty if the share is unknown."""
+    total = 100 if event["unit"] == "%" else event["total"]
+    if not total:
+        return ""
+    filled = round(BAR * min(max(event["done"] / total, 0), 1))
+    return f"[{'#' * filled}{'.' * (BAR - filled)}] "
 
 
 def _counts(event: Mapping[str, Any], seconds: float, in_stage: str) -> list[str]:

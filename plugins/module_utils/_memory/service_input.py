@@ -436,7 +436,7 @@ def _read_utilization(args: Config, reader: _Reader, where: str) -> float | None
     if utilization is not None and utilization > 1:
         share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
         reader.add_error(
-            where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}{share}"
+            where, "gpu-memory-utilization", f"expected a share of all memory, at most 1, got {utilization:g}{share}"
         )
     return utilization
 

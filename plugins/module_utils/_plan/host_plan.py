@@ -22,6 +22,7 @@ from .planned_service import plan_service
 from .service import Host, JudgedLaunch, PlacedService, Sources
 from .service_files import place
 
+_MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
 _REFUSED_OPTION = re.compile(r"\bargs\.(?P<name>[\w-]+): ")
 
 
@@ -106,7 +107,7 @@ def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return findings in which a length beyond the model's maximum (SPK403) is the cause of a missing KV cache.
 
-    A fix that shortens the requests for lack of memory also satisfies the model, so it is the fix of both.
+    A memory fix that shortens the requests to the model's maximum or less is the fix of both.
     """
     findings = [dict(item) for item in findings]
     refused = {item["service"]: item for item in findings if item["rule"] == "SPK403" and item["severity"] == "error"}
@@ -115,7 +116,10 @@ def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if cause is None:
             continue
         changes = item.get("changes", [])
-        if any("max-model-len" in change["args"] for change in changes) and not item.get("consequence_of"):
+        maximum = _MODEL_MAXIMUM.search(cause["message"])
+        lengths = [change["args"]["max-model-len"] for change in changes if "max-model-len" in change["args"]]
+        fits_model = lengths and maximum and max(lengths) <= int(maximum[1])
+        if fits_model and not item.get("consequence_of"):
             cause.update(fix=item["fix"], changes=changes)
         item["consequence_of"] = cause["rule"]
     return findings

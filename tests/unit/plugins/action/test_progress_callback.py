@@ -68,7 +68,11 @@ def test_every_event_is_a_line_of_json_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     assert "Take a while, " not in play(tmp_path, 0, "none", str(file))
     events = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(event["event"], event.get("host")) for event in events[:2]] == [("begin", "spark-1"), ("begin", "spark-2")]
+    assert [(event["event"], event.get("host")) for event in events[:3]] == [
+        ("run", None),
+        ("begin", "spark-1"),
+        ("begin", "spark-2"),
+    ]
     assert sorted(event["host"] for event in events if event["event"] == "end" and event["result"] == "ok") == [
         "spark-1",
         "spark-2",

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
+from ansible_collections.dgxspark.vllm.plugins.action.status import CLEAR
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
@@ -185,5 +187,6 @@ def test_it_looks_again_until_the_last_look_which_decides(pair: Pair) -> None:
     pair.unit("spark-2", "activating", WAITS)
     code, text = pair.status("-e", "spark_status_watch=0.2", "-e", "spark_status_looks=3")
     assert code == 2 and text.count("TASK [Query the host]") == text.count("TASK [Show the status]") == 3, text
+    assert CLEAR not in text
     # Of three looks at services that are not ready only the last fails.
     assert text.count("fatal: ") == 1 and "1 of 1 services are not ready: pair_a/big" in text

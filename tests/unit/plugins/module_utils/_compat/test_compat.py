@@ -1090,6 +1090,17 @@ def test_an_option_that_came_later_is_no_fix(release: str, fix: str) -> None:
     assert fired(version(release, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("VLLM_PLE_TABLE_MEMORY", "Remove it."),  # a fork's; shares letters with VLLM_WSL2_ENABLE_PIN_MEMORY
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LENGTH", "Did you mean VLLM_ALLOW_LONG_MAX_MODEL_LEN?"),
+    ],
+)
+def test_a_suggested_variable_is_a_misspelling(name: str, fix: str) -> None:
+    assert fired(version("0.32.0", env={name: "1"}))["SPK203"]["fix"] == fix
+
+
 def test_a_fix_names_what_this_vllm_has() -> None:
     """Over every launch that fires a rule, on every version: no option and no parser of another version."""
     wrong = set()

@@ -51,6 +51,16 @@ def test_a_load_has_the_stage_of_its_log_and_a_share_where_that_has_one() -> Non
     assert made.lines(9.0) == ["a: load tiny (load), 43 %, 4 s", "b: load tiny (profile), 4 s"]
 
 
+def test_a_terminal_has_bars_for_known_shares() -> None:
+    made = board("a", "b", "c")
+    made.take(event("a", progress.LOAD, "tiny (load)", 43, None, "%"), 5.0)
+    made.take(event("b", progress.FETCH, "org/m@main", 12 * GB, 10 * GB), 5.0)
+    made.take(event("c", progress.FETCH, "org/m@main", GB, None), 5.0)
+    lines = made.lines(9.0, bars=True)
+    assert lines[0] == "a: [#######.........] load tiny (load), 43 %, 4 s"
+    assert lines[1].startswith("b: [################] fetch") and lines[2] == "c: fetch org/m@main, 1.00 GB"
+
+
 def test_a_rollout_is_the_first_line_with_the_time_of_its_rest() -> None:
     made = board("a")
     made.take(event("", progress.ROLL_OUT, "batch 1 of 3", 0, 20, "hosts"), 0.0)

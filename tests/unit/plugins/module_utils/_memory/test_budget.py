@@ -735,7 +735,7 @@ def test_all_mistakes_at_once() -> None:
         "measured.resident[0].gib: is missing",
         "service heavy: weight_gib: unknown key, did you mean weights_gib?",
         "service heavy: args.--max-model-len: is max-model-len, which is there already",
-        "service heavy: args.gpu-memory-utilization: is a share of all memory, at most 1, got 1.5",
+        "service heavy: args.gpu-memory-utilization: expected a share of all memory, at most 1, got 1.5",
         "service fast: memory_gib: must be above 0, got -3",
         "service fast: args.7: expected the name of an argument",
         "service fast: args.max-model-len: is '64kb', which is no whole number",

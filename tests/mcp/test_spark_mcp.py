@@ -1,0 +1,80 @@
+"""The MCP server with the client of the official SDK, which starts it as its users do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+ROOT = Path(__file__).parents[2]
+SERVER = ROOT / "extensions" / "mcp" / "spark_mcp.py"
+PROGRAM = os.environ.get("ANSIBLE_PLAYBOOK", str(ROOT / ".venv/bin/ansible-playbook"))
+SPARK = "spark-1: {ansible_host: 192.0.2.1, spark_services: [{name: a, recipe: qwen3-4b-instruct-2507, port: 8001}]}"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    folder = tmp_path / "sparks"
+    folder.mkdir()
+    (folder / "hosts.yml").write_text(f"sparks: {{hosts: {{{SPARK}}}}}\n")
+    return folder
+
+
+def ask(
+    inventory: Path, *calls: tuple[str, dict[str, Any]], options: tuple[str, ...] = ()
+) -> tuple[list[Any], list[Any]]:
+    """Start the server, call tools; return its tools and the results."""
+
+    async def talk() -> tuple[list[Any], list[Any]]:
+        words = [str(SERVER), str(inventory), "--ansible-playbook", PROGRAM, *options]
+        environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")}
+        async with mcp.Client(mcp.StdioServerParameters(command=sys.executable, args=words, env=environment)) as client:
+            tools = (await client.list_tools()).tools
+            return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return asyncio.run(talk())
+
+
+def test_reading_is_all_that_it_offers_without_the_switch(inventory: Path) -> None:
+    tools, (planned, stop) = ask(inventory, ("plan", {}), ("stop", {"services": "all"}))
+    assert {tool.name for tool in tools} == {"plan", "status", "doctor", "drift", "explain"}
+    assert all(tool.annotations.read_only_hint for tool in tools)
+    outcome = planned.structured_content
+    assert (outcome["verb"], outcome["outcome"], outcome["exit_code"]) == ("plan", "done", 0)
+    assert outcome["plan"]["services"][0]["name"] == "a" and outcome["findings"]
+    assert stop.is_error
+
+
+def test_changes_need_the_switch_and_a_wrong_service_is_named(inventory: Path) -> None:
+    tools, (result,) = ask(inventory, ("stop", {"services": "nothing"}), options=("--allow-changes",))
+    assert {"start", "stop", "restart"} <= {tool.name for tool in tools}
+    assert not [tool.name for tool in tools if tool.name == "stop" and tool.annotations.read_only_hint]
+    outcome = result.structured_content
+    assert outcome["exit_code"] == 2 and "nothing" in outcome["errors"][0]["message"], outcome
+
+
+@pytest.mark.parametrize("names", ["{{ lookup('pipe', 'id') }}", "a b", "-e x=1", "@/etc/passwd", "a;b", "a\nb"])
+def test_nothing_but_names_reaches_ansible(inventory: Path, tmp_path: Path, names: str) -> None:
+    program, ran = tmp_path / "program", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    calls = [("explain", {"services": names}), ("status", {"hosts": names})]
+    _tools, results = ask(inventory, *calls, options=("--ansible-playbook", str(program)))
+    assert all(result.is_error for result in results) and not ran.exists()
+
+
+def test_a_run_without_an_outcome_is_a_failure_with_its_words(inventory: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho 'no such collection'\nexit 1\n")
+    program.chmod(0o755)
+    _tools, (result,) = ask(inventory, ("status", {}), options=("--ansible-playbook", str(program)))
+    assert (
+        result.structured_content["outcome"] == "failed"
+        and "no such collection" in result.structured_content["errors"][0]
+    )
