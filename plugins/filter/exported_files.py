@@ -113,12 +113,13 @@ def _receipt(result: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _text(content: Any) -> str:
-    """Return the text of a file; YAML with its header as comments."""
-    if isinstance(content, str):
-        return content
-    header = [f"# {' '.join(printable(line).split())}" for line in content["header"]]
-    return "\n".join([*header, yaml.dump(content["document"], Dumper=Dumper, sort_keys=False, width=120)])
+def _text(content: Mapping[str, Any]) -> str:
+    """Return the text of a file, with its header as comments."""
+    body, header = content["body"], [f"# {' '.join(printable(line).split())}\n" for line in content["header"]]
+    if not isinstance(body, str):
+        body = yaml.dump(body, Dumper=Dumper, sort_keys=False, width=120)
+    first, newline, rest = body.partition("\n") if body.startswith("#!") else ("", "", body)
+    return "".join([first, newline, *header, rest])
 
 
 class Dumper(yaml.SafeDumper):

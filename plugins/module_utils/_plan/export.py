@@ -9,9 +9,11 @@ wrapper of keys, caches, and offline settings. Secrets are named, never written.
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .._cluster import clustering, engine_env
@@ -24,7 +26,7 @@ from . import import_compose
 from .container_argv import WITH_SECRETS
 from .import_tables import CLUSTER_ENV, OWN_ENV
 from .planned import PlannedService
-from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
+from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, PROFILE, REQUIREMENTS
 from .service_keys import HASHED
 
 FORMS = ("docker", "compose", "systemd", "eugr", "sparkrun")
@@ -86,8 +88,8 @@ class Launch:
 
 def export(
     service: Mapping[str, Any], receipt: Mapping[str, Any] | None = None, forms: Sequence[str] = FORMS
-) -> dict[str, Any]:
-    """Return the files of a planned service, by name: a text, or C({header, document}) for YAML.
+) -> dict[str, dict[str, Any]]:
+    """Return the files of a planned service by name, each C({header, body}): lines for comments, and a text or a document for YAML.
 
     :param service: a planned service, as M(dgxspark.vllm.plan) returns it
     :param receipt: of its last proof, None without one
@@ -96,35 +98,24 @@ def export(
     """
     planned = from_dict(PlannedService, service)
     launch = launch_of(planned)
-    header = [
-        f"{planned.name}: {launch.words[0]} on {_sparks(launch.nodes)}, exported by dgxspark.vllm",
-        *_proved(planned, receipt),
-    ]
+    header = [f"{planned.name}: {launch.words[0]} on {_sparks(launch.nodes)}, exported by dgxspark.vllm"]
+    header += _proved(planned, receipt)
+    header += [*(f"set {name} in the environment before the start" for name in launch.secrets), *launch.notes]
+    # An engine of Ray is two containers that wait for each other; recipes leave that to their launchers.
     by_ray = planned.cluster is not None and planned.cluster.executor == "ray"
-    files: dict[str, Any] = {}
-    stem = f"{planned.name}-rank{planned.rank}" if planned.cluster else planned.name
+    files: dict[str, dict[str, Any]] = {}
     for form in forms:
-        if form in ("eugr", "sparkrun"):
-            if planned.rank == 0:
-                document, notes = _recipe(form, planned, launch)
-                files[f"{planned.name}.{form}.yaml"] = {
-                    "header": [*header, *_keys(launch), *launch.notes, *notes],
-                    "document": document,
-                }
-        elif by_ray:
-            continue  # two containers that wait for each other; the recipes leave that to their launchers
-        elif form == "compose":
-            document, notes = _compose(planned, launch)
-            files[f"{stem}.compose.yml"] = {
-                "header": [*header, *_keys(launch), *launch.notes, *notes],
-                "document": document,
-            }
-        else:
-            lines = [f"# {line}" for line in [*header, *_keys(launch), *launch.notes]]
-            text = _script(planned, launch) if form == "docker" else _unit(planned, launch)
-            first = ["#!/bin/bash"] if form == "docker" else []
-            files[f"{stem}.docker.sh" if form == "docker" else f"{stem}.service"] = "\n".join([*first, *lines, text])
-    files.update({f"files/{_base(file.path)}": file.content for file in planned.files if file.content is not None})
+        extension, write = WRITERS[form]
+        is_recipe = form in ("eugr", "sparkrun")
+        if planned.rank if is_recipe else by_ray:
+            continue
+        rank = f"-rank{planned.rank}" if planned.cluster and not is_recipe else ""
+        body, notes = write(planned, launch)
+        files[f"{planned.name}{rank}.{extension}"] = {"header": [*header, *notes], "body": body}
+    mounted = [target for _source, target in launch.run.mounts]
+    for file in planned.files:
+        if file.content is not None and file.path in mounted:
+            files[f"files/{_base(file.path)}"] = {"header": [], "body": file.content}
     return files
 
 
@@ -139,10 +130,6 @@ def _sparks(nodes: int) -> str:
 
 def _base(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _keys(launch: Launch) -> list[str]:
-    return [f"set {name} in the environment before the start" for name in launch.secrets]
 
 
 def _proved(planned: PlannedService, receipt: Mapping[str, Any] | None) -> list[str]:
@@ -232,7 +219,7 @@ def _add_mount(launch: Launch, planned: PlannedService, own_files: Mapping[str, 
                 launch.notes.append(
                     f"{target} is {_base(source)} of the model's repository: download it, and mount it there"
                 )
-        elif not source.endswith("io_uring.json"):
+        elif target != REQUIREMENTS:
             folder = FILES.format(name=planned.name)
             launch.run.options.append(("--volume", f"{folder}/{_base(target)}:{target}:ro"))
             launch.notes.append(f"copy files/{_base(target)} to {folder}")
@@ -262,6 +249,10 @@ def _note_places(launch: Launch, planned: PlannedService) -> None:
     if any(place in text for text in texts for place in (f"{CONTAINER_HF_HOME}/", CONTAINER_CACHE)):
         launch.notes.append(
             f"an option names a file below {CONTAINER_HF_HOME} or {CONTAINER_CACHE} that this collection puts there"
+        )
+    if any(file.host.endswith(PROFILE) for file in planned.files):
+        launch.notes.append(
+            "the engine uses io_uring, which Docker's seccomp profile denies: allow its three system calls"
         )
     if planned.built_image:
         launch.notes.append(f"the image is built from {planned.built_image.base}: {planned.built_image.dockerfile!r}")
@@ -293,7 +284,8 @@ def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
     return (launch.command[0], launch.command[1:]) if launch.pip else ("", launch.words)
 
 
-def _script(planned: PlannedService, launch: Launch) -> str:
+def _script(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+    """Return a script with C(docker run)."""
     words = _docker_words("docker", planned, launch)
     image = len(words) - len(_start(planned, launch)[1]) - 1
     lines: list[list[str]] = [[]]
@@ -301,10 +293,10 @@ def _script(planned: PlannedService, launch: Launch) -> str:
         if word.startswith("-") or index == image:
             lines.append([])
         lines[-1].append(shlex.quote(word))
-    return " \\\n  ".join(" ".join(line) for line in lines) + "\n"
+    return "#!/bin/bash\n" + " \\\n  ".join(" ".join(line) for line in lines) + "\n", []
 
 
-def _unit(planned: PlannedService, launch: Launch) -> str:
+def _unit(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
     """Return a unit that runs the container."""
     keys = [f"EnvironmentFile=/etc/{launch.name}.env"] if launch.secrets else []
     lines = [
@@ -325,7 +317,7 @@ def _unit(planned: PlannedService, launch: Launch) -> str:
         "[Install]",
         "WantedBy=multi-user.target",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", []
 
 
 def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
@@ -416,12 +408,9 @@ def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[st
 
 def _number(text: str) -> Any:
     try:
-        return int(text)
+        return json.loads(text)
     except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
+        return text
 
 
 def _without_ranks(words: Sequence[str]) -> list[str]:
@@ -434,3 +423,13 @@ def _without_ranks(words: Sequence[str]) -> list[str]:
         if not skipping:
             words_left.append(word)
     return words_left
+
+
+WRITERS: Mapping[str, tuple[str, Callable[[PlannedService, Launch], tuple[Any, list[str]]]]] = {
+    "docker": ("docker.sh", _script),
+    "compose": ("compose.yml", _compose),
+    "systemd": ("service", _unit),
+    "eugr": ("eugr.yaml", partial(_recipe, "eugr")),
+    "sparkrun": ("sparkrun.yaml", partial(_recipe, "sparkrun")),
+}
+"""Extension and writer of each form; a writer returns a text or a document, and notes."""

@@ -65,6 +65,7 @@ def texts(service: Mapping[str, Any], receipt: Any = None) -> dict[str, str]:
     """The files of a service by their extension, as export.yml writes them."""
     results = [{"item": service["name"], "answers": {"receipt": {"content": receipt}}}]
     files = exported_files([service], [service["name"]], (), results)
+    assert not [item["path"] for item in files if item["path"].endswith(("requirements.txt", "io_uring.json"))]
     return {item["path"].split(".", 1)[1]: item["content"] for item in files if "/files/" not in item["path"]}
 
 
@@ -173,7 +174,7 @@ def test_without_a_usable_receipt_the_header_says_so(receipt: Any) -> None:
 def test_figures_of_another_type_are_left_out(measured: dict[str, Any]) -> None:
     service = planned({"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001})
     made = export.export(service, {"measured": measured, "deployed": None})
-    assert "# not proved on this host" in made["heavy.docker.sh"]
+    assert "not proved on this host" in made["heavy.docker.sh"]["header"]
 
 
 def test_files_of_the_controller_go_along() -> None:
