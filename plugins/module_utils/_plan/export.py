@@ -9,7 +9,7 @@ wrapper of keys, caches, and offline settings. Secrets are named, never written.
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -406,11 +406,10 @@ def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[st
     return document, [f"not in this form: {option} {value or ''}".rstrip() for option, value in mine]
 
 
-def _number(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def _number(text: str) -> int | float | str:
+    if text.isdigit():
+        return int(text)
+    return float(text) if re.fullmatch(r"\d+\.\d+", text) else text
 
 
 def _without_ranks(words: Sequence[str]) -> list[str]:
