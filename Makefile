@@ -86,7 +86,7 @@ compare: bootstrap  ## compare the memory arithmetic with a real vLLM's planner 
 	@$(PY) tests/oracle/compare.py --configs $(CONFIGS) $(if $(IMAGE),--image $(IMAGE)) $(if $(SOURCE),--source $(SOURCE)) \
 	  $(if $(PYTHON),--python $(PYTHON)) $(if $(VERSION),--version $(VERSION)) $(COMPARE_ARGS)
 
-# A file of export_measurements.yml or of scripts/measure_gpu.py: make measurements FILE=rows.json
+# A file of export_measurements.yml: make measurements FILE=rows.json
 measurements: bootstrap  ## check a file of measured launches (FILE=) and add it to those that overheads are held against
 	@PYTHONPATH=collections $(PY) scripts/add_measurements.py $(FILE)
 

@@ -4,9 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check a file of measured launches, print each with its plan, and add it to the measurements that the overheads are compared with.
 
-Run with PYTHONPATH=collections. Such files come from export_measurements.yml and from scripts/measure_gpu.py; docs/memory.md describes
-them. A file with a mistake is refused, with all of them. A launch that contradicts the ranges is added all the same: the tests fail
-then until the ranges hold it.
+Run with PYTHONPATH=collections. Such files come from export_measurements.yml; docs/memory.md describes them. A file with a mistake is
+refused, with all of them. A launch that contradicts the ranges is added all the same: the tests fail then until the ranges hold it.
 """
 
 from __future__ import annotations

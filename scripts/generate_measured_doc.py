@@ -2,9 +2,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the table of tests/oracle/memory_tables.md: launches on a GPU with their plans.
+"""Write the tables of tests/oracle/memory_tables.md: launches on a GPU with their plans, and the compared versions of vLLM.
 
-Run with PYTHONPATH=collections; --check only compares. The table stands below the line C(<!-- measured: launches -->).
+Run with PYTHONPATH=collections; --check only compares. Each table stands below a line C(<!-- ... -->), see C(MARKS).
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.measurement_rows import planned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS
 
+sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins"))
+
+from launches_fixture import compared
+
 PAGE = ROOT / "tests" / "oracle" / "memory_tables.md"
 ROWS = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "gpu_rows.json"
-BLOCK = re.compile(r"(?<=^<!-- measured: launches -->\n\n)(?:\|.*\n)*", re.MULTILINE)
-
+MARKS = ("measured: launches", "computed: compared")
 
 SHORT = {
     "enforce-eager": "eager",
@@ -91,11 +94,13 @@ def main() -> int:
     launches = json.loads(ROWS.read_text(encoding="utf-8"))
     lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
     lines += [f"| {' | '.join(cells(launches, row))} |" for row in launches["rows"]]
-    new, count = BLOCK.subn("\n".join([*lines, ""]), PAGE.read_text(encoding="utf-8"))
-    if count != 1:
-        print(f"{PAGE.name} has {count} marks <!-- measured: launches -->, expected one.")
-        return 1
-    return write_generated({PAGE: new})
+    text = PAGE.read_text(encoding="utf-8")
+    for mark, table in zip(MARKS, ("\n".join(lines), compared()), strict=True):
+        text, count = re.subn(rf"(?m)(?<=^<!-- {mark} -->\n\n)(?:\|.*\n)*", f"{table}\n", text)
+        if count != 1:
+            print(f"{PAGE.name} has {count} marks <!-- {mark} -->, expected one.")
+            return 1
+    return write_generated({PAGE: text})
 
 
 if __name__ == "__main__":

@@ -80,17 +80,11 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     """Return the section of one recipe on the page. common: descriptions that the page has once, by variant."""
     base = rows[0]
     jobs = [title.lower() for job, title in JOBS.items() if job in base["jobs"]]
-    images: dict[str, list[str]] = {}
-    for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
-        refs = ", ".join(
-            f"`{_short(image)}`" for other in rows if other["variant"] == variant for image in other["images"]
-        )
-        images.setdefault(refs, []).insert(0, row["variant"] or DEFAULT)
-    usual = max(images, key=lambda refs: len(images[refs]))
     least = f"; vLLM {base['least_vllm']} or newer" if base["least_vllm"] else ""
-    lines = [f"## {name}", "", f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {usual}"]
-    lines[-1] += "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual) + "."
-    lines += [
+    lines = [
+        f"## {name}",
+        "",
+        f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {_images(rows)}.",
         "",
         *_table(
             ("variant", "Sparks", "weights", "KV cache", "longest", "requests", "tokens/s", "fits on"), _cells(rows)
@@ -99,16 +93,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
     notes = [f"- {variant}: {summary}" for variant, summary in described.items() if common.get(variant) != summary]
-    remarks: dict[str, list[str]] = {}
-    for row in rows:
-        rule, _, message = row["remark"].partition(": ")
-        if rule:
-            remarks.setdefault(f"`{rule}`: {REMARKS.get(rule, message.rstrip('.'))}", []).append(
-                row["variant"] or DEFAULT
-            )
-    variants = {row["variant"] or DEFAULT for row in rows}
-    for remark, names in remarks.items():
-        notes.append(f"- {'all' if set(names) == variants else ', '.join(dict.fromkeys(names))}: {remark}")
+    notes += _remarks(rows)
     notes += [
         f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{_variant(row)}: "
         f"{entry['what'].removeprefix('decode rate of one stream').lstrip(', ') or 'one stream'}; {entry['source']}{_other(entry)}"
@@ -116,6 +101,33 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
         for entry in row["published"]
     ]
     return [*lines, *dict.fromkeys(notes), ""] if notes else lines
+
+
+def _images(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the images of a recipe: those of most variants first, then other ones by variant."""
+    images: dict[str, list[str]] = {}
+    for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
+        refs = ", ".join(
+            f"`{_short(image)}`" for other in rows if other["variant"] == variant for image in other["images"]
+        )
+        images.setdefault(refs, []).insert(0, row["variant"] or DEFAULT)
+    usual = max(images, key=lambda refs: len(images[refs]))
+    return usual + "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual)
+
+
+def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each remark, with its variants."""
+    remarks: dict[str, list[str]] = {}
+    for row in rows:
+        rule, _, message = row["remark"].partition(": ")
+        if rule:
+            remark = f"`{rule}`: {REMARKS.get(rule, message.rstrip('.'))}"
+            remarks.setdefault(remark, []).append(row["variant"] or DEFAULT)
+    variants = {row["variant"] or DEFAULT for row in rows}
+    return [
+        f"- {'all' if set(names) == variants else ', '.join(dict.fromkeys(names))}: {remark}"
+        for remark, names in remarks.items()
+    ]
 
 
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

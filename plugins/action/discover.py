@@ -73,20 +73,7 @@ class ActionModule(ActionBase):
                 f"No recipe for one Spark has {wish}; plan.yml --tags models with the same spark_pick counts the reasons."
             )
         display.display(first_inventory.table(machines, cables, picks))
-        named = [machine for machine in machines if machine.target.by == discovery.GIVEN]
-        if not sparks:
-            fix = (
-                "Mend the reasons above, or name other machines" if named else "See the reasons above, or name machines"
-            )
-            raise AnsibleActionFail(
-                f"no Spark was found; nothing was written. {fix} with -e discover_hosts=ADDRESS,ADDRESS (or 192.168.1.10-20)."
-            )
-        missing = [machine.target.address for machine in named if machine.state != "spark"]
-        if missing and args["whole"]:
-            raise AnsibleActionFail(
-                f"{', '.join(missing)} cannot be served yet, see the reasons above; nothing was written. Run it again when that is "
-                "mended, or leave them out of discover_hosts."
-            )
+        refuse_missing(machines, args["whole"])
         spans = {
             size: pick
             for size in {len(group) for group in cables.groups()}
@@ -102,23 +89,32 @@ class ActionModule(ActionBase):
             "files": states,
             "diff": diffs,
             "folder": str(folder),
-            "sparks": [
-                {
-                    "name": machine.name,
-                    "variables": {
-                        **first_inventory.variables(machine, picks.get(machine.name)),
-                        **_account(args, machine),
-                    },
-                    "measured": {"spark": machine.facts},
-                }
-                for machine in sparks
-            ],
+            "sparks": [host_entry(machine, picks.get(machine.name), args["user"]) for machine in sparks],
         }
 
 
-def _account(args: Mapping[str, Any], machine: Machine) -> dict[str, str]:
-    """Return the account of C(group_vars), for a host without another account."""
-    return {"ansible_user": args["user"]} if args["user"] and not machine.target.user else {}
+def refuse_missing(machines: Sequence[Machine], whole: bool) -> None:
+    """Fail without any Spark, and with C(whole) if a given machine is none that can be served."""
+    named = [machine for machine in machines if machine.target.by == discovery.GIVEN]
+    if not any(machine.state == "spark" for machine in machines):
+        fix = "Mend the reasons above, or name other machines" if named else "See the reasons above, or name machines"
+        raise AnsibleActionFail(
+            f"no Spark was found; nothing was written. {fix} with -e discover_hosts=ADDRESS,ADDRESS (or 192.168.1.10-20)."
+        )
+    missing = [machine.target.address for machine in named if machine.state != "spark"]
+    if missing and whole:
+        raise AnsibleActionFail(
+            f"{', '.join(missing)} cannot be served yet, see the reasons above; nothing was written. Run it again when that is "
+            "mended, or leave them out of discover_hosts."
+        )
+
+
+def host_entry(machine: Machine, pick: recommend.Pick | None, user: str) -> dict[str, Any]:
+    """Return a Spark as a host of the play. user: the account of C(group_vars), for a host without another account."""
+    variables = first_inventory.variables(machine, pick)
+    if user and not machine.target.user:
+        variables = {**variables, "ansible_user": user}
+    return {"name": machine.name, "variables": variables, "measured": {"spark": machine.facts}}
 
 
 def choose(

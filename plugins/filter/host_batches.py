@@ -14,9 +14,8 @@ DOCUMENTATION = r"""
 name: host_batches
 short_description: Group hosts into batches without splitting a cluster
 version_added: 0.1.0
-description:
-  - Puts the hosts of the play into batches for C(serial), in the order of the inventory. The hosts of a cluster are in one batch,
-    however many they are.
+description: Puts the hosts of the play into batches for C(serial), in the order of the inventory. The hosts of a cluster are in one batch,
+  however many they are.
 options:
   _input:
     description: The hosts of the play, C(ansible_play_hosts_all).
@@ -44,9 +43,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description:
-    - C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play
-      has in part.
+  description: C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play
+    has in part.
   type: dict
   sample: {"batches": [["spark-1"], ["spark-2", "spark-3"]], "problem": ""}
 """

@@ -14,9 +14,8 @@ DOCUMENTATION = r"""
 name: page_plan
 short_description: What the status page shows of a plan
 version_added: 0.1.0
-description:
-  - Returns of each host its memory map, errors and warnings, and of its services what a table shows. Arguments, environments and paths
-    do not travel to the host of the page.
+description: Returns of each host its memory map, errors and warnings, and of its services what a table shows. Arguments, environments and paths
+  do not travel to the host of the page.
 options:
   _input:
     description: The hosts of a plan, as M(dgxspark.vllm.plan) returns them.

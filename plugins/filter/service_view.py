@@ -16,8 +16,7 @@ DOCUMENTATION = r"""
 name: service_view
 short_description: Select the fields of planned services for a module
 version_added: 0.1.0
-description:
-  - Returns the fields of planned services that a module reads, so that the host does not receive other parts of the plan.
+description: Returns the fields of planned services that a module reads, so that the host does not receive other parts of the plan.
 options:
   _input:
     description: The services of a host, as M(dgxspark.vllm.plan) returns them.
@@ -25,10 +24,9 @@ options:
     elements: dict
     required: true
   view:
-    description:
-      - The reader. V(report) is M(dgxspark.vllm.spark_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
-        M(dgxspark.vllm.generation), V(status) M(dgxspark.vllm.spark_info) with V(services) and V(starts), V(explain)
-        M(dgxspark.vllm.explain), and V(support) M(dgxspark.vllm.support_bundle).
+    description: The reader. V(report) is M(dgxspark.vllm.spark_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
+      M(dgxspark.vllm.generation), V(status) M(dgxspark.vllm.spark_info) with V(services) and V(starts), V(explain)
+      M(dgxspark.vllm.explain), and V(support) M(dgxspark.vllm.support_bundle).
     type: str
     choices: [report, proof, record, status, explain, support]
     required: true

@@ -15,9 +15,8 @@ description:
   - Role variables that are set for the host count, as in the roles themselves.
 options:
   _terms:
-    description:
-      - The parts, V(host), V(service), V(speech), V(ollama), V(watchdog), V(guard), V(firewall), V(gateway), V(clients), V(exporters), V(monitoring)
-        and V(fleet_monitor).
+    description: The parts, V(host), V(service), V(speech), V(ollama), V(watchdog), V(guard), V(firewall), V(gateway), V(clients), V(exporters), V(monitoring)
+      and V(fleet_monitor).
     type: list
     elements: str
     required: true

@@ -9,22 +9,19 @@ DOCUMENTATION = r"""
 name: unit_files
 short_description: What a part of a host is made of, as the module deploy takes it
 version_added: 0.1.0
-description:
-  - Returns the folders, files and units of a part for the plan of a host, with its templates rendered. Texts of the plan reach
-    the files unchanged, escaped for the syntax of each file.
+description: Returns the folders, files and units of a part for the plan of a host, with its templates rendered. Texts of the plan reach
+  the files unchanged, escaped for the syntax of each file.
 options:
   _terms:
-    description:
-      - The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(power), V(firewall), V(relay),
-        V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
-        a part import.
+    description: The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(power),
+      V(firewall), V(relay), V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
+      a part import.
     type: list
     elements: str
     required: true
   planned:
-    description:
-      - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
-        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a part.
+    description: What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
+      part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a part.
     type: raw
   user:
     description: Account that runs the units of V(services), V(speech) and V(ollama).

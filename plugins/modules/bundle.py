@@ -18,9 +18,8 @@ description:
   - A layer that several images have is packed once, and sent to a host only if it lacks the layer.
 options:
   action:
-    description:
-      - V(survey) chooses the host that hands over each image and model, and checks the free space of the controller. V(pack) packs the
-        items that were chosen for the host. V(finish) writes the manifest. V(images) and V(weights) bring missing items to the host.
+    description: V(survey) chooses the host that hands over each image and model, and checks the free space of the controller. V(pack) packs the
+      items that were chosen for the host. V(finish) writes the manifest. V(images) and V(weights) bring missing items to the host.
     type: str
     required: true
     choices: [survey, pack, finish, images, weights]

@@ -75,31 +75,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 entries:
-  description: What nothing uses, by kind, the largest first.
+  description: What nothing uses, by kind, the largest first. C(bytes) of an image are those of all its layers, which others may share. C(ours) tells
+    whether this collection is known to have brought it; what it did not bring stays whatever is asked.
   returned: success
   type: list
   elements: dict
-  contains:
-    kind:
-      description: What it is.
-      type: str
-      sample: images
-    what:
-      description: Its name.
-      type: str
-      sample: vllm/vllm-openai:v0.23.0
-    bytes:
-      description: Bytes that it takes; of an image those of all its layers, which others may share.
-      type: int
-      sample: 21474836480
-    ours:
-      description: Whether this collection is known to have brought it; what it did not bring stays whatever is asked.
-      type: bool
-      sample: true
-    why:
-      description: Why it counts as unused.
-      type: str
-      sample: no container, unit, receipt or plan names it
+  sample: [{kind: images, what: "vllm/vllm-openai:v0.23.0", bytes: 21474836480, ours: true, why: "no container, unit, receipt or plan names it"}]
 freed_bytes:
   description: Bytes that were removed, or would be in check mode.
   returned: success

@@ -31,18 +31,16 @@ options:
     description: With O(plan), RV(dgxspark.vllm.plan#module:clusters), for the network of the host's cluster.
     type: dict
   lacking:
-    description:
-      - With O(plan), RV(dgxspark.vllm.plan#module:lacking). A host that has what others of the run lack may have to hand it on, so that no host is up
-        to date then.
+    description: With O(plan), RV(dgxspark.vllm.plan#module:lacking). A host that has what others of the run lack may have to hand it on, so that no host is up
+      to date then.
     type: dict
   prove:
     description: With O(plan), prove the services of a host that is up to date, unless the tags of the run leave out the proof.
     type: bool
     default: false
   earlier:
-    description:
-      - With O(plan), the result of an earlier task of this run. If it was about the same document, or shows that nothing was recorded on the
-        host yet, it is returned again, and the host is not asked.
+    description: With O(plan), the result of an earlier task of this run. If it was about the same document, or shows that nothing was recorded on the
+      host yet, it is returned again, and the host is not asked.
     type: dict
   document:
     description:
@@ -50,8 +48,7 @@ options:
       - Left out, the host is compared with the document of its current generation, and O(models) by names and sizes of their files.
     type: dict
   contents:
-    description:
-      - Contents of key files with C(fill), by their paths.
+    description: Contents of key files with C(fill), by their paths.
     type: dict
     default: {}
   parts:
@@ -86,9 +83,8 @@ options:
     type: dict
     default: {}
   servers:
-    description:
-      - Speech servers and Ollama, each with C(name), C(settings), its file on the host, and C(seconds). Each has to give a real answer.
-        They are not asked in check mode.
+    description: Speech servers and Ollama, each with C(name), C(settings), its file on the host, and C(seconds). Each has to give a real answer.
+      They are not asked in check mode.
     type: list
     elements: dict
     default: []
@@ -101,15 +97,13 @@ options:
     type: dict
     default: {}
   facts_checksum:
-    description:
-      - Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew.
-        Empty, it is not compared.
+    description: Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew.
+      Empty, it is not compared.
     type: str
     default: ''
   proof:
-    description:
-      - Options of M(dgxspark.vllm.service_proof). The services of an up-to-date host are proved by them; a service that does not answer soon, an
-        error, and a service on demand that would have to be started leave RV(proved) V(false). Never in check mode.
+    description: Options of M(dgxspark.vllm.service_proof). The services of an up-to-date host are proved by them; a service that does not answer soon, an
+      error, and a service on demand that would have to be started leave RV(proved) V(false). Never in check mode.
     type: dict
   hf_home:
     description: Folder of weights.
@@ -120,9 +114,8 @@ options:
     type: path
     default: /
   controller:
-    description:
-      - Set by the action plugin; who runs this. The comparison waits for other runs that change the host then, and is noted as the beginning of
-        this run.
+    description: Set by the action plugin; who runs this. The comparison waits for other runs that change the host then, and is noted as the beginning of
+      this run.
     type: str
     default: ''
 extends_documentation_fragment:

@@ -37,8 +37,7 @@ attributes:
       - Files with O(files[].secret) are named, never shown.
 options:
   part:
-    description:
-      - The part that rows belong to which name none. Messages begin with it.
+    description: The part that rows belong to which name none. Messages begin with it.
     type: str
     default: ''
   parts:
@@ -51,33 +50,28 @@ options:
     type: list
     elements: str
   state:
-    description:
-      - V(absent) removes everything that the collection put on the host - all recorded rows, units and programs of earlier versions, caches and the
-        records in C(/var/lib/dgxspark). Data of people, the QSFP network, images and weights stay. No rows are given then.
+    description: V(absent) removes everything that the collection put on the host - all recorded rows, units and programs of earlier versions, caches and the
+      records in C(/var/lib/dgxspark). Data of people, the QSFP network, images and weights stay. No rows are given then.
     type: str
     choices: [present, absent]
     default: present
   weights:
-    description:
-      - With O(state=absent), remove the weights that were downloaded, too. Otherwise they stay with their records, so that a later run can remove
-        them.
+    description: With O(state=absent), remove the weights that were downloaded, too. Otherwise they stay with their records, so that a later run can remove
+      them.
     type: bool
     default: false
   fabric:
-    description:
-      - With O(state=absent), remove the relay of the QSFP network and the copies of replaced network files. Not while that network is in place.
+    description: With O(state=absent), remove the relay of the QSFP network and the copies of replaced network files. Not while that network is in place.
     type: bool
     default: false
   documents:
-    description:
-      - Further documents, mappings with O(part), O(parts) and the kinds of rows of this module. P(dgxspark.vllm.unit_files#lookup) returns one
-        for a part.
+    description: Further documents, mappings with O(part), O(parts) and the kinds of rows of this module. P(dgxspark.vllm.unit_files#lookup) returns one
+      for a part.
     type: list
     elements: dict
     default: []
   accounts:
-    description:
-      - Users and their groups.
+    description: Users and their groups.
     type: list
     elements: dict
     default: []
@@ -98,8 +92,7 @@ options:
         elements: str
         default: [docker]
       remove:
-        description:
-          - Remove the account once no part lists it any more and no file or folder of the document belongs to it. Only for system accounts.
+        description: Remove the account once no part lists it any more and no file or folder of the document belongs to it. Only for system accounts.
         type: bool
         default: false
       part:
@@ -120,16 +113,14 @@ options:
         type: path
         required: true
       holds:
-        description:
-          - What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder where this
-            module made it. A V(shared) one is removed when it is empty.
+        description: What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder where this
+          module made it. A V(shared) one is removed when it is empty.
         type: str
         choices: [shared, cache, weights]
         default: shared
       remove:
-        description:
-          - What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it; V(never)
-            leaves it, such as data of people. A folder that this collection neither made nor named stays in any case.
+        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it; V(never)
+          leaves it, such as data of people. A folder that this collection neither made nor named stays in any case.
         type: str
         choices: [empty, whole, never]
         default: empty
@@ -150,8 +141,7 @@ options:
         type: str
         default: ''
   files:
-    description:
-      - Files that have to be there, with their whole content.
+    description: Files that have to be there, with their whole content.
     type: list
     elements: dict
     default: []
@@ -164,9 +154,8 @@ options:
         description: What is in it. Excludes O(files[].source).
         type: str
       source:
-        description:
-          - A file of the controller whose bytes are taken as they are; relative ones are looked for in the role's C(files).
-            One that ansible-vault encrypted is decrypted.
+        description: A file of the controller whose bytes are taken as they are; relative ones are looked for in the role's C(files).
+          One that ansible-vault encrypted is decrypted.
         type: str
       bundled:
         description: A file of this collection, by its path below the collection's folder, in place of O(files[].source).
@@ -200,15 +189,13 @@ options:
         elements: str
         default: []
       generate:
-        description:
-          - Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content). An existing
-            file keeps its content.
+        description: Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content). An existing
+          file keeps its content.
         type: int
         default: 0
       validate:
-        description:
-          - A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
-            copy of it by the same name. Files that have not changed are not asked about; in check mode none is.
+        description: A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
+          copy of it by the same name. Files that have not changed are not asked about; in check mode none is.
         type: str
       digest:
         description: Set by the action plugin; SHA-256 of the content.
@@ -240,9 +227,8 @@ options:
     type: str
     default: ''
   units:
-    description:
-      - Units of systemd, in the order in which they are started. They are stopped in the opposite order. A unit that leaves the document is
-        stopped and disabled. A service that stays and holds the port of a socket that leaves is restarted first.
+    description: Units of systemd, in the order in which they are started. They are stopped in the opposite order. A unit that leaves the document is
+      stopped and disabled. A service that stays and holds the port of a socket that leaves is restarted first.
     type: list
     elements: dict
     default: []
@@ -252,9 +238,8 @@ options:
         type: str
         required: true
       state:
-        description:
-          - Whether it runs. V(triggered) leaves that to what starts it, as sockets do, and stops it where it runs from older files than those
-            on the disk.
+        description: Whether it runs. V(triggered) leaves that to what starts it, as sockets do, and stops it where it runs from older files than those
+          on the disk.
         type: str
         choices: [started, stopped, triggered]
         default: started
@@ -262,8 +247,7 @@ options:
         description: Whether it starts at boot. Left out, that stays as it is.
         type: bool
       restart_on:
-        description:
-          - Files whose change the unit has to be restarted for. All of O(files) of its part unless given.
+        description: Files whose change the unit has to be restarted for. All of O(files) of its part unless given.
         type: list
         elements: path
       outdated:
@@ -271,8 +255,7 @@ options:
         type: bool
         default: false
       defer:
-        description:
-          - Do not restart the unit but name it in RV(restart_due), for a play that has to do something first.
+        description: Do not restart the unit but name it in RV(restart_due), for a play that has to do something first.
         type: bool
         default: false
       reload:
@@ -280,15 +263,13 @@ options:
         type: bool
         default: false
       reload_on:
-        description:
-          - Files whose change a running unit takes over by a reload. The next run completes a reload that failed or that was interrupted.
+        description: Files whose change a running unit takes over by a reload. The next run completes a reload that failed or that was interrupted.
         type: list
         elements: path
         default: []
       prints:
-        description:
-          - A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
-            last start, such as a table of the kernel that somebody has changed.
+        description: A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
+          last start, such as a table of the kernel that somebody has changed.
         type: list
         elements: str
         default: []
@@ -296,8 +277,7 @@ options:
         description: The file of the host in which the output of O(units[].prints) is kept.
         type: path
       clean_up:
-        description:
-          - A program of the host with its arguments that runs after the unit was stopped because no part lists it any more. It may fail.
+        description: A program of the host with its arguments that runs after the unit was stopped because no part lists it any more. It may fail.
         type: list
         elements: str
         default: []
@@ -335,18 +315,6 @@ EXAMPLES = r"""
 - name: Remove the watchdog
   dgxspark.vllm.deploy:
     parts: [watchdog]
-  become: true
-
-- name: Remove everything of the collection, except weights and the QSFP network
-  dgxspark.vllm.deploy:
-    state: absent
-  become: true
-
-- name: Deploy two parts in one task
-  dgxspark.vllm.deploy:
-    documents:
-      - "{{ lookup('dgxspark.vllm.unit_files', 'watchdog', planned=watchdog_settings) }}"
-      - "{{ lookup('dgxspark.vllm.unit_files', 'guard', planned=guard_settings) }}"
   become: true
 """
 

@@ -68,9 +68,8 @@ options:
     type: str
     default: ''
   whole:
-    description:
-      - For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not
-        known.
+    description: For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not
+      known.
     type: bool
     default: false
   pick:

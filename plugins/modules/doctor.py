@@ -22,15 +22,13 @@ options:
     type: dict
     required: true
   asked_from:
-    description:
-      - Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answer is C(host)
-        (M(dgxspark.vllm.spark_info) with C(images)).
+    description: Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answer is C(host)
+      (M(dgxspark.vllm.spark_info) with C(images)).
     type: str
     required: true
   looked_from:
-    description:
-      - Name of the variable with another such result. Its answers are C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and
-        V(health)) and C(deployed) (M(dgxspark.vllm.compare)).
+    description: Name of the variable with another such result. Its answers are C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and
+      V(health)) and C(deployed) (M(dgxspark.vllm.compare)).
     type: str
     required: true
   dest:

@@ -22,14 +22,12 @@ options:
     type: dict
     required: true
   asked_from:
-    description:
-      - Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answers are C(host) of M(dgxspark.vllm.spark_info) with
-        C(images), and C(deployed) of M(dgxspark.vllm.compare).
+    description: Name of the variable with the result of M(dgxspark.vllm.ask) on each host. Its answers are C(host) of M(dgxspark.vllm.spark_info) with
+      C(images), and C(deployed) of M(dgxspark.vllm.compare).
     type: str
     required: true
   show:
-    description:
-      - V(groups) shows equal differences of hosts once, with their fix, V(lines) a line for each difference of each host, V(none) nothing.
+    description: V(groups) shows equal differences of hosts once, with their fix, V(lines) a line for each difference of each host, V(none) nothing.
     type: str
     choices: [groups, lines, none]
     default: groups
@@ -38,8 +36,7 @@ options:
     type: str
     default: ''
   fail_on:
-    description:
-      - Lowest severity that fails the task. Hosts without an answer then fail it, too. V(never) does not fail.
+    description: Lowest severity that fails the task. Hosts without an answer then fail it, too. V(never) does not fail.
     type: str
     choices: [error, warning, info, never]
     default: never
@@ -96,9 +93,8 @@ reason:
   returned: success
   type: str
 hosts:
-  description:
-    - Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was
-      compared with.
+  description: Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was
+    compared with.
   returned: success
   type: dict
   sample:

@@ -42,32 +42,26 @@ options:
       - Without it O(unit) is waited for and nothing is requested. One of the two is needed.
     type: str
   model:
-    description:
-      - Name of the model that has to be served. Without it, the first one that the server lists.
+    description: Name of the model that has to be served. Without it, the first one that the server lists.
     type: str
   api_key_file:
-    description:
-      - File on the managed host with the API key. The key is in no result, log or message.
+    description: File on the managed host with the API key. The key is in no result, log or message.
     type: path
   timeout:
-    description:
-      - Seconds until the module gives up.
+    description: Seconds until the module gives up.
     type: float
     default: 600
   interval:
-    description:
-      - Seconds between two attempts.
+    description: Seconds between two attempts.
     type: float
     default: 2
   request_timeout:
-    description:
-      - Seconds for each small request (health, list of models).
+    description: Seconds for each small request (health, list of models).
     type: float
     default: 10
   completion_timeout:
-    description:
-      - Seconds to wait for the next tokens of a completion before it is tried again. The first completion may compile
-        kernels for minutes.
+    description: Seconds to wait for the next tokens of a completion before it is tried again. The first completion may compile
+      kernels for minutes.
     type: float
     default: 300
   unit:
@@ -80,18 +74,15 @@ options:
     type: bool
     default: false
   container:
-    description:
-      - Container behind the server, for the log where there is no O(unit) or no journal.
+    description: Container behind the server, for the log where there is no O(unit) or no journal.
     type: str
   checks:
-    description:
-      - Further stages.
+    description: Further stages.
     type: dict
     default: {}
     suboptions:
       adapters:
-        description:
-          - Names of LoRA adapters that have to be listed beside the model, and to make a token each.
+        description: Names of LoRA adapters that have to be listed beside the model, and to make a token each.
         type: list
         elements: str
         default: []
@@ -103,8 +94,7 @@ options:
         type: bool
         default: false
       reasoning:
-        description:
-          - The thinking comes in a field of its own (C(reasoning) or C(reasoning_content)).
+        description: The thinking comes in a field of its own (C(reasoning) or C(reasoning_content)).
         type: bool
         default: false
       max_tokens:
@@ -114,29 +104,24 @@ options:
         type: int
         default: 4096
       temperature:
-        description:
-          - Sampling temperature of these stages, for models that repeat themselves at V(0).
+        description: Sampling temperature of these stages, for models that repeat themselves at V(0).
         type: float
         default: 0
   prompt:
-    description:
-      - What is asked in the completion.
+    description: What is asked in the completion.
     type: str
     default: Say hello and name three colours.
   max_tokens:
-    description:
-      - Most tokens of the completion.
+    description: Most tokens of the completion.
     type: int
     default: 64
   log_lines:
-    description:
-      - How many lines of the log are shown on failure.
+    description: How many lines of the log are shown on failure.
     type: int
     default: 20
   look_seconds:
-    description:
-      - Come back after this many seconds with how far the start is, as long as the server does not listen; V(0) waits for it. Set by the
-        action plugin where somebody listens.
+    description: Come back after this many seconds with how far the start is, as long as the server does not listen; V(0) waits for it. Set by the
+      action plugin where somebody listens.
     type: float
     default: 0
   waited_seconds:
@@ -162,16 +147,6 @@ EXAMPLES = r"""
       tools: true
   become: true
   register: heavy
-
-- name: Wait until a rank behind the first one serves with the others
-  dgxspark.vllm.endpoint_ready:
-    unit: spark-qwen235.service
-    timeout: 2800
-  become: true
-
-- name: Show how fast it answers
-  ansible.builtin.debug:
-    msg: "{{ heavy.ttft_seconds }} s to the first token, {{ heavy.decode_tokens_per_second }} tokens/s"
 """
 
 RETURN = r"""
@@ -205,8 +180,7 @@ completion_tokens:
   returned: when the server was contacted
   type: int
 tool_turns:
-  description:
-    - Turns of the conversation with many tools that ended in a call; V(null) without the check C(tools), or where the context is too short.
+  description: Turns of the conversation with many tools that ended in a call; V(null) without the check C(tools), or where the context is too short.
   returned: when the server was contacted
   type: int
 reply:

@@ -74,39 +74,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 explanations:
-  description: One entry for each log.
+  description: One entry for each log. C(name) is that of the service, or the path of the file; empty for O(content). C(id) is the row or sign of
+    C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure. C(stage) is what the start reached, V(container) before the
+    engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the service, or the path of the file; empty for O(content).
-      type: str
-      sample: heavy
-    id:
-      description: Row or sign of C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure.
-      type: str
-      sample: one_request
-    stage:
-      description: Stage that the start reached, V(container) before the engine prints anything.
-      type: str
-      sample: kv_cache
-    error:
-      description: Last words of the program, empty without any.
-      type: str
-      sample: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
-    cause:
-      description: Meaning of the error.
-      type: str
-      sample: one request of max-model-len tokens does not fit into the KV cache
-    fix:
-      description: How to fix it, empty if unknown.
-      type: str
-      sample: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
-    source:
-      description: The row or sign, its source, and the rule of the plan about the same thing.
-      type: str
-      sample: 'sign one_request of known_failures.md; in the plan: memory.one_request'
+  sample:
+    - name: heavy
+      id: one_request
+      stage: kv_cache
+      error: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
+      cause: one request of max-model-len tokens does not fit into the KV cache
+      fix: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
 """
 
 from typing import Any

@@ -24,18 +24,17 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 options:
   pings:
-    description: RV(dgxspark.vllm.fabric_plan#module:hosts.pings) of this host.
+    description: C(pings) of this host in RV(dgxspark.vllm.fabric_plan#module:hosts).
     type: list
     elements: dict
     default: []
   relay:
-    description: RV(dgxspark.vllm.fabric_plan#module:hosts.relay) of this host; what its unit has set is looked at.
+    description: C(relay) of this host in RV(dgxspark.vllm.fabric_plan#module:hosts); what its unit has set is looked at.
     type: list
     elements: dict
     default: []
   routes:
-    description:
-      - RV(dgxspark.vllm.fabric_plan#module:hosts.netplan) of this host; the routes in it are looked for in the kernel.
+    description: C(netplan) of this host in RV(dgxspark.vllm.fabric_plan#module:hosts); the routes in it are looked for in the kernel.
     type: dict
     default: {}
   bandwidth:

@@ -28,7 +28,7 @@ options:
   hosts:
     description:
       - The hosts of the group by name, the head first.
-      - Each has C(fabric) (RV(dgxspark.vllm.spark_info#module:spark.fabric)), and may have C(management_address), C(heard) and
+      - Each has C(fabric) (of RV(dgxspark.vllm.spark_info#module:spark)), and may have C(management_address), C(heard) and
         C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the ones that are given, CIDR by interface.
       - Nothing is planned without hosts; figures are then added to O(dest).
     type: dict
@@ -64,9 +64,8 @@ options:
     choices: [auto, direct, switch, ring]
     default: auto
   dest:
-    description:
-      - Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
-        inventory folder. Nothing is written when empty.
+    description: Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
+      inventory folder. Nothing is written when empty.
     type: str
     default: ''
   name:
@@ -137,9 +136,8 @@ cables:
   elements: list
   sample: [[[spark-1, 0], [spark-2, 1]]]
 ports:
-  description:
-    - What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
-      heard), or V(dark).
+  description: What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
+    heard), or V(dark).
   returned: with O(hosts)
   type: dict
   sample: {"spark-1": {"0": joined, "1": dark}}
@@ -151,69 +149,18 @@ wrong:
   type: dict
   sample: {"cables": [], "missing": [[[spark-2, 1], [spark-1, 0]]], "ends": []}
 hosts:
-  description: What concerns each host.
+  description:
+    - What concerns each host. C(action) is V(keep), V(configure) (nothing is there, or it is ours), V(migrate) or V(refuse) (wrong, and not asked
+      to repair). C(apply) tells whether the host differs from C(netplan) now, the document to be written, empty when none is. C(set_aside) are
+      files of others that it replaces, C(restore) commands that bring back what the interfaces have now.
+    - C(rails) are its rails with interface, RoCE device, address, MTU and the addresses of the peers; C(relay), with O(relay), the interfaces between
+      which it is to forward. C(pings) are what M(dgxspark.vllm.fabric_check) is to send from it.
+    - Engines are found by the interface C(netdev) and its C(address) (C(VLLM_HOST_IP)), with the C(environment), C(mp) and C(ray) by executor,
+      C(per_host) (variables that Ray must not copy to the workers) and C(sources), once the plan is carried out; all are empty where the network
+      is to stay unusable.
+    - C(firewall) has C(fabric), the interfaces that peers come in by, and C(peers), their networks, as the role firewall wants them.
   returned: with O(hosts)
   type: dict
-  contains:
-    action:
-      description:
-        - V(keep), V(configure) (nothing is there, or it is ours), V(migrate) or V(refuse) (wrong, and not asked to repair).
-      type: str
-      returned: always
-    apply:
-      description: Whether the host differs from RV(hosts.netplan) now.
-      type: bool
-      returned: always
-    rails:
-      description: Its rails with interface, RoCE device, address, MTU and the addresses of the peers.
-      type: list
-      elements: dict
-      returned: always
-    netplan:
-      description: The netplan document to be written; empty when none is.
-      type: dict
-      returned: always
-    set_aside:
-      description: Files of others that are replaced by it.
-      type: list
-      elements: str
-      returned: always
-    restore:
-      description: Commands that bring back what the interfaces have now.
-      type: list
-      elements: list
-      returned: always
-    relay:
-      description: Interfaces between which the host is to forward, C(from) and C(to).
-      type: list
-      elements: dict
-      returned: where O(relay) is set and there is one
-    pings:
-      description: What M(dgxspark.vllm.fabric_check) is to send from this host.
-      type: list
-      elements: dict
-      returned: always
-    netdev:
-      description: The interface that an engine is found by. Like the next three it rests on what the host has once the
-        plan is carried out, so it is the same before and after; empty where the network is to stay unusable.
-      type: str
-      returned: always
-    address:
-      description: The address on it, which an engine is told as C(VLLM_HOST_IP).
-      type: str
-      returned: always
-    environment:
-      description:
-        - Environment of engines that span the group, C(mp) and C(ray) by executor; C(per_host), the variables that Ray must
-          not copy from the head to the workers; C(sources), why each is there.
-      type: dict
-      returned: always
-    firewall:
-      description:
-        - C(fabric), the interfaces that peers come in by, and C(peers), the networks that they come from, as the role
-          firewall wants them.
-      type: dict
-      returned: always
 findings:
   description: What is wrong or worth knowing.
   returned: with O(hosts)

@@ -29,23 +29,19 @@ options:
     choices: [record, confirm, look, restore, forget]
     required: true
   proven:
-    description:
-      - With O(action=record), whether the services were proved in this run. Left out, they were not tried; a generation that is
-        proven already stays so as long as the host is the same.
+    description: With O(action=record), whether the services were proved in this run. Left out, they were not tried; a generation that is
+      proven already stays so as long as the host is the same.
     type: bool
   reason:
-    description:
-      - With O(action=record), why it was not proven.
+    description: With O(action=record), why it was not proven.
     type: str
     default: ''
   plan:
-    description:
-      - With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:hosts). A restored generation is proved by its services.
-        Left out, they are what the receipts say.
+    description: With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:hosts). A restored generation is proved by its services.
+      Left out, they are what the receipts say.
     type: dict
   addons:
-    description:
-      - With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:addons).
+    description: With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:addons).
     type: dict
   facts:
     description:
@@ -53,56 +49,46 @@ options:
     type: dict
     default: {}
   gather:
-    description:
-      - With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller, so
-        that the next run plans with them before it asks the host. Left out, none are gathered.
+    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller, so
+      that the next run plans with them before it asks the host. Left out, none are gathered.
     type: dict
     default: {}
   services:
-    description:
-      - Set by the action plugin; of the planned services what is kept.
+    description: Set by the action plugin; of the planned services what is kept.
     type: list
     elements: dict
   settings:
-    description:
-      - Set by the action plugin; the settings of the host's plan.
+    description: Set by the action plugin; the settings of the host's plan.
     type: dict
     default: {}
   wanted:
-    description:
-      - Set by the action plugin; a mark of all that the host was to be, by which M(dgxspark.vllm.rollout) sees whom it can leave out.
+    description: Set by the action plugin; a mark of all that the host was to be, by which M(dgxspark.vllm.rollout) sees whom it can leave out.
     type: str
     default: ''
   baseline:
-    description:
-      - With O(action=look), record what runs when the host has services but no generation yet. It counts as proven when every
-        service has a receipt and its unit is active.
+    description: With O(action=look), record what runs when the host has services but no generation yet. It counts as proven when every
+      service has a receipt and its unit is active.
     type: bool
     default: false
   keep:
-    description:
-      - How many generations are kept. The current one and the proven one before it are kept in any case. Images that this collection
-        brought and that only removed generations name go with them; weights never do.
+    description: How many generations are kept. The current one and the proven one before it are kept in any case. Images that this collection
+      brought and that only removed generations name go with them; weights never do.
     type: int
     default: 5
   generation:
-    description:
-      - The generation that is meant; the last proven one before the present state when 0.
+    description: The generation that is meant; the last proven one before the present state when 0.
     type: int
     default: 0
   hf_home:
-    description:
-      - Folder of weights.
+    description: Folder of weights.
     type: path
     default: /srv/huggingface
   root:
-    description:
-      - Where the host's files are; for tests.
+    description: Where the host's files are; for tests.
     type: path
     default: /
   controller:
-    description:
-      - Set by the action plugin; who runs this, for those who have to wait.
+    description: Set by the action plugin; who runs this, for those who have to wait.
     type: str
     default: ''
 extends_documentation_fragment:
@@ -127,12 +113,6 @@ EXAMPLES = r"""
     action: record
     proven: true
     plan: "{{ spark_plan }}"
-  become: true
-
-- name: Record the proof with the current kernel and driver
-  dgxspark.vllm.generation:
-    action: confirm
-    facts: "{{ spark_measured.spark }}"
   become: true
 
 - name: Show what a rollback would change
@@ -317,8 +297,6 @@ def act(module: AnsibleModule) -> dict[str, Any]:
         if locked:
             staging.sweep(Path(module.params["root"]))
         host = read_host(module)
-        if locked:
-            generation_records.scrub(host)
         # A failed action may have changed the host.
         run["changed"] = locked and action in ("restore", "forget")
         result = carry_out(module, host)

@@ -22,9 +22,8 @@ options:
     choices: [look, updated, idle]
     default: look
   hold:
-    description:
-      - Shell patterns of packages that are held back (C(apt-mark hold)). Packages that an earlier run held and that no pattern matches any more are
-        released; holds of others stay.
+    description: Shell patterns of packages that are held back (C(apt-mark hold)). Packages that an earlier run held and that no pattern matches any more are
+      released; holds of others stay.
     type: list
     elements: str
     default: []

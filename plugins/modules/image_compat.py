@@ -101,8 +101,7 @@ options:
     elements: str
     default: []
   catalogue:
-    description:
-      - Further entries of the image catalogue. They go before the built-in ones.
+    description: Further entries of the image catalogue. They go before the built-in ones.
     type: list
     elements: dict
     default: []
@@ -185,30 +184,6 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: launch.compatible
     fail_msg: "{{ launch.findings | map(attribute='message') | join('\n') }}"
-
-- name: Judge a command as somebody typed it
-  dgxspark.vllm.image_compat:
-    image: vllm/vllm-openai:v0.24.0-ubuntu2404
-    argv: [Qwen/Qwen3-8B, -tp, "1", --max-model-len, 32k, --no-enable-prefix-caching]
-  delegate_to: localhost
-
-- name: Show the safe corrections
-  ansible.builtin.debug:
-    msg: "{{ item.rule }}: {{ item.before }} -> {{ item.after or 'nothing' }}"
-  loop: "{{ launch.fixed.changes }}"
-
-- name: Describe an image of your own
-  dgxspark.vllm.image_compat:
-    image: registry.example.com/spark/vllm:2026-10
-    catalogue:
-      - image: registry.example.com/spark/vllm:*
-        vllm_version: 0.24.0
-        cuda: "13.0"
-        entrypoint: passthrough
-        ray: true
-    model:
-      repo: Qwen/Qwen3-8B
-  delegate_to: localhost
 """
 
 RETURN = r"""
@@ -242,41 +217,16 @@ args:
   description: The options in normal form, long names with dashes and native values.
   returned: success
   type: dict
-  sample:
-    max-model-len: 16384
+  sample: {max-model-len: 16384}
 findings:
-  description: What the rules say, errors first.
+  description:
+    - What the rules say, errors first. C(rule) is the id, see C(docs/rules.md). With C(severity) C(error) the launch fails or gives wrong output,
+      C(warning) costs speed or is fragile. C(service) is empty here. C(message) and C(fix) say what is wrong, why, and what to change.
+    - C(vllm_error), what vLLM itself would print, and C(details), what few people want to read, are there where they apply. C(source) is where this
+      is known from, C(basis) is C(inventory), or C(probed) where the image itself was asked.
   returned: success
   type: list
   elements: dict
-  contains:
-    rule:
-      description: Id of the rule, see C(docs/rules.md).
-      type: str
-    severity:
-      description: C(error) fails or gives wrong output, C(warning) costs speed or is fragile, C(info) is the rest.
-      type: str
-    service:
-      description: Empty; filled in by the plan.
-      type: str
-    message:
-      description: What is wrong and why.
-      type: str
-    fix:
-      description: What to change.
-      type: str
-    vllm_error:
-      description: What vLLM itself would print, where it would refuse.
-      type: str
-    details:
-      description: What few people want to read, as the ids of rules that were not checked; left out where there is nothing.
-      type: str
-    source:
-      description: Where this is known from.
-      type: str
-    basis:
-      description: What the statement rests on, C(inventory), or C(probed) where the image itself was asked.
-      type: str
   sample:
     - rule: SPK201
       severity: warning
@@ -289,55 +239,14 @@ fixed:
   description:
     - The launch with every repair that cannot change what was meant. A name is spelled right, an option or variable
       that has no effect is gone, a name that was replaced is the new one.
-    - A repair after which something else would be wrong is left out.
+    - A repair after which something else would be wrong is left out. C(findings) are what the rules still say.
   returned: success
   type: dict
-  contains:
-    args:
-      description: The options in normal form.
-      type: dict
-    env:
-      description: The environment.
-      type: dict
-    command:
-      description: The exact arguments behind the image name.
-      type: list
-      elements: str
-    changes:
-      description: Every repair, in the order in which they were made.
-      type: list
-      elements: dict
-      contains:
-        rule:
-          description: Id of the rule that asked for it.
-          type: str
-        where:
-          description: One of C(args), C(env) and C(command).
-          type: str
-        key:
-          description: Option, variable or words of the command.
-          type: str
-        before:
-          description: What stood there, as a person would type it.
-          type: str
-        after:
-          description: What stands there now, empty if nothing does.
-          type: str
-    findings:
-      description: What the rules still say.
-      type: list
-      elements: dict
   sample:
-    args:
-      max-model-len: 16384
+    args: {max-model-len: 16384}
     env: {}
     command: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507, --max-model-len, "16384"]
-    changes:
-      - rule: SPK201
-        where: env
-        key: VLLM_USE_V1
-        before: VLLM_USE_V1=1
-        after: ""
+    changes: [{rule: SPK201, where: env, key: VLLM_USE_V1, before: VLLM_USE_V1=1, after: ""}]
     findings: []
 """
 

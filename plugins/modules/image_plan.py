@@ -33,8 +33,7 @@ attributes:
       - This module changes nothing but its own cache.
 options:
   image:
-    description:
-      - Reference of an image that is on the host, by tag, digest or id. Nothing is pulled.
+    description: Reference of an image that is on the host, by tag, digest or id. Nothing is pulled.
     type: str
     required: true
   files:
@@ -45,9 +44,8 @@ options:
     type: dict
     default: {}
   snapshot:
-    description:
-      - A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
-        C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
+    description: A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
+      C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
     type: dict
     suboptions:
       repo:
@@ -59,13 +57,11 @@ options:
         type: str
         required: true
   draft_files:
-    description:
-      - As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
+    description: As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
     type: dict
     default: {}
   draft_snapshot:
-    description:
-      - As O(snapshot), of a drafter, in place of O(draft_files).
+    description: As O(snapshot), of a drafter, in place of O(draft_files).
     type: dict
     suboptions:
       repo:
@@ -77,45 +73,37 @@ options:
         type: str
         required: true
   hf_home:
-    description:
-      - Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
+    description: Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
     type: path
     default: /srv/huggingface
   args:
-    description:
-      - Options of C(vllm serve), word by word - long names, each followed by its values.
+    description: Options of C(vllm serve), word by word - long names, each followed by its values.
     type: list
     elements: str
     default: []
   env:
-    description:
-      - Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
-        kernels of attention, experts and quantised layers); never keys, addresses and paths.
+    description: Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
+      kernels of attention, experts and quantised layers); never keys, addresses and paths.
     type: dict
     default: {}
   available:
-    description:
-      - Bytes that the KV cache of each rank may have; the answer has a plan for each.
+    description: Bytes that the KV cache of each rank may have; the answer has a plan for each.
     type: list
     elements: int
     default: []
   total_memory:
-    description:
-      - Memory of the host in bytes, as CUDA reports it. That of a GB10 by default.
+    description: Memory of the host in bytes, as CUDA reports it. That of a GB10 by default.
     type: int
   timeout:
-    description:
-      - Seconds after which the container is ended.
+    description: Seconds after which the container is ended.
     type: int
     default: 300
   memory_gib:
-    description:
-      - Most memory of the container, in GiB.
+    description: Most memory of the container, in GiB.
     type: int
     default: 4
   cache_dir:
-    description:
-      - Folder on the host for the answers, a file per image and launch.
+    description: Folder on the host for the answers, a file per image and launch.
     type: path
     default: /var/lib/dgxspark/image_plans
 seealso:
@@ -134,15 +122,6 @@ EXAMPLES = r"""
   become: true
   register: asked
 
-- name: Plan what lies on the host, as the engine will run
-  dgxspark.vllm.image_plan:
-    image: vllm/vllm-openai:v0.33.0
-    snapshot: {repo: org/a-new-model, commit: 0123456789abcdef0123456789abcdef01234567}
-    args: [--max-model-len, "65536"]
-    env: {VLLM_USE_V2_MODEL_RUNNER: "0"}
-    available: [42949672960]
-  become: true
-
 - name: Show how many tokens fit
   ansible.builtin.debug:
     msg: "{{ asked.answer.sizes[0].tokens }}"
@@ -150,8 +129,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 source:
-  description:
-    - V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked or gave no answer.
+  description: V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked or gave no answer.
   returned: success
   type: str
 reason:
@@ -173,47 +151,17 @@ files:
   type: dict
   sample: {config.json: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a}
 answer:
-  description: What the image said, V(null) if it was not asked or gave no answer.
+  description:
+    - What the image said, V(null) if it was not asked or gave no answer. C(failure) is V(null), or why there is no plan at all; its C(kind) is
+      V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown) where it could not be asked.
+    - C(packages) are versions, C(resolved) is what vLLM made of the arguments. C(ranks) are, of each pipeline stage, bytes of the parameters by model
+      and module, KV cache specs, attention backends, kernels. C(log) are lines of its log about its plan, C(assumed) is what was answered in the
+      place of a GPU.
+    - C(sizes) are, of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
+      (bytes of one request of that length) and C(groups); or C(refused), in the form of C(failure).
+    - C(seconds), C(cpu_seconds) and C(peak_bytes) are what asking took.
   returned: success
   type: dict
-  contains:
-    failure:
-      description:
-        - V(null), or why there is no plan at all. C(kind) is V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown)
-          where it could not be asked.
-      type: dict
-    packages:
-      description: Versions of vLLM, torch, Transformers, Triton and FlashInfer.
-      type: dict
-    resolved:
-      description: What vLLM made of the arguments, with the executor and the runner that it takes.
-      type: dict
-    ranks:
-      description: Of each pipeline stage, bytes of the parameters by model and module, KV cache specs, attention backends, kernels.
-      type: list
-      elements: dict
-    sizes:
-      description:
-        - Of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
-          (bytes of one request of that length) and C(groups); or C(refused), as in RV(answer.failure).
-      type: list
-      elements: dict
-    log:
-      description: Lines of vLLM's log about its plan.
-      type: list
-      elements: str
-    assumed:
-      description: What was answered in the place of a GPU, by name.
-      type: dict
-    seconds:
-      description: What asking took.
-      type: float
-    cpu_seconds:
-      description: What it took of a processor.
-      type: float
-    peak_bytes:
-      description: Most memory of the program that asked.
-      type: int
 """
 
 import hashlib

@@ -90,18 +90,6 @@ EXAMPLES = r"""
     src: /etc/systemd/system/vllm-qwen36.service
   register: taken
 
-- name: Write the service to a file
-  ansible.builtin.copy:
-    content: "{{ taken.yaml }}"
-    dest: host_vars/spark-1.yml
-    mode: "0644"
-
-- name: Import a recipe of eugr's for one Spark
-  dgxspark.vllm.import_recipe:
-    src: recipes/qwen3-coder-next-fp8.yaml
-    image: eugr/spark-vllm:nightly-20261015
-    variables: {tensor_parallel: 1}
-
 - name: Import a recipe of vLLM's own, in the variant for Blackwell and with speculative decoding
   dgxspark.vllm.import_recipe:
     src: models/Qwen/Qwen3.6-35B-A3B.yaml
@@ -147,20 +135,11 @@ yaml:
   type: str
   sample: "spark_services:\n- name: vllm-qwen36\n"
 left_out:
-  description: Parts of the launch that are not carried over.
+  description: Parts of the launch that are not carried over, each with the reason and what to do instead. A secret is named without its value.
   returned: success
   type: list
   elements: dict
-  contains:
-    item:
-      description: The part. A secret is named without its value.
-      type: str
-    reason:
-      description: Why, and what to do instead.
-      type: str
-  sample:
-    - item: --restart unless-stopped
-      reason: systemd supervises the engines here
+  sample: [{item: --restart unless-stopped, reason: systemd supervises the engines here}]
 report:
   description: RV(missing), RV(left_out), RV(findings) and RV(before) as lines for people.
   returned: success

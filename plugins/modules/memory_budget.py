@@ -26,43 +26,35 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 options:
   total_gib:
-    description:
-      - Memory that CUDA reports, in GiB. On a DGX Spark 119.56 to 121.69, depending on the driver.
+    description: Memory that CUDA reports, in GiB. On a DGX Spark 119.56 to 121.69, depending on the driver.
     type: float
     default: 119.67
   os_reserve_gib:
-    description:
-      - Memory in GiB that everything else takes before the first service starts, including what a container takes before vLLM
-        looks. Not used when O(measured.mem_available_gib) is given.
+    description: Memory in GiB that everything else takes before the first service starts, including what a container takes before vLLM
+      looks. Not used when O(measured.mem_available_gib) is given.
     type: float
     default: 5.2
   measured:
-    description:
-      - What the host says now.
+    description: What the host says now.
     type: dict
     suboptions:
       mem_available_gib:
-        description:
-          - C(MemAvailable) of C(/proc/meminfo), in GiB. vLLM compares with it on GB10.
+        description: C(MemAvailable) of C(/proc/meminfo), in GiB. vLLM compares with it on GB10.
         type: float
       mem_free_gib:
-        description:
-          - C(MemFree) of C(/proc/meminfo), in GiB. The driver allocates from it.
+        description: C(MemFree) of C(/proc/meminfo), in GiB. The driver allocates from it.
         type: float
       resident:
-        description:
-          - Services that run now and what each holds. A restart of such a service sees C(mem_available_gib) plus its own part.
+        description: Services that run now and what each holds. A restart of such a service sees C(mem_available_gib) plus its own part.
         type: list
         elements: dict
         suboptions:
           name:
-            description:
-              - Name of the service, or any name for what is not in O(services).
+            description: Name of the service, or any name for what is not in O(services).
             type: str
             required: true
           gib:
-            description:
-              - What it holds, in GiB.
+            description: What it holds, in GiB.
             type: float
             required: true
   overheads:
@@ -76,7 +68,7 @@ options:
       - C(load_gib) is what quantised weights take over their own size while they load, or C(load_share) of the experts of one layer
         if that is more.
       - C(kept_share) is the part of what is used inside that stays allocated after the start.
-      - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs and RV(services.host_memory) apart.
+      - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs and C(host_memory) of RV(services) apart.
       - C(process_gib) is the host memory of a process of vLLM beyond one API server and one engine core, C(ray_gib) that of Ray's own.
       - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.
       - C(arguments_seconds), C(device_seconds), C(profile_seconds), C(graphs_seconds) and C(load_gib_per_second) are how long a
@@ -84,29 +76,24 @@ options:
     type: dict
     default: {}
   safety_margin_gib:
-    description:
-      - Memory in GiB that is to stay free when everything runs.
+    description: Memory in GiB that is to stay free when everything runs.
     type: float
     default: 2.0
   services:
-    description:
-      - The services of the node, in any order.
+    description: The services of the node, in any order.
     type: list
     elements: dict
     required: true
     suboptions:
       name:
-        description:
-          - Name of the service.
+        description: Name of the service.
         type: str
         required: true
       config:
-        description:
-          - Content of the model's C(config.json). Needed for vLLM engines.
+        description: Content of the model's C(config.json). Needed for vLLM engines.
         type: dict
       quant_config:
-        description:
-          - Content of C(hf_quant_config.json), where the repository has one.
+        description: Content of C(hf_quant_config.json), where the repository has one.
         type: dict
       weights_gib:
         description:
@@ -123,13 +110,11 @@ options:
         type: list
         elements: dict
       draft_config:
-        description:
-          - Content of C(config.json) of a separate draft model.
+        description: Content of C(config.json) of a separate draft model.
         type: dict
       draft_weights_gib:
-        description:
-          - Size of the drafter in GiB, without the embedding and the head that it shares. Set it to V(0) when
-            O(services[].weights_gib) has it in already.
+        description: Size of the drafter in GiB, without the embedding and the head that it shares. Set it to V(0) when
+          O(services[].weights_gib) has it in already.
         type: float
       memory_gib:
         description:
@@ -160,9 +145,8 @@ options:
         elements: dict
         default: []
       vllm_version:
-        description:
-          - Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
-            needs most is taken. One before 0.15 is refused, one after 0.33 is planned as 0.33 with a warning.
+        description: Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
+          needs most is taken. One before 0.15 is refused, one after 0.33 is planned as 0.33 with a warning.
         type: str
       args:
         description:
@@ -178,43 +162,36 @@ options:
         type: dict
         default: {}
       env:
-        description:
-          - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
-            where it is set, E(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), which decides whether CUDA graphs are subtracted from the KV cache,
-            E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
-            E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
-            E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
+        description: Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
+          where it is set, E(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS), which decides whether CUDA graphs are subtracted from the KV cache,
+          E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
+          E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
+          E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
         type: dict
         default: {}
       available_kv_bytes:
-        description:
-          - Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
+        description: Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
         type: int
       overheads:
-        description:
-          - As O(overheads), for this service alone.
+        description: As O(overheads), for this service alone.
         type: dict
         default: {}
       share:
-        description:
-          - The weight by which services whose utilisation is worked out share what is left when each has the least that it needs.
-            With V(0) a service keeps to the least.
+        description: The weight by which services whose utilisation is worked out share what is left when each has the least that it needs.
+          With V(0) a service keeps to the least.
         type: float
         default: 1.0
       last:
-        description:
-          - V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
-            order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
+        description: V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
+          order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
         type: int
         default: 0
       rank:
-        description:
-          - Which rank of a cluster runs on this node. Ranks behind V(0) have no API server, and no engine core unless they are replicas.
+        description: Which rank of a cluster runs on this node. Ranks behind V(0) have no API server, and no engine core unless they are replicas.
         type: int
         default: 0
       exclusive:
-        description:
-          - Name of a set of services of which one runs at a time. Memory is planned for the largest of the set.
+        description: Name of a set of services of which one runs at a time. Memory is planned for the largest of the set.
         type: str
         default: ''
 notes:
@@ -240,28 +217,11 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: budget.verdict != 'fails'
     fail_msg: "{{ budget.findings | selectattr('severity', 'eq', 'error') | map(attribute='message') | join(' ') }}"
-
-- name: Check whether a third service still fits
-  dgxspark.vllm.memory_budget:
-    measured:
-      mem_available_gib: "{{ spark.memory.available_gib }}"
-      resident:
-        - {name: fast, gib: 13.8}
-    services:
-      - name: vision
-        config: "{{ vision_config }}"
-        weights_gib: 17.5
-        vllm_version: 0.23.0
-        args: {gpu-memory-utilization: 0.3, max-model-len: 32768}
-      - name: asr
-        memory_gib: 3
-  delegate_to: localhost
 """
 
 RETURN = r"""
 verdict:
-  description:
-    - C(fits), C(tight) (it depends on overheads that are known only as a range) or C(fails).
+  description: C(fits), C(tight) (it depends on overheads that are known only as a range) or C(fails).
   returned: success
   type: str
   sample: fits
@@ -287,176 +247,39 @@ total_gib:
   type: float
   sample: 119.67
 services:
-  description: What was found of each service, by name. A service that cannot be planned has only C(verdict).
+  description:
+    - Each service, by name. One that cannot be planned has only C(verdict). Values C(low), C(typical) and C(high) are those at such overheads,
+      single values those at typical ones. C(..._gib) are GiB, C(..._bytes) bytes of one rank.
+    - Of every service, C(verdict), C(order) (its place in the start order, from 0), C(residency_gib) (what it holds once it runs), C(headroom_gib)
+      (what is free beyond its request when it restarts beside all others), C(solved) (the arguments that were worked out) and
+      C(gpu_memory_utilization) (null for a service that is no engine).
+    - C(requested_bytes) is what vLLM asks for when it starts, ceil(total x utilization).
+    - C(sources) names what C(weights) and C(kv_cache) rest on, C(calculated (compared with vLLM)) (with this version), C(calculated (not compared)),
+      C(image) (O(services[].image_plan)) or C(given). With O(services[].starts), C(weights) and C(overheads) are C(measured here) or
+      C(narrowed by a measured start).
+    - C(stated_gib) is the sum of O(services[].memory), or O(services[].memory_gib) of an engine. Such an engine has C(weights_bytes),
+      C(overhead_gib) and C(available_kv_bytes) where parts are stated, and nothing else of what follows.
+    - C(vllm_version) is the given one; C(exact) tells whether its planner was compared, or has planned it itself.
+    - C(weights_bytes) are the weights with the room for LoRA adapters (C(adapters_bytes)), the vision tower (C(vision_bytes)), what vLLM keeps in
+      pinned host memory by default (C(host_bytes), tables of n-grams) and what C(cpu-offload-gb) or C(offload-group-size) moves there
+      (C(offloaded_bytes)). C(draft_bytes) are those of the drafter. C(load_peak_bytes) is what both take at most while they load.
+    - C(overhead_gib) is what the engine uses inside its request besides weights and KV cache, C(beside_gib) what it holds beside it apart from
+      C(outside_gib) and C(host_memory), the latter each with C(at_start) (allocated at the start, else filled by requests) and the C(option) that
+      sets its size.
+    - C(model_runner) is V(1) or V(2), which of vLLM's serves this launch. C(kv_cache_dtype), C(mamba_cache_mode), C(block_size) (tokens),
+      C(page_size_bytes) (of a block in one layer), C(bytes_per_block) (over all layers of the largest group), C(kv_groups) and C(num_blocks)
+      describe the KV cache; C(available_kv_bytes) is its memory. C(gpu_kv_cache_size_tokens) is the number that this version prints.
+    - C(max_model_len), C(max_num_seqs) and C(max_num_batched_tokens) are as given, worked out or vLLM's defaults. C(max_concurrency) requests of
+      C(max_model_len) tokens fit at once; one needs C(needed_bytes_one_request), a further token of context C(marginal_bytes_per_token).
+      C(largest_safe_max_model_len) is the longest context that vLLM accepts even at high overheads.
   returned: success
   type: dict
-  contains:
-    verdict:
-      description: The verdict on this service alone.
-      type: str
-      sample: fits
-    order:
-      description: Place in the start order, from 0.
-      type: int
-      sample: 0
-    gpu_memory_utilization:
-      description: As given or worked out; null for a service that is no engine.
-      type: float
-      sample: 0.7
-    requested_bytes:
-      description: What vLLM asks for when it starts, ceil(total x utilization).
-      type: int
-      sample: 89946278855
-    residency_gib:
-      description: What the service holds once it runs, C(low), C(typical) and C(high), in GiB.
-      type: dict
-      sample: {low: 81.31, typical: 84.77, high: 86.27}
-    headroom_gib:
-      description: What is free beyond its request when it restarts beside all others, C(low), C(typical) and C(high), in GiB.
-      type: dict
-      sample: {low: 5.46, typical: 6.63, high: 9.07}
-    solved:
-      description: The arguments that were worked out.
-      type: list
-      elements: str
-      sample: [gpu-memory-utilization]
-    sources:
-      description:
-        - What the figures rest on, for C(weights) and C(kv_cache) - C(calculated (compared with vLLM)) (compared with this version of vLLM),
-          C(calculated (not compared)), C(image) (O(services[].image_plan)) or C(given). Absent for services that are no engines.
-        - With O(services[].starts), C(weights) and C(overheads) are C(measured here) or C(narrowed by a measured start).
-      type: dict
-      sample: {weights: "calculated (compared with vLLM)", kv_cache: "calculated (compared with vLLM)"}
-    stated_gib:
-      description: The sum of O(services[].memory), or O(services[].memory_gib) of an engine, in GiB. Of such an engine C(weights_bytes),
-        C(overhead_gib) and C(available_kv_bytes) are there where parts are stated, and nothing else of what follows.
-      type: float
-      sample: 64.5
-    vllm_version:
-      description: The version that was given, null when none was. This and what follows is absent for services that are no engines.
-      type: str
-      sample: 0.23.0
-    exact:
-      description: Whether the planner of this very vLLM version was compared, or has planned it itself.
-      type: bool
-      sample: true
-    weights_bytes:
-      description: Weights of one rank, with the room for LoRA adapters.
-      type: int
-      sample: 80372549376
-    draft_bytes:
-      description: Weights of the drafter on one rank.
-      type: int
-      sample: 0
-    vision_bytes:
-      description: The part of C(weights_bytes) that is the vision tower; V(0) where it is not loaded or not counted apart.
-      type: int
-      sample: 0
-    host_bytes:
-      description: The part of C(weights_bytes) that vLLM keeps in pinned memory of the host by default (tables of n-grams), which
-        is the same memory on a GB10; V(0) where there is none, or the sizes are not counted from the config.
-      type: int
-      sample: 0
-    adapters_bytes:
-      description: The part of C(weights_bytes) that vLLM sets aside for LoRA adapters; V(0) without C(enable-lora).
-      type: int
-      sample: 0
-    load_peak_bytes:
-      description: What the weights, the drafter's included, take at most while they load; the 16-bit size when vLLM quantises them
-        itself (from 0.16 on it may do that layer by layer and stay near C(weights_bytes)), and what kernels need to reorder those of
-        a quantised checkpoint (C(load_gib)).
-      type: int
-      sample: 80372549376
-    overhead_gib:
-      description: What the engine uses inside its request besides weights and KV cache, C(low), C(typical) and C(high), in GiB.
-      type: dict
-      sample: {low: 0.44, typical: 1.66, high: 3.66}
-    offloaded_bytes:
-      description: The part of C(weights_bytes) that C(cpu-offload-gb) or C(offload-group-size) moves to host memory, which is the same
-        memory on a GB10.
-      type: int
-      sample: 0
-    host_memory:
-      description: What the engine keeps in host memory beside its request, each with C(name), C(gib) (C(low), C(typical), C(high)),
-        C(at_start) (allocated at the start, else filled by requests) and the C(option) that sets its size.
-      type: list
-      elements: dict
-      sample: [{name: media cache, gib: {low: 0.0, typical: 4.0, high: 4.0}, at_start: false, option: mm-processor-cache-gb}]
-    beside_gib:
-      description: What this launch holds beside its request apart from C(outside_gib) and C(host_memory), C(low), C(typical) and C(high),
-        in GiB; CUDA graphs that vLLM does not take off the cache, and what its runner keeps for each request.
-      type: dict
-      sample: {low: 0.42, typical: 0.7, high: 1.26}
-    model_runner:
-      description: Which of vLLM's two model runners serves this launch by default, V(1) or V(2).
-      type: int
-      sample: 2
-    kv_cache_dtype:
-      description: The dtype of the KV cache; C(auto) is that of the model.
-      type: str
-      sample: auto
-    mamba_cache_mode:
-      description: How recurrent states are kept, C(none), C(align) or C(all).
-      type: str
-      sample: none
-    block_size:
-      description: Tokens of a block.
-      type: int
-      sample: 544
-    page_size_bytes:
-      description: Bytes of a block in one layer.
-      type: int
-      sample: 1114112
-    bytes_per_block:
-      description: Bytes of a block over all layers of the largest group.
-      type: int
-      sample: 13369344
-    kv_groups:
-      description: The groups of layers, each with C(kind) (C(full), C(sliding), C(chunked), C(mla), C(mamba) or C(gdn)),
-        C(layers) and C(block_size) in tokens.
-      type: list
-      elements: dict
-      sample: [{kind: gdn, layers: 12, block_size: 65536}, {kind: full, layers: 12, block_size: 544}]
-    num_blocks:
-      description: Blocks of the KV cache at typical overheads.
-      type: int
-      sample: 582
-    gpu_kv_cache_size_tokens:
-      description: The number that this vLLM version prints as C(GPU KV cache size), at typical overheads.
-      type: int
-      sample: 307587
-    max_concurrency:
-      description: Requests of C(max_model_len) tokens that the KV cache holds at once, at typical overheads.
-      type: float
-      sample: 4.69
-    needed_bytes_one_request:
-      description: KV cache of one request of C(max_model_len) tokens. vLLM starts only when it has this much.
-      type: int
-      sample: 1657798656
-    marginal_bytes_per_token:
-      description: KV cache of one more token of context, in bytes.
-      type: float
-      sample: 24576.0
-    available_kv_bytes:
-      description: Memory for the KV cache; C(low) is what high overheads leave.
-      type: dict
-      sample: {low: 5650000000, typical: 7790000000, high: 9100000000}
-    max_model_len:
-      description: As given or worked out, in tokens.
-      type: int
-      sample: 65536
-    max_num_seqs:
-      description: As given or worked out, else the default of vLLM.
-      type: int
-      sample: 4
-    max_num_batched_tokens:
-      description: As given, or the default of vLLM on GB10.
-      type: int
-      sample: 2048
-    largest_safe_max_model_len:
-      description: The longest context, in tokens, that vLLM accepts even at high overheads.
-      type: int
-      sample: 227936
+  sample:
+    heavy:
+      {verdict: fits, order: 0, gpu_memory_utilization: 0.7, requested_bytes: 89946278855, residency_gib: {low: 81.31, typical: 84.77, high: 86.27},
+       solved: [gpu-memory-utilization], weights_bytes: 80372549376, available_kv_bytes: {low: 5650000000, typical: 7790000000, high: 9100000000},
+       kv_groups: [{kind: gdn, layers: 12, block_size: 65536}, {kind: full, layers: 12, block_size: 544}], max_concurrency: 4.69,
+       host_memory: [{name: media cache, gib: {low: 0.0, typical: 4.0, high: 4.0}, at_start: false, option: mm-processor-cache-gb}]}
 findings:
   description: What a person should know, each a dict of C(rule), C(severity) (C(error), C(warning) or C(info)), C(service)
     (empty for the whole node), C(message), C(basis) (C(inventory) or C(measured)), and where they apply C(fix), C(changes)
@@ -480,18 +303,15 @@ findings:
       seconds: {low: 8, typical: 30, high: 60}
       basis: inventory
 memory_map:
-  description:
-    - The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
-      (C(system), C(weights), C(kv_cache), C(host), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
-      the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
+  description: The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
+    (C(system), C(weights), C(kv_cache), C(host), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
+    the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
   returned: success
   type: list
   elements: dict
   sample:
     - {label: system, gib: 5.2, kind: system, service: null}
     - {label: fast weights, gib: 7.49, kind: weights, service: fast}
-    - {label: fast KV cache, gib: 3.5, kind: kv_cache, service: fast}
-    - {label: fast overhead, gib: 2.32, kind: overhead, service: fast}
     - {label: free, gib: 101.16, kind: free, service: null}
 """
 

@@ -28,9 +28,8 @@ options:
     type: path
     required: true
   verify:
-    description:
-      - V(all) hashes the files of the same size and time too. V(changed) and V(size) mean the same here, as M(dgxspark.vllm.model_snapshot)
-        has them.
+    description: V(all) hashes the files of the same size and time too. V(changed) and V(size) mean the same here, as M(dgxspark.vllm.model_snapshot)
+      has them.
     type: str
     choices: [changed, all, size]
     default: changed

@@ -45,9 +45,8 @@ options:
     type: path
     default: /srv/huggingface
   token_file:
-    description:
-      - File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only
-        while the download runs.
+    description: File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only
+      while the download runs.
     type: str
     default: ''
   endpoint:
@@ -63,8 +62,7 @@ options:
     type: int
     default: 15
   files:
-    description:
-      - What the files of the snapshot are to be, by name; C(size) in bytes and C(sha256). The plan takes it from the lock file.
+    description: What the files of the snapshot are to be, by name; C(size) in bytes and C(sha256). The plan takes it from the lock file.
     type: dict
     default: {}
   verify:
@@ -85,9 +83,8 @@ options:
     type: bool
     default: false
   link:
-    description:
-      - Name below O(hf_home) of a link to the snapshot, a path to its files that does not hold the commit. It is relative, so that it
-        leads the same way in a container.
+    description: Name below O(hf_home) of a link to the snapshot, a path to its files that does not hold the commit. It is relative, so that it
+      leads the same way in a container.
     type: str
     default: ''
   token:

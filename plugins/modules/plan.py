@@ -27,8 +27,7 @@ options:
     type: str
     default: ''
   images_from:
-    description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     default: ''
   kept_facts:
@@ -41,16 +40,14 @@ options:
     choices: [none, use, keep]
     default: none
   made_from:
-    description:
-      - Name of a variable with a result of this module, with O(kept_facts=use) and O(answer=texts). Its plan is shown, written and returned
-        again if all hosts of the play are up to date by O(measured_from), a result of M(dgxspark.vllm.compare), with facts that would give
-        the same plan. Otherwise hosts are planned anew.
+    description: Name of a variable with a result of this module, with O(kept_facts=use) and O(answer=texts). Its plan is shown, written and returned
+      again if all hosts of the play are up to date by O(measured_from), a result of M(dgxspark.vllm.compare), with facts that would give
+      the same plan. Otherwise hosts are planned anew.
     type: str
     default: ''
   models_from:
-    description:
-      - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came after
-        O(measured_from) was asked.
+    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came after
+      O(measured_from) was asked.
     type: str
     default: ''
   upstream_from:
@@ -128,9 +125,8 @@ options:
     type: dict
     default: {}
   wishes:
-    description:
-      - Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
-        C(spark_wishes) in docs/speed.md.
+    description: Instead of planning, propose an inventory that serves these jobs, beside the services of the inventory. Their keys are those of
+      C(spark_wishes) in docs/speed.md.
     type: raw
     default: []
   wishes_dest:
@@ -269,9 +265,8 @@ hosts:
              unknown: {}}
       firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
 clusters:
-  description:
-    - Clusters by name, with their hosts (the head first), their services with the executor and why it was chosen, and the plan
-      of their network as soon as the hosts have been asked.
+  description: Clusters by name, with their hosts (the head first), their services with the executor and why it was chosen, and the plan
+    of their network as soon as the hosts have been asked.
   returned: success
   type: dict
   sample:
@@ -281,9 +276,8 @@ clusters:
       services: [{name: qwen235, executor: mp, reason: vLLM 0.19.0 spans hosts by itself}]
       fabric: null
 addons:
-  description:
-    - Add-on services, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
-      Sparks are here too. C(sockets) lists what listens there, and which other hosts have to reach it.
+  description: Add-on services, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
+    Sparks are here too. C(sockets) lists what listens there, and which other hosts have to reach it.
   returned: success
   type: dict
   sample:
@@ -315,17 +309,15 @@ locked_names:
   type: dict
   sample: {images: ["vllm/vllm-openai:nightly"], models: [{repo: Qwen/Qwen3-8B, revision: main}]}
 keys_of_fleet:
-  description:
-    - Files of the controller with keys that the fleet itself checks, such as those of engines and of the gateway's clients. Any value
-      will do for them; C(dgxspark.vllm.keys) makes those that are missing.
+  description: Files of the controller with keys that the fleet itself checks, such as those of engines and of the gateway's clients. Any value
+    will do for them; C(dgxspark.vllm.keys) makes those that are missing.
   returned: success
   type: list
   elements: str
   sample: [/home/me/fleet/.secrets/api_key]
 findings:
-  description:
-    - What the plan says about all hosts, errors first. Where C(cluster) is set, hosts of that cluster may have the same finding with other
-      figures.
+  description: What the plan says about all hosts, errors first. Where C(cluster) is set, hosts of that cluster may have the same finding with other
+    figures.
   returned: success
   type: list
   elements: dict
@@ -337,9 +329,8 @@ findings:
       message: vLLM would refuse to start.
       fix: Set gpu-memory-utilization to 0.80.
 placement:
-  description:
-    - Services without a replica (another host that serves the same model or by the same name), and hosts whose services are more than
-      their memory, with a service that could move and where to.
+  description: Services without a replica (another host that serves the same model or by the same name), and hosts whose services are more than
+    their memory, with a service that could move and where to.
   returned: success
   type: dict
   sample:

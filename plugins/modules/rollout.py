@@ -33,14 +33,12 @@ options:
     type: dict
     default: {}
   clusters:
-    description:
-      - C(clusters) of what M(dgxspark.vllm.plan) returned; with O(step=judge), hosts by cluster. Left out with O(step=order), the hosts go
-        back, and clusters are those of their generations.
+    description: C(clusters) of what M(dgxspark.vllm.plan) returned; with O(step=judge), hosts by cluster. Left out with O(step=order), the hosts go
+      back, and clusters are those of their generations.
     type: dict
   canary:
-    description:
-      - Hosts or clusters that come first, each alone, as a list or a text with commas. The first one that has something to do when empty,
-        nobody when it is V(none).
+    description: Hosts or clusters that come first, each alone, as a list or a text with commas. The first one that has something to do when empty,
+      nobody when it is V(none).
     type: raw
     default: ''
   batch:

@@ -51,21 +51,18 @@ options:
     elements: str
     default: []
   offline:
-    description:
-      - Measure the models without their servers, by C(vllm bench throughput) in a container like the service's. It needs the memory of
-        the service, so stop the service first. Receipts are not changed.
+    description: Measure the models without their servers, by C(vllm bench throughput) in a container like the service's. It needs the memory of
+      the service, so stop the service first. Receipts are not changed.
     type: bool
     default: false
   dest:
-    description:
-      - With O(report_from), a file on the controller for the results as JSON. An existing file that is not such a report is never
-        replaced; the task fails before it measures, also without O(report_from).
+    description: With O(report_from), a file on the controller for the results as JSON. An existing file that is not such a report is never
+      replaced; the task fails before it measures, also without O(report_from).
     type: str
     default: ''
   step:
-    description:
-      - For the action plugin. V(look) reads the service and its other requests, V(measure) runs C(vllm bench serve) once, V(offline)
-        runs C(vllm bench throughput) once, V(keep) writes the results into the receipt.
+    description: For the action plugin. V(look) reads the service and its other requests, V(measure) runs C(vllm bench serve) once, V(offline)
+      runs C(vllm bench throughput) once, V(keep) writes the results into the receipt.
     type: str
     choices: [look, measure, offline, keep]
   task:

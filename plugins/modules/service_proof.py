@@ -37,88 +37,17 @@ attributes:
     support: full
 options:
   services:
-    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    description:
+      - The services, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are C(spark-NAME.service) and
+        C(spark-NAME); without C(url), as ranks behind the first one have none, the unit is waited for.
+      - C(settings) names the file of the API key on the host, C(checks) are further stages, as of M(dgxspark.vllm.endpoint_ready); C(memory),
+        C(fast_path), C(probe) and C(speed) are what the plan expects, C(fingerprint) is the plan that the engine has to run from for its
+        start to be kept. The other keys are for the receipt.
+      - A service with C(on_demand) is started by the question, and has as long as its start may take. One that does not run is not started where
+        its receipt is of what is deployed, see O(receipts_dir).
     type: list
     elements: dict
     required: true
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit. V(spark-NAME.service) unless given.
-        type: str
-      container:
-        description: Its container. V(spark-NAME) unless given.
-        type: str
-      url:
-        description: URL of its server. Without it, as ranks behind the first one have none, its unit is waited for.
-        type: str
-      served_model_name:
-        description: Name of the model that has to be served.
-        type: str
-      settings:
-        description: Its settings, of which C(api_key_file) is read, a file on the host.
-        type: dict
-        default: {}
-      checks:
-        description: Further stages, the C(checks) of M(dgxspark.vllm.endpoint_ready).
-        type: dict
-        default: {}
-      rank:
-        description: Its rank on this host, for a service that spans hosts.
-        type: int
-        default: 0
-      cluster:
-        description: How it spans hosts. V(null) for a service of this host alone.
-        type: dict
-      memory:
-        description: The plan of its memory.
-        type: dict
-        default: {}
-      fast_path:
-        description: What it is expected to run.
-        type: dict
-        default: {}
-      probe:
-        description: Where its C(/metrics) are.
-        type: dict
-        default: {}
-      image:
-        description: Its image, for the receipt.
-        type: raw
-      model:
-        description: Its model, for the receipt.
-        type: raw
-      vllm_version:
-        description: Its version of vLLM, for the receipt.
-        type: str
-      argv:
-        description: How it is started, for the receipt.
-        type: list
-        elements: str
-        default: []
-      env:
-        description: The names of its variables, for the receipt.
-        type: raw
-      fingerprint:
-        description: Which of its plans it has to run from, for what it took to be kept. Not compared unless given.
-        type: str
-      speed:
-        description: Its predicted speed; C(proof) is read.
-        type: dict
-        default: {}
-      on_demand:
-        description:
-          - That requests start it, as the plan says it. The question starts it then, and the answer is waited for as long as its start may take.
-          - One that does not run is not started where its receipt is of what is deployed, see O(receipts_dir).
-        type: dict
-      parts:
-        description: The containers of a rank, for the receipt; the first of two is Ray's.
-        type: list
-        elements: dict
-        default: []
   timeout:
     description: Seconds that each service may take to answer.
     type: float
@@ -160,25 +89,24 @@ answers:
   type: dict
   sample: {"heavy": {"ready": true, "stage": "completion", "decode_tokens_per_second": 41.5}}
 services:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.services).
+  description: As C(services) of RV(dgxspark.vllm.spark_info#module:engines).
   returned: success
   type: dict
 system:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.system).
+  description: As C(system) of RV(dgxspark.vllm.spark_info#module:engines).
   returned: success
   type: dict
 findings:
-  description: As RV(dgxspark.vllm.spark_info#module:engines.findings). Errors and warnings among them are shown as warnings of the task.
+  description: As C(findings) of RV(dgxspark.vllm.spark_info#module:engines). Errors and warnings among them are shown as warnings of the task.
   returned: success
   type: list
   elements: dict
 speeds:
-  description:
-    - The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
-      (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
-      tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step), also of each of both runs. C(figures) has each
-      rate beside its range, in steps per second with a drafter. C(causes) has the most likely cause first, C(first) is the
-      first measurement of this deployment, C(line) a summary.
+  description: The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
+    (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
+    tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step), also of each of both runs. C(figures) has each
+    rate beside its range, in steps per second with a drafter. C(causes) has the most likely cause first, C(first) is the
+    first measurement of this deployment, C(line) a summary.
   returned: success
   type: dict
   sample:
@@ -195,17 +123,21 @@ receipts:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, host_proof
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=host_proof.ARGUMENTS, supports_check_mode=True)
-    task = host_proof.Task.read(module.params)
     try:
+        task = host_proof.Task.read(module.params)
         proof = host_proof.measure_speeds(module, task, host_proof.look(module, task, explain.explain))
     except host_proof.Silent as silent:
         module.fail_json(msg=str(silent), answers={name: answer.to_dict() for name, answer in silent.answers.items()})
+        raise
+    except BadRequest as error:
+        module.fail_json(msg=str(error))
         raise
     module.exit_json(**host_proof.keep(module, task, proof))
 

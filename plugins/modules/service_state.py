@@ -63,15 +63,13 @@ options:
     type: bool
     default: true
   leaving:
-    description:
-      - With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
-        run.
+    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
+      run.
     type: list
     elements: str
     default: []
   timeout:
-    description:
-      - Seconds to wait for memory, after a stop and before a start.
+    description: Seconds to wait for memory, after a stop and before a start.
     type: float
     default: 240
   poll:
@@ -106,13 +104,6 @@ EXAMPLES = r"""
     state: stopped
   become: true
 
-- name: Start it
-  dgxspark.vllm.service_state:
-    services: [heavy]
-    state: started
-    boot: true
-  become: true
-
 - name: Stop a container that somebody started by hand
   dgxspark.vllm.service_state:
     unmanaged:
@@ -123,59 +114,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 services:
-  description: One entry a service, in the order asked.
+  description:
+    - One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
+      not), C(changed) whether it was stopped or started.
+    - C(on_demand) tells whether requests start it, C(follows) whether it is a rank of such a service that the first rank starts, from another
+      host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
   returned: with O(services)
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the service.
-      type: str
-      sample: heavy
-    unit:
-      description: Its unit.
-      type: str
-      sample: spark-heavy.service
-    container:
-      description: Its container.
-      type: str
-      sample: spark-heavy
-    deployed:
-      description: Whether it is on the host.
-      type: bool
-      sample: true
-    before:
-      description: Former state of its unit, empty for a service that is not on the host.
-      type: str
-      sample: active
-    changed:
-      description: Whether it was stopped or started.
-      type: bool
-      sample: true
-    url:
-      description: URL of the server, null for a rank that answers no requests.
-      type: str
-      sample: http://127.0.0.1:8001
-    on_demand:
-      description: Whether requests start it.
-      type: bool
-      sample: false
-    follows:
-      description: Whether it is a rank of a service on demand that the first rank starts, from another host.
-      type: bool
-      sample: false
-    model:
-      description: Served name of the model.
-      type: str
-      sample: heavy
-    api_key_file:
-      description: File on the host with the API key, null without one.
-      type: str
-      sample: /etc/dgxspark/secrets/heavy/VLLM_API_KEY
-    start_seconds:
-      description: Seconds that its start may take.
-      type: int
-      sample: 2970
+  sample:
+    - {name: heavy, unit: spark-heavy.service, container: spark-heavy, deployed: true, before: active, changed: true, model: heavy,
+       url: "http://127.0.0.1:8001", api_key_file: /etc/dgxspark/secrets/heavy/VLLM_API_KEY, on_demand: false, follows: false, start_seconds: 2970}
 freed_gib:
   description: Growth of the available memory.
   returned: success

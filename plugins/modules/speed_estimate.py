@@ -32,25 +32,21 @@ options:
     elements: dict
     required: true
   workload:
-    description:
-      - The requests of the services.
+    description: The requests of the services.
     type: dict
     suboptions:
       concurrency:
-        description:
-          - Numbers of streams at once.
+        description: Numbers of streams at once.
         type: list
         elements: int
         default: [1, 4, 16, 64]
       prompt_tokens:
-        description:
-          - Lengths of prompts, in tokens. The decode rates are at the longest.
+        description: Lengths of prompts, in tokens. The decode rates are at the longest.
         type: list
         elements: int
         default: [1024]
       output_tokens:
-        description:
-          - Length of an answer, in tokens.
+        description: Length of an answer, in tokens.
         type: int
         default: 128
     default: {}

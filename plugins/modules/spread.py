@@ -45,8 +45,7 @@ options:
     type: dict
     default: {}
   verify:
-    description:
-      - V(moved) verifies files before they are sent for the first time, and changed files. V(all) verifies every file on every host.
+    description: V(moved) verifies files before they are sent for the first time, and changed files. V(all) verifies every file on every host.
     type: str
     choices: [moved, all]
     default: moved
@@ -85,10 +84,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description:
-    - The work of each host. After a survey what it downloads (C(fetch_images), C(fetch_models)), what it verifies (C(verify)), whether it
-      takes part (C(moving)), and why it cannot (C(refused)). For a pull what it takes (C(take)), and for M(dgxspark.vllm.spread_access) its
-      C(peers), the C(addresses) that it listens on, those on a C(fabric), the C(images) that it may send and what it has (C(ready)).
+  description: The work of each host. After a survey what it downloads (C(fetch_images), C(fetch_models)), what it verifies (C(verify)), whether it
+    takes part (C(moving)), and why it cannot (C(refused)). For a pull what it takes (C(take)), and for M(dgxspark.vllm.spread_access) its
+    C(peers), the C(addresses) that it listens on, those on a C(fabric), the C(images) that it may send and what it has (C(ready)).
   returned: with O(step=survey) and O(step=pull)
   type: dict
   sample:

@@ -19,8 +19,7 @@ description:
   - O(state=prepared) and O(state=closed) also end what an interrupted run left behind.
 options:
   state:
-    description:
-      - V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both.
+    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both.
     type: str
     choices: [prepared, open, closed]
     required: true

@@ -42,14 +42,12 @@ options:
     type: str
     default: ''
   page:
-    description:
-      - File on the controller for the status as an HTML page. The page loads no other files.
+    description: File on the controller for the status as an HTML page. The page loads no other files.
     type: str
     default: ''
   fail_on:
-    description:
-      - V(down) fails if a host did not answer or a service is not ready, V(look) also if a service or host has notes. V(never) does
-        not fail.
+    description: V(down) fails if a host did not answer or a service is not ready, V(look) also if a service or host has notes. V(never) does
+      not fail.
     type: str
     choices: [down, look, never]
     default: down

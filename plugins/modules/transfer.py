@@ -19,8 +19,7 @@ description:
   - An item that could not be taken does not fail the task; RV(got) has the reason.
 options:
   tasks:
-    description:
-      - What to do, from RV(dgxspark.vllm.spread#module:hosts).
+    description: What to do, from RV(dgxspark.vllm.spread#module:hosts).
     type: list
     elements: dict
     required: true

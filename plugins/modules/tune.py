@@ -16,9 +16,8 @@ description:
   - The trials are kept in C(.spark/tune) of the inventory folder, so that an interrupted run goes on.
 options:
   step:
-    description:
-      - V(start) lists the variants. V(judge) decides whether one is tried. V(keep) keeps its result. V(choose) returns the best one. V(finish)
-        shows all, and keeps the best one in the inventory with O(write).
+    description: V(start) lists the variants. V(judge) decides whether one is tried. V(keep) keeps its result. V(choose) returns the best one. V(finish)
+      shows all, and keeps the best one in the inventory with O(write).
     type: str
     choices: [start, judge, keep, choose, finish]
     required: true

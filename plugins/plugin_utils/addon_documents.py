@@ -60,13 +60,10 @@ def addon_document(
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
     library = unit_files.unit_helper() if role == "clients" else library
     values = {**variables, "library": [file["path"] for file in library["files"]]}
-    more: list[dict[str, Any]] = []
-    if role == "clients":
-        clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
-        more = client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
-        if variables["clients_hermes"]:
-            packages = hermes_packages(variables["clients_hermes"], read)
-            values["clients_hermes_environment"] = str(Path(packages["path"]).parent)
+    more = _key_files(variables, read) if role == "clients" else []
+    if role == "clients" and variables["clients_hermes"]:
+        packages = hermes_packages(variables["clients_hermes"], read)
+        values["clients_hermes_environment"] = str(Path(packages["path"]).parent)
     described = load_yaml(render_template(f"{role}/state.yml.j2", values))
     if not described:
         return HostState()
@@ -76,6 +73,12 @@ def addon_document(
         loop = unit_files.agent(role, agent["settings"], agent["writes"])
         rows.append({**loop, "files": [_with_content(file, file.get("values") or {}) for file in loop["files"]]})
     return merge(HostState.from_dict(row, role) for row in rows)
+
+
+def _key_files(variables: Mapping[str, Any], read: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return the files with the keys of clients. variables: of the role clients."""
+    clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
+    return client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
 
 
 def _with_content(file: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:

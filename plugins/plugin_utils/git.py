@@ -92,7 +92,7 @@ def fetched_commit(origin: str, commit: str) -> Iterator[Commit]:
     :raises GitError: for a missing repository or commit
     """
     if shutil.which("git") is None:
-        raise GitError("there is no git on the controller. Install it, or give an archive")
+        raise GitError("there is no git on the controller. Install it")
     with tempfile.TemporaryDirectory() as folder:
         place = unquote(origin[7:]) if origin.startswith("file://") else origin if origin.startswith("/") else ""
         if place:
@@ -131,7 +131,7 @@ def _borrow(place: str, folder: str, commit: str) -> str:
 def _objects_of(place: Path) -> Path:
     """Return the folder with the objects of a clone, a further worktree, a submodule or a bare repository."""
     if not place.is_dir():
-        raise GitError("there is no such folder, and it is no archive by its name")
+        raise GitError("there is no such folder")
     git = place / ".git"
     if git.is_file():
         git = place / _pointer(git).removeprefix("gitdir:").strip()

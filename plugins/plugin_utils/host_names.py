@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detect keys and rows of lists among the hosts: Ansible reads every file in an inventory folder as a list of hosts."""
+"""Detect keys among the hosts: Ansible reads every file in an inventory folder as a list of hosts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from pathlib import Path
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import KEYS, Sources
 
-LISTS = ".lists"
-"""Folder below the inventory folder for lists of hosts that an inventory plugin reads."""
 MOST_BYTES = 8192
 """A file with one key is smaller."""
-MOST_SHOWN = 3
 
 _RANDOM_FORMS = (
     re.compile(r"(?=.*\d)(?=.*[A-Fa-f])[0-9A-Fa-f]{32,}"),
@@ -24,7 +21,6 @@ _RANDOM_FORMS = (
     re.compile(r"[a-z0-9]{32,}"),
 )
 _CHANGE = re.compile(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])|[A-Z](?=[a-z])")
-_PREFIX = re.compile(r"[A-Za-z]{2,10}[-_]")
 _ABOUT_SECRETS = re.compile(
     r"(?<![A-Za-z])(?:secrets?|tokens?|pass(?:w[a-z]*)?|credentials?|apikeys?|keys?|psk)(?![A-Za-z])", re.IGNORECASE
 )
@@ -39,14 +35,8 @@ def looks_like_key(name: str) -> bool:
     return is_long and 4 * len(_CHANGE.findall(name)) >= len(name)
 
 
-def masked(name: str) -> str:
-    """Return a name without its secret part: the prefix of a known issuer, and the length."""
-    prefix = _PREFIX.match(name) if redaction.holds_secret(name) else None
-    return f"{prefix[0] if prefix else ''}... ({len(name)} characters)"
-
-
 def check(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
-    """Return the message about hosts that are keys or rows of lists, empty without any; it has no secrets.
+    """Return the message about hosts that are keys, empty without any; it has no secrets.
 
     :param groups: names of all hosts by group
     :param sources: of the inventory
@@ -54,27 +44,20 @@ def check(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
     names = {str(name) for group, hosts in groups.items() for name in (group, *hosts)}
     keys = {name for name in names if looks_like_key(name)}
     files: dict[str, str] = {}
-    lists = []
     for path in sources.files():
         words = _words(path)
         hosts = {word for word in words if word in names}
-        if not hosts:
-            continue
-        if path.endswith(".csv"):
-            lists.append(path)
-        elif keys & hosts or (len(words) == 1 and _about_secrets(path, sources)):
+        if keys & hosts or (hosts and len(words) == 1 and _about_secrets(path, sources)):
             keys |= hosts
             files[path] = sources.reads(path) or str(Path(path).parent)
-    return " ".join([*(_key_sentences(keys, files) if keys else ()), *map(_list_sentence, sorted(lists))])
+    return " ".join(_key_sentences(keys, files)) if keys else ""
 
 
 def _key_sentences(keys: set[str], files: Mapping[str, str]) -> list[str]:
     """Return the sentences about keys. files: path to the source that reads it."""
-    shown = sorted(map(masked, keys))
-    more = f" and {len(shown) - MOST_SHOWN} more" if len(shown) > MOST_SHOWN else ""
     are_keys = "is a key or password" if len(keys) == 1 else "are keys or passwords"
     sentences = [
-        f"{len(keys)} of the inventory's hosts {are_keys} by the looks of it: {', '.join(shown[:MOST_SHOWN])}{more}. "
+        f"{len(keys)} of the inventory's hosts {are_keys} by the looks of it. "
         "Ansible reads each file of an inventory folder as a list of hosts."
     ]
     sentences += [
@@ -88,15 +71,10 @@ def _key_sentences(keys: set[str], files: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def _list_sentence(path: str) -> str:
-    target = Path(path).parent / LISTS / Path(path).name
-    return f"The lines of '{path}' were taken for hosts. Move it to '{target}', which Ansible does not read."
-
-
 def _words(path: str) -> Sequence[str]:
     """Return the first word of each line of a small file, which Ansible's INI reader takes for a host."""
     try:
-        if Path(path).stat().st_size > MOST_BYTES and not path.endswith(".csv"):
+        if Path(path).stat().st_size > MOST_BYTES:
             return ()
         with Path(path).open(encoding="utf-8", errors="replace") as stream:
             lines = stream.read(MOST_BYTES).splitlines()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fetch recipes of others once from a git repository or an archive; cache them on the controller below C(.spark/recipes).
+"""Fetch recipes of others once from a git repository; cache them on the controller below C(.spark/recipes).
 
 Only the YAML files of one commit are read, never checked out, and no link is followed; C(git.py) keeps git from running programs of the
 repository. The cache of a source is one JSON file with their texts.
@@ -10,12 +10,9 @@ repository. The cache of a source is one JSON file with their texts.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import archives, controller_paths, git
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, git
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
 
@@ -37,10 +33,8 @@ SCHEMA = 1
 MOST_BYTES = 256 * 1024
 """Of one file; the largest recipe of the four collections has some 60 KiB."""
 MOST_FILES = 10_000
-MOST_ARCHIVE = 256 * 1024**2
-"""Bytes of an archive, and of all that it unpacks to."""
-FETCH_SECONDS = 300.0
-"""Seconds of a whole download."""
+MOST_TOTAL = 256 * 1024**2
+"""Bytes of all YAML files of a commit."""
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -151,7 +145,7 @@ class RecipeSources:
             try:
                 self._contents[source.name] = self._cached(source) or self._fetched(source)
             except (Unfetched, OSError) as error:
-                hint = " Without a way there, give a clone or an archive of it by 'path'." if source.url else ""
+                hint = " Without a way there, give a clone of it by 'path'." if source.url else ""
                 self._contents[source.name] = (
                     f"the source {source.name} ({source.origin}) cannot be read: {str(error).rstrip('.')}.{hint}"
                 )
@@ -161,7 +155,7 @@ class RecipeSources:
         return content
 
     def _place(self, source: Source) -> Path | None:
-        return self.folder / f"{source.name}-{source.pin}.json" if self.folder else None
+        return self.folder / f"{source.name}-{source.commit}.json" if self.folder else None
 
     def _cached(self, source: Source) -> Content | None:
         """Return the content that an earlier run has cached."""
@@ -170,7 +164,7 @@ class RecipeSources:
             return None
         try:
             body = parse_json(place.read_text(encoding="utf-8"), str(place))
-            if body["schema"] == SCHEMA and (not source.checksum or body["checksum"] == source.checksum):
+            if body["schema"] == SCHEMA:
                 return Content(
                     {str(path): str(text) for path, text in body["files"].items()},
                     {str(path): str(text) for path, text in body["left"].items()},
@@ -182,10 +176,10 @@ class RecipeSources:
     def _fetched(self, source: Source) -> Content:
         if source.url and not self.keep:
             raise Unfetched("it is not fetched yet, and a check fetches nothing; a run without --check does")
-        content = read_archive(source) if source.archive else read_repository(source)
+        content = read_repository(source)
         place = self._place(source)
         if place is not None and self.keep:
-            body = {"schema": SCHEMA, "origin": source.origin, "commit": source.commit, "checksum": source.checksum}
+            body = {"schema": SCHEMA, "origin": source.origin, "commit": source.commit}
             write(
                 place,
                 json.dumps({**body, "files": content.files, "left": content.skipped}, indent=1, sort_keys=True) + "\n",
@@ -240,71 +234,13 @@ def read_repository(source: Source) -> Content:
                 elif len(chosen) < MOST_FILES and content.accepts(path, size):
                     chosen.append((path, blob))
                     total += size
-            if total > MOST_ARCHIVE:
-                raise Unfetched(f"its YAML files have {total // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
+            if total > MOST_TOTAL:
+                raise Unfetched(f"its YAML files have {total // 1024**2} MiB, more than {MOST_TOTAL // 1024**2}")
             for (path, _blob), data in zip(chosen, commit.read([blob for _path, blob in chosen])):
                 content.add(path, data)
     except git.GitError as error:
         raise Unfetched(str(error)) from error
     return content
-
-
-# --- archives -----------------------------------------------------------------------------------------------------
-
-
-def read_archive(source: Source) -> Content:
-    """Read the YAML files of an archive with the right checksum and commit.
-
-    :raises Unfetched: for another archive, or none
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(source.path) if source.path else _downloaded(source.url, Path(folder, "archive"))
-        if not place.is_file():
-            raise Unfetched("there is no such file")
-        if place.stat().st_size > MOST_ARCHIVE:
-            raise Unfetched(f"it has {place.stat().st_size // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
-        digest = hashlib.sha256(place.read_bytes()).hexdigest()
-        if source.checksum and digest != source.checksum:
-            raise Unfetched(f"its SHA-256 is {digest}, and 'checksum' is {source.checksum}")
-        content = Content()
-        try:
-            commit = archives.read_archive(place, MOST_ARCHIVE, partial(_add_member, content=content))
-        except ValueError as error:
-            raise Unfetched(f"it is no archive that can be read: {error}") from error
-    if source.commit and commit != source.commit and (commit or not source.checksum):
-        raise Unfetched(
-            f"it was made from the commit {commit}, and 'commit' is {source.commit}"
-            if commit
-            else "it does not say of which commit it is. Name its 'checksum' (sha256sum FILE)"
-        )
-    return content
-
-
-def _downloaded(url: str, place: Path) -> Path:
-    """Fetch an archive of limited size."""
-    try:
-        place.write_bytes(http_client.download(url, MOST_ARCHIVE, FETCH_SECONDS))
-    except ValueError as error:
-        raise Unfetched(f"its address cannot be read: {error}") from error
-    return place
-
-
-def _add_member(member: archives.Member, content: Content) -> None:
-    """Add a member that is a YAML file, or the reason why it is not read."""
-    path = _inside(member.name, content)
-    if path and member.kind != archives.FILE and path.endswith(SUFFIXES):
-        content.skip(path, "it is a link" if member.kind == archives.LINK else "it is no file")
-    elif path and member.kind == archives.FILE and content.accepts(path, member.size):
-        content.add(path, member.read())
-
-
-def _inside(name: str, content: Content) -> str:
-    """Return a member's path below the top folder of the archive, empty for a path that leads out."""
-    parts = name.removeprefix("./").split("/")
-    if name.startswith("/") or ".." in parts or "\\" in name:
-        content.skip(name, "its path leads out of the archive")
-        return ""
-    return "/".join(parts[1:])
 
 
 def named(

@@ -225,7 +225,6 @@ def test_archives_of_others_are_read_by_the_one_reader_that_has_bounds() -> None
         name for name in names if re.search(r"\b(zipfile|shutil\.unpack_archive|tarfile\.open)\b", tree.read(name))
     }
     assert readers == {
-        "plugins/plugin_utils/archives.py",
         "plugins/module_utils/_fleet/support.py",  # writes one
         "plugins/module_utils/_fleet/answers.py",  # reads one from memory, of a bounded size
     }

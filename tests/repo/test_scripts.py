@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-import demo_summary
+import demo
 import newcomer
 import pytest
 import scenarios
@@ -24,48 +24,6 @@ import suite_molecule
 import tutorial
 import yaml
 from common import ROOT, tool_env
-
-PLAN: dict[str, Any] = {
-    "schema": 1,
-    "hosts": {
-        "spark-1": {
-            "services": [
-                {
-                    "name": "heavy",
-                    "unit": "spark-heavy.service",
-                    "url": "http://10.87.0.11:8001",
-                    "served_model_name": "heavy",
-                    "image": {"ref": "example/vllm:1"},
-                }
-            ],
-            "total_gib": 119.67,
-            "memory_map": [
-                {"label": "system", "gib": 5.2, "kind": "system", "service": None},
-                {"label": "heavy weights", "gib": 74.85, "kind": "weights", "service": "heavy"},
-                {"label": "heavy overhead", "gib": 0.05, "kind": "overhead", "service": "heavy"},
-                {"label": "nothing", "gib": 0.0, "kind": "plain", "service": "nothing"},
-                {"label": "free", "gib": 39.57, "kind": "free", "service": None},
-            ],
-        }
-    },
-}
-
-
-def test_served_tells_stand_ins_from_real_engines() -> None:
-    assert "stand-in" in demo_summary.served(PLAN, set())
-    row = demo_summary.served(PLAN, {"example/vllm:1"}).splitlines()[-1]
-    assert row.split()[:4] == ["spark-1", "heavy", "http://10.87.0.11:8001", "heavy"]
-    assert "real vLLM" in row
-
-
-def test_the_memory_of_each_node_is_drawn_with_its_sizes() -> None:
-    text = demo_summary.memory_maps(PLAN, width=60, color=False)
-    drawn = next(line for line in text.splitlines() if line.startswith("["))
-    assert len(drawn) == 60
-    assert drawn.count("█") == pytest.approx(74.85 / 119.67 * 58, abs=2)
-    assert "spark-1, 119.67 GiB of unified memory as planned" in text
-    assert "system 5.2, heavy weights 74.9, heavy overhead 0.1, free 39.6" in " ".join(text.split())
-    assert "\033" in demo_summary.memory_maps(PLAN, width=60, color=True)
 
 
 class Chat(BaseHTTPRequestHandler):
@@ -96,18 +54,16 @@ def server() -> Iterator[str]:
     http.server_close()
 
 
-def test_ask_gives_the_answer_or_the_reason(server: str) -> None:
-    good = demo_summary.ask(server, "heavy", "secret", "Hello")
-    assert (good.text, good.ok) == ("Bearer secret says Hello", True)
-    assert demo_summary.ask(server, "heavy", "secret", "thoughts").text == "Bearer secret says thoughts"
-    assert not demo_summary.ask(server, "heavy", "secret", "nothing").ok
-    wrong = demo_summary.ask(server, "other", "secret", "Hello")
-    assert not wrong.ok and "404" in wrong.text and "no such model" in wrong.text
-    assert "FAILED" in demo_summary.conversation("Hello", {"other": wrong})
-
-
-def test_ask_survives_a_closed_port() -> None:
-    assert not demo_summary.ask("http://127.0.0.1:9", "heavy", "", "Hello").ok
+def test_the_demo_chats_with_its_own_key(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "API_KEY", tmp_path / "demo" / "api_key")
+    demo.make_api_key()
+    key = demo.API_KEY.read_text()
+    assert demo.API_KEY.stat().st_mode & 0o777 == 0o600 and key.startswith("demo-")
+    demo.make_api_key()
+    assert demo.API_KEY.read_text() == key
+    assert demo.chat(server, "heavy") == f"Bearer {key.strip()} says {demo.QUESTION}"
+    service = {"url": "http://10.87.0.11:8001", "unit": "spark-heavy.service"}
+    assert "spark@10.87.0.11 systemctl status spark-heavy.service" in demo.look_around(service)
 
 
 @pytest.mark.parametrize(

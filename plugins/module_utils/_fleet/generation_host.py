@@ -81,7 +81,7 @@ class Host:
         by_number = {}
         for path in sorted(self.folder.glob("[0-9]*.json")):
             try:
-                generation = generations.load(path.read_text(encoding="utf-8"), self._stored_text)
+                generation = generations.load(path.read_text(encoding="utf-8"))
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 self.warn(f"{path} is no generation that can be read ({error}); it is left out")
                 continue
@@ -93,9 +93,6 @@ class Host:
         path = self.folder / "store" / digest
         content = path.read_bytes() if path.is_file() else b""
         return content if hashlib.sha256(content).hexdigest() == digest else None
-
-    def _stored_text(self, digest: str) -> str:
-        return (self.stored(digest) or b"").decode(errors="replace")
 
     def _read_current(self) -> Current:
         try:

@@ -76,15 +76,6 @@ def _save_entry(host: Host, generation: Generation) -> None:
     host.generations[generation.number] = generation
 
 
-def scrub(host: Host) -> None:
-    """Remove the keys that generations of schema 1 hold."""
-    with_keys = [generation for generation in host.generations.values() if generation.held_secrets]
-    for generation in with_keys:
-        _save_entry(host, replace(generation, held_secrets=False))
-    if with_keys:
-        _remove_unused_files(host)
-
-
 def _remove_unused_files(host: Host) -> None:
     checksums, _images = generations.used(host.generations.values())
     for path in (host.folder / "store").iterdir():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ class Generation:
     state: the document, without contents. checksums: of its parts. units: C({enabled, active}) by name. images: C({ref, id}) by unit. models:
     C({repo, revision, commit}) or C({path}) by service. receipts: files. secrets: of each key file C({mark, owner, group, mode}); the mark, a
     slow hash, shows that a key changed. plan: settings for a proof. wanted: checksum of the deployed plan. facts: kernel, driver and DGX OS at the last proof.
-    others: files in the folders of the collection that nothing had deployed. held_secrets: its file holds keys.
+    others: files in the folders of the collection that nothing had deployed.
     """
 
     number: int
@@ -65,7 +65,6 @@ class Generation:
     facts: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict)
     others: Sequence[str] = ()
-    held_secrets: bool = False
 
     @property
     def identity(self) -> str:
@@ -113,29 +112,23 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value}
 
 
-def load(text: str, stored_text: Callable[[str], str] = lambda _digest: "") -> Generation:
+def load(text: str) -> Generation:
     """Parse the file of a generation.
 
     :param text: content of the file
-    :param stored_text: returns a file of the store by its checksum; generations of schema 1 need their unit files
     :returns: the generation
     :raises ValueError: for a malformed file
     """
     content = parse_json(text, "the file of a generation")
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    if content.get("schema") not in (1, SCHEMA):
+    if content.get("schema") != SCHEMA:
         raise ValueError(f"its schema is {content.get('schema')!r}, expected {SCHEMA}")
     if not isinstance(content.get("number"), int) or not isinstance(content.get("state"), dict):
         raise ValueError("it has no number or no state")
     values: dict[str, Any] = {"parent": None, "at": ""}
     values.update({option.name: content[option.name] for option in fields(Generation) if content.get(option.name)})
-    if content["schema"] == 1:
-        from . import generation_schema_1
-
-        values.update(generation_schema_1.values_of(content, stored_text))
-    else:
-        values["state"] = HostState.from_dict(content["state"])
+    values["state"] = HostState.from_dict(content["state"])
     return Generation(**values)
 
 
@@ -144,7 +137,6 @@ def dump(generation: Generation) -> str:
     tables = deployed.without_contents(generation.state).to_dict()
     content = {"schema": SCHEMA, **asdict(replace(generation, state=HostState()))}
     content["state"] = {kind: rows for kind, rows in tables.items() if rows}
-    content.pop("held_secrets")
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -21,7 +21,7 @@ from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import docker, driver_packages, machine, nvidia_smi
 from .._host.host_view import HostView, Request
-from .._proof import explain, receipts, speed_proof
+from .._proof import explain, receipts, service_arguments, speed_proof
 from .._runtime import engine_client, start_stages, state_file
 from .._runtime.command import answered, noted, says_missing
 from . import doctor_signs, nvidia_tools
@@ -47,7 +47,7 @@ MOST_FILES = 2000
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return what only a running host shows; parts that could not be read are empty or None, with the reason in C(unknown)."""
     params, run = request.params, view.run
-    services = [_with_names(service) for service in params["services"]]
+    services = service_arguments.complete(params["services"])
     names, state = [service["name"] for service in services], Path(params["state_dir"])
     unknown: dict[str, str] = {}
     docker = view.docker() or {}
@@ -86,12 +86,6 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "services": engines,
     }
     return {**health, "unknown": {**view.unknown, **unknown}}
-
-
-def _with_names(service: dict[str, Any]) -> dict[str, Any]:
-    """Return a service with the names of its unit and its container."""
-    name = f"spark-{service['name']}"
-    return {**service, "unit": service["unit"] or f"{name}.service", "container": service["container"] or name}
 
 
 def look_at(

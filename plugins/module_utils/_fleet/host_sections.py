@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from .._host.host_view import HostView, Request
-from .._proof import service_arguments
 from . import host_report
 
 
@@ -107,26 +106,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         },
     },
     "adopting": {"type": "list", "elements": "dict", "default": []},
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
-    },
+    "services": {"type": "list", "elements": "dict", "default": []},
     "timeout": {"type": "float", "default": 10},
     "run_dir": {"type": "path", "default": "/run/dgxspark"},
     "os_reserve_gib": {"type": "float"},
     "log_lines": {"type": "int", "default": 500},
     "ask_services": {"type": "bool", "default": True},
     "answer_timeout": {"type": "float", "default": 30},
-    "distribution": {
-        "type": "dict",
-        "options": {
-            "locked": {"type": "dict", "default": {}},
-            "address": {"type": "str", "default": ""},
-            "fabric": {"type": "str", "default": ""},
-        },
-    },
+    "distribution": {"type": "dict"},
     "cabling": {
         "type": "dict",
         "options": {
@@ -134,14 +121,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "seconds": {"type": "float", "default": 6},
         },
     },
-    "upstream": {
-        "type": "dict",
-        "options": {
-            "images": {"type": "list", "elements": "str", "default": []},
-            "models": {"type": "list", "elements": "dict", "default": []},
-            "endpoint": {"type": "str", "default": ""},
-            "timeout": {"type": "float", "default": 5},
-        },
-    },
+    "upstream": {"type": "dict"},
 }
 """Arguments of M(dgxspark.vllm.spark_info), in Ansible's form."""

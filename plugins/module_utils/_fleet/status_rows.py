@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -312,10 +312,13 @@ def status_text(rows: Sequence[Row]) -> str:
     }
     columns = {title: cell for title, cell in _COLUMNS.items() if has_figures.get(title, True)}
     cells = [[cell(row) for cell in columns.values()] for row in rows]
-    reasons = []
+    return "\n".join([table(list(columns), cells) if cells else "no services", *_state_lines(rows)])
+
+
+def _state_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each service with an error or a state in words."""
     for row in rows:
         texts = dict.fromkeys(text for text in (row.status, row.error) if text)
         if texts:
             rank = f" ({part(row)})" if row.cluster else ""
-            reasons.append(f"{row.host}/{row.service}{rank}: {'; '.join(texts)}")
-    return "\n".join([table(list(columns), cells) if cells else "no services", *reasons])
+            yield f"{row.host}/{row.service}{rank}: {'; '.join(texts)}"

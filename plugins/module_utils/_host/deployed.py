@@ -17,8 +17,7 @@ from typing import Any
 
 from .._runtime import state_file
 from . import made
-from .host_state import KEYS, ROWS, HostFile, HostState, Unit, merge
-from .units import RUNNING
+from .host_state import KEYS, ROWS, HostFile, HostState, Unit
 
 SCHEMA = 1
 NAME = "deployed.json"
@@ -230,8 +229,6 @@ def _load_generation(folder: Path) -> Deployed | None:
     if generation is None:
         return None
     try:
-        if generation.get("schema") == 1:
-            return Deployed(from_schema_1(generation))
         return _parse(generation)
     except DAMAGED:
         return None
@@ -258,39 +255,3 @@ def _part_finder(paths: Iterable[str]) -> Callable[[str], str]:
         return servers.get(match[1] or match[2], "") if match else ""
 
     return part_of
-
-
-def from_schema_1(generation: Mapping[str, Any]) -> HostState:
-    """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
-
-    :param generation: content of its file
-    :returns: rows; rows of unknown parts have the part ""
-    :raises: one of C(DAMAGED) for content of another form
-    """
-    state, keys = generation["state"], generation.get("secrets") or {}
-    part_of = _part_finder(state["files"])
-
-    def access(entry: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: str(entry[key]) for key in ("owner", "group", "mode") if entry.get(key)}
-
-    files = [
-        HostFile(path, digest=entry.get("sha256"), part=part_of(path), secret=path.startswith(SECRETS), **access(entry))
-        for path, entry in {**state["files"], **{path: {} for path in keys}}.items()
-    ]
-    rows: dict[str, list[dict[str, Any]]] = {
-        "folders": [
-            {"path": path, "part": part_of(path), **access(entry)}
-            for path, entry in (state.get("folders") or {}).items()
-        ],
-        "units": [
-            {
-                "name": name,
-                "enabled": bool(entry.get("enabled")),
-                "state": "started" if entry.get("active") in RUNNING else "stopped",
-                "restart_on": [],
-                "part": part_of(name),
-            }
-            for name, entry in (state.get("units") or {}).items()
-        ],
-    }
-    return merge([HostState.from_dict(rows), HostState(files=tuple(files))])

@@ -14,7 +14,7 @@ A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -593,12 +593,22 @@ def weights_bytes(
     if not quantization.runtime:
         largest = _largest_sum((part.module.name, part.size) for part in modules if part.module.experts)
         return Weights(target, draft, target, vision_size, host=host, experts=largest, disk=disk)
-    plain_sizes = [sum(part.plain_size for part in stage) for stage in parts.stages]
-    plain_sizes[0] += 0 if tables_on_disk else sum(part.plain_size for part in tables)
-    peak = max(plain_sizes) + sum(part.plain_size for part in tower)
-    quantised = [part for part in (*modules, *([] if tables_on_disk else tables), *tower) if part.stored]
+    peak, largest_layer = _unquantised(parts.stages, [] if tables_on_disk else tables, tower)
+    return Weights(target, draft, peak, vision_size, min(peak, target + largest_layer), host, disk=disk)
+
+
+def _unquantised(stages: Sequence[Sequence[Part]], tables: Sequence[Part], tower: Sequence[Part]) -> tuple[int, int]:
+    """Return the bytes before vLLM quantises them: of the fullest stage, and of the largest layer that it quantises.
+
+    :param stages: the modules of each stage
+    :param tables: those of n-gram tables, which the first stage has in memory
+    :param tower: those of the vision tower
+    """
+    plain_sizes = [sum(part.plain_size for part in stage) for stage in stages]
+    plain_sizes[0] += sum(part.plain_size for part in tables)
+    quantised = [part for part in (*chain.from_iterable(stages), *tables, *tower) if part.stored]
     layers = [(part_of(part.module.name), part.plain_size) for part in quantised]
-    return Weights(target, draft, peak, vision_size, min(peak, target + _largest_sum(layers)), host, disk=disk)
+    return max(plain_sizes) + sum(part.plain_size for part in tower), _largest_sum(layers)
 
 
 @dataclass(frozen=True)

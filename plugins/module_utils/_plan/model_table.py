@@ -136,6 +136,8 @@ def model_row(
     body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
     memory = verdict["memory"]
     jobs = body.get("jobs") or recipe.get("jobs") or []
+    stated = service.memory
+    planned_kv = _gib((memory.get("available_kv_bytes") or {}).get("typical"))
     return {
         "recipe": name,
         "variant": variant,
@@ -144,9 +146,7 @@ def model_row(
         "nodes": service.nodes,
         "fits": _fits(service, verdict, other_counts),
         "weights_gib": _weights(service, memory),
-        "kv_gib": _gib((memory.get("available_kv_bytes") or {}).get("typical"))
-        if service.memory is None
-        else service.memory.get("kv_gib"),
+        "kv_gib": planned_kv if stated is None else stated.get("kv_gib"),
         "longest": _longest(service, verdict),
         "requests": service.args.get("max-num-seqs"),
         "least_vllm": least_vllm(service),
@@ -154,9 +154,14 @@ def model_row(
         "jobs": jobs,
         "features": [name for name in FEATURES if name in jobs or service.checks.get(name)],
         "speed": to_dict(speeds.of_service(service, {**launch.args, **judging.solved_args(memory)}, launch, memory)),
-        "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
+        "published": _published(body if variant else recipe),
         "remark": decisive(verdict["findings"]),
     }
+
+
+def _published(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the published rates of a recipe or variant."""
+    return [row for row in described.get("expect") or [] if row.get("tokens_per_second")]
 
 
 def _has_stated_memory(service: ServiceSpec) -> bool:

@@ -173,12 +173,7 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     example = next((entry for entry in listed if entry.chat), None)
     if example:
         lines += ["", f"Try {example.models[0]}:", f"  {request(example, home, vaults)}"]
-    for login, hidden in _by_login([entry for entry in listed[:MOST] if entry.tunnel]).items():
-        forward = " ".join(word for entry in hidden for word in entry.tunnel)
-        lines.append(
-            f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
-            f"ssh -N {forward} {shlex.join(login)}"
-        )
+    lines += _tunnels([entry for entry in listed[:MOST] if entry.tunnel])
     local = [entry.models[0] for entry in listed[:MOST] if entry.lan == "-" and not entry.fronted]
     if local:
         lines.append(
@@ -188,11 +183,16 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     return "\n".join(lines)
 
 
-def _by_login(listed: Sequence[Endpoint]) -> dict[tuple[str, ...], list[Endpoint]]:
+def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
+    """Return a line for each login, with the command that forwards its endpoints to this machine."""
     groups: dict[tuple[str, ...], list[Endpoint]] = {}
     for entry in listed:
         groups.setdefault(tuple(entry.login), []).append(entry)
-    return groups
+    return [
+        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
+        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
+        for login, hidden in groups.items()
+    ]
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:

@@ -23,10 +23,9 @@ from .import_sources import detect
 
 KEYS: dict[str, Key] = {
     "name": Key(str, None, "the part of `recipe` before the colon; lower-case letters, digits and dashes"),
-    "path": Key(str, "", "git clone or archive (`.tar.gz`, `.tar`, `.zip`, ...) on the controller"),
-    "url": Key(str, "", "address of a git repository or of an archive, fetched once"),
+    "path": Key(str, "", "git clone on the controller"),
+    "url": Key(str, "", "address of a git repository, fetched once"),
     "commit": Key(str, "", "full commit, 40 digits; required for git"),
-    "checksum": Key(str, "", "SHA-256 of an archive, `sha256:...`; required unless the archive names its commit"),
 }
 """Keys of one entry of C(spark_recipe_sources)."""
 FORMS = ("eugr", "sparkrun", "vllm_recipe", "nvidia")
@@ -35,9 +34,7 @@ MOST_NAMED = 8
 SOLO = "solo"
 """The variant on one Spark of a recipe that spans several by its defaults."""
 _OLLAMA = re.compile(r"[a-z0-9][a-z0-9._-]*:(?:latest|(?:[ae]?\d+(?:\.\d+)?[bm]|\d+x\d+b)(?:-[\w.-]+)?)")
-_CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
-_ARCHIVE = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz))?|tgz|zip)$")
 _VALUES = {
     "url": (
         re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|\w[\w.-]*@\w[\w.-]*:[\w./~-]+"),
@@ -47,7 +44,6 @@ _VALUES = {
         re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?"),
         "a whole commit, 40 hexadecimal digits: a branch or a tag moves.",
     ),
-    "checksum": (_CHECKSUM, "sha256: and 64 hexadecimal digits."),
 }
 """Forms of optional values, with the words for them."""
 _SIZES = ("quant_config", "weights_gib", "draft_weights_gib", "draft_config", "memory", "memory_gib")
@@ -60,28 +56,17 @@ class NoRecipe(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A repository or an archive of recipes. commit and checksum: hexadecimal digits, empty if unknown."""
+    """A git repository with recipes, at a commit of which all digits are given."""
 
     name: str
     path: str
     url: str
     commit: str
-    checksum: str
 
     @property
     def origin(self) -> str:
         """The address or the path, for messages."""
         return self.url or self.path
-
-    @property
-    def archive(self) -> bool:
-        """Whether it is an archive by its name, else a git repository."""
-        return bool(_ARCHIVE.search(self.origin.partition("?")[0]))
-
-    @property
-    def pin(self) -> str:
-        """The commit or the checksum that pins its content."""
-        return self.commit or self.checksum
 
 
 def read_sources(entries: Any, where: str) -> tuple[dict[str, Source], list[str]]:
@@ -108,11 +93,11 @@ def read_sources(entries: Any, where: str) -> tuple[dict[str, Source], list[str]
 def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
     """Return a source, None without a usable place; adds its problems."""
     name = values.get("name", "")
-    path, url, commit, checksum = (values.get(key, "") for key in ("path", "url", "commit", "checksum"))
+    path, url, commit = (values.get(key, "") for key in ("path", "url", "commit"))
     if not SERVICE_NAME.fullmatch(name):
         problems.add(f"'name' is {plain_data.shown(name)}; it must be lower-case letters, digits and inner dashes.")
     if bool(path) == bool(url):
-        problems.add("needs either 'path' (a clone or an archive on the controller) or 'url'.")
+        problems.add("needs either 'path' (a clone on the controller) or 'url'.")
         return None
     if _LOGIN.match(url):
         problems.add(
@@ -123,25 +108,9 @@ def _source(problems: Problems, values: Mapping[str, str]) -> Source | None:
         value = values.get(key, "")
         if value and not form.fullmatch(value):
             problems.add(f"'{key}' is {plain_data.shown(value)}; it must be {expected}")
-    digits = _CHECKSUM.fullmatch(checksum)
-    source = Source(name, path, url, commit, digits.group(1) if digits else "")
     if not commit:
-        _check_pin(problems, source, bool(checksum))
-    if checksum and not source.archive:
-        problems.add("'checksum' is for archives; the commit is the sum of a git repository.")
-    return source
-
-
-def _check_pin(problems: Problems, source: Source, has_checksum: bool) -> None:
-    """Complain about a source without a commit whose content may change."""
-    if source.url:
-        problems.add(
-            "'url' without 'commit': the content of an address can change. Name the commit that you have read."
-        )
-    elif not source.archive:
-        problems.add("a clone without 'commit': its files change. Name the commit that you have read.")
-    elif not has_checksum:
-        problems.add("an archive without 'commit' and 'checksum': name one of them.")
+        problems.add("lacks 'commit': the content of a repository changes. Name the commit that you have read.")
+    return Source(name, path, url, commit)
 
 
 def split(reference: Any) -> tuple[str, str] | None:
@@ -247,7 +216,7 @@ def as_recipe(
         **base,
         "name": reference,
         "summary": " ".join(str(title or f"{base['model'].get('repo')} of {source.name}").split()),
-        "source": [f"{source.origin}, {source.pin[:12]}, {path}"],
+        "source": [f"{source.origin}, {source.commit[:12]}, {path}"],
         "variants": variants,
     }
     if messages := recipes.validate_recipe(recipe, reference, reference=True):

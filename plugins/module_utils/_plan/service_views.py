@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._proof import host_proof, service_arguments
+from .._proof import service_arguments
 
-_PROOF = tuple(host_proof.ARGUMENTS["services"]["options"])
+_PROOF = tuple(key for key in service_arguments.PROVED if key != "cache_dir")
 _STARTED = ("argv", "env", "parts", "fingerprint")
 _PREDICTED = ("speed",)
 
 VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.spark_info) asks for an answer, compares the engine with it, and reads logs and caches.
-    "report": (*service_arguments.SERVICE, "cache_dir"),
+    "report": tuple(service_arguments.SERVICE),
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
     "proof": _PROOF,
     # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started. Predictions change

@@ -231,7 +231,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     port of a server that is no longer on demand before the server listens there.
     """
     woken = [item for item in items if _is_woken(item)]
-    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
+    waiting = [item for item in items if _waits(item) and item not in woken]
     ports = {item.name: (item.host, item.port) for item in waiting}
     own_ports = dict(ports)
     ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
@@ -265,6 +265,11 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)]),
     ]
     return part
+
+
+def _waits(item: PlannedService) -> bool:
+    """Tell whether requests start a service."""
+    return bool(item.on_demand) and item.state == ON_DEMAND
 
 
 def _socket_state(name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print measurements as tables and charts, and compare two services of a host."""
+"""Print measurements as tables, and compare two services of a host."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 from .._common import tables
 from .bench_compare import HOST, headline, loads, middle, pace
 
-BAR = "█"
-WIDTH = 40
 FIGURES = (
     ("ttft_seconds", "TTFT s", False),
     ("prefill_tokens_per_second", "prefill tok/s", True),
@@ -22,7 +20,7 @@ FIGURES = (
 
 
 def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
-    """Return the text that bench.yml prints: tables, charts, published figures, findings, and services without measurement.
+    """Return the text that bench.yml prints: tables, published figures, findings, and services without measurement.
 
     results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
     """
@@ -35,7 +33,6 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
         _prefix_table(results),
         _load_table(results),
         _predicted_table(results),
-        *(_chart(result) for result in results),
         "\n".join(dict.fromkeys(note for result in results for note in _notes(result))),
         "\n".join(_finding_lines(results, refused)),
     ]
@@ -189,43 +186,6 @@ def _offline_table(results: Sequence[Mapping[str, Any]]) -> str:
         for result in results
     ]
     return _table(header, cells)
-
-
-def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) -> str:
-    """Return a small chart: a bar of blocks a row, the longest C(WIDTH) wide.
-
-    :param title: the first line
-    :param rows: label and value; None and 0 get no bar
-    :param digits: behind the point of each value
-    :returns: lines of text, empty when no value is known
-    """
-    values = [value for _label, value in rows if value]
-    if not values:
-        return ""
-    most, label_width = max(values), max(len(label) for label, _value in rows)
-    lines = [title]
-    for label, value in rows:
-        size = 0 if not value else max(1, round(WIDTH * value / most))
-        lines.append(f"  {label.rjust(label_width)}  {BAR * size} {_figure(value, digits)}".rstrip())
-    return "\n".join(lines)
-
-
-def _chart(result: Mapping[str, Any]) -> str:
-    """Return the charts of one service: its rates by prompt length and by load."""
-    where, single, concurrency = result["where"], result["single"], result.get("concurrency") or []
-    rates = {
-        name: [(f"{row['prompt_tokens']} tokens", middle(row, f"{name}_tokens_per_second")) for row in single]
-        for name in ("decode", "prefill")
-    }
-    parts = [
-        bars(f"{where}: decode tokens/s, one request", rates["decode"]),
-        bars(f"{where}: prefill tokens/s", rates["prefill"], 0),
-    ]
-    if concurrency:
-        alone = ("1 alone", middle(headline(result), "decode_tokens_per_second"))
-        load = [(f"{row['concurrency']} at once", row["output_tokens_per_second"]) for row in concurrency]
-        parts.append(bars(f"{where}: output tokens/s of all requests together", [alone, *load]))
-    return "\n".join(part for part in parts if part)
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
 from .._runtime import engine_client
-from . import engine_logs, fast_path, residency
+from . import engine_logs, fast_path, residency, service_arguments
 
 Self = TypeVar("Self", bound="Engine")
 
@@ -40,15 +40,9 @@ class Engine:
 
     @classmethod
     def read(cls: type[Self], params: Mapping[str, Any]) -> Self:
-        """Return a service of the arguments of a module, with its unit and its container; see C(service_arguments.SERVICE)."""
-        probe = params["probe"] or {}
-        more: dict[str, Any] = {
-            **params,
-            "unit": params["unit"] or f"spark-{params['name']}.service",
-            "container": params["container"] or f"spark-{params['name']}",
-            "metrics_url": probe.get("url"),
-            "api_key_file": probe.get("api_key_file"),
-        }
+        """Return a service of C(service_arguments.complete)."""
+        probe = params["probe"]
+        more = {**params, "metrics_url": probe.get("url"), "api_key_file": probe.get("api_key_file")}
         values: dict[str, Any] = {field.name: more.get(field.name) for field in fields(cls)}
         return cls(**values)
 
@@ -99,7 +93,7 @@ class Looked:
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return the section C(engines) of M(dgxspark.vllm.spark_info); errors and warnings among its findings become warnings of the task."""
     params = request.params
-    services = [Engine.read(service) for service in params["services"]]
+    services = [Engine.read(service) for service in service_arguments.complete(params["services"])]
     looked, system, findings = look(
         view, services, params["os_reserve_gib"], params["timeout"], Path(params["run_dir"])
     )

@@ -35,27 +35,7 @@ AT_ONCE_SECONDS = 30.0  # for running services that were proved before; slower o
 INTERVAL = 2.0  # s
 
 ARGUMENTS: dict[str, Any] = {
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            **service_arguments.SERVICE,
-            "url": {"type": "str"},
-            "served_model_name": {"type": "str"},
-            "settings": {"type": "dict", "default": {}},
-            "checks": {"type": "dict", "default": {}},
-            "image": {"type": "raw"},
-            "model": {"type": "raw"},
-            "vllm_version": {"type": "str"},
-            "argv": {"type": "list", "elements": "str", "default": []},
-            "env": {"type": "raw"},
-            "fingerprint": {"type": "str"},
-            "speed": {"type": "dict", "default": {}},
-            "on_demand": {"type": "dict"},
-            "parts": {"type": "list", "elements": "dict", "default": []},
-        },
-    },
+    "services": {"type": "list", "elements": "dict", "required": True},
     "timeout": {"type": "float", "default": 120},
     "receipts_dir": {"type": "path", "default": ""},
     "os_reserve_gib": {"type": "float"},
@@ -126,7 +106,8 @@ class Task:
     def read(cls, params: Mapping[str, Any]) -> Task:
         """Return the task of the arguments of a module."""
         values = {option.name: params[option.name] for option in fields(cls)}
-        return cls(**{**values, "services": [ProvedService.read(service) for service in params["services"]]})
+        services = service_arguments.complete(params["services"])
+        return cls(**{**values, "services": [ProvedService.read(service) for service in services]})
 
 
 @dataclass(frozen=True)

@@ -198,34 +198,33 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
             return Answer(None, "health" if question.url else "unit", error=f"not contacted: {reason}"), ""
     if question.look_seconds and not _something_to_ask(question, behind):
         return _how_far(run, question, behind), ""
-    if question.url:
-        answer = _wait_url(question.url, question, behind)
-    else:
-        status = units.wait_active(
-            behind.unit_now,
-            str(question.unit),
-            timeout=question.timeout,
-            interval=question.interval,
-            clock=time.monotonic,
-            sleep=time.sleep,
-            waited=question.waited_seconds,
-            # The program that starts it may have to stop other engines first.
-            grace=question.timeout if question.on_demand else 0.0,
-        )
-        answer = Answer.read(status)
+    answer = _wait_url(question.url, question, behind) if question.url else _wait_unit(question, behind)
     if behind.unit:
         answer = behind.with_state(answer)
     if answer.ready:
         return answer, ""
     log_lines = _log_without_key(run, question, question.log_lines)
     explanation = explain(log_lines) if explain else None
-    answer = replace(
-        answer,
-        log=log_lines[-question.log_lines :] if log_lines else [],
-        log_stage=start_stages.stage_of(log_lines) if log_lines else None,
-        log_error=explanation.error if explanation else "",
-    )
+    stage = start_stages.stage_of(log_lines) if log_lines else None
+    words = explanation.error if explanation else ""
+    answer = replace(answer, log=log_lines[-question.log_lines :], log_stage=stage, log_error=words)
     return answer, failure_text(question, answer, explanation)
+
+
+def _wait_unit(question: Question, behind: _Behind) -> Answer:
+    """Wait for the unit of a service that answers no requests."""
+    status = units.wait_active(
+        behind.unit_now,
+        str(question.unit),
+        timeout=question.timeout,
+        interval=question.interval,
+        clock=time.monotonic,
+        sleep=time.sleep,
+        waited=question.waited_seconds,
+        # The program that starts it may have to stop other engines first.
+        grace=question.timeout if question.on_demand else 0.0,
+    )
+    return Answer.read(status)
 
 
 def _something_to_ask(question: Question, behind: _Behind) -> bool:
@@ -345,13 +344,7 @@ def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     text = f"{name} at {where} is not ready; stage: {answer.stage}. {answer.error}."
     if answer.fix:
         text += f" Fix: {answer.fix}."
-    state = answer.unit_state
-    if state and state["active_state"]:
-        text += (
-            f" Unit {question.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
-            f"{state['n_restarts']} restarts"
-        )
-        text += f"; it says: {state['status_text']}." if state["status_text"] else "."
+    text += _unit_text(question.unit, answer.unit_state or {})
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
     if explanation and explanation.is_known:
@@ -361,3 +354,12 @@ def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     if answer.log:
         text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in answer.log)
     return text
+
+
+def _unit_text(unit: str | None, state: Mapping[str, Any]) -> str:
+    """Return the sentence about the unit of a server, empty if its state is unknown."""
+    if not state.get("active_state"):
+        return ""
+    says = f"; it says: {state['status_text']}" if state["status_text"] else ""
+    restarts = f"{state['n_restarts']} restarts"
+    return f" Unit {unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, {restarts}{says}."

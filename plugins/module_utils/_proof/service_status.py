@@ -16,7 +16,7 @@ from .._host.host_view import HostView, Request
 from .._host.units import start_log_command
 from .._runtime import endpoint, http_client, metrics, pins, start_stages, state_file
 from .._runtime.command import NoAnswer, Run
-from . import explain, readiness, receipts
+from . import explain, readiness, receipts, service_arguments
 
 SILENT_SECONDS = 60.0  # the program on demand writes four times as often
 JOURNAL_LINES = 500
@@ -24,7 +24,7 @@ JOURNAL_LINES = 500
 
 def services(_view: HostView, request: Request) -> list[dict[str, Any]]:
     """Return an entry per service, in the order of the request; all services are asked at the same time."""
-    planned, timeout = request.params["services"], request.params["timeout"]
+    planned, timeout = service_arguments.complete(request.params["services"]), request.params["timeout"]
     folder = Path(request.params["state_dir"], "receipts")
     with ThreadPoolExecutor(max_workers=max(len(planned), 1)) as pool:
         answers = list(pool.map(lambda service: ask(service["name"], service["probe"], timeout), planned))
@@ -33,7 +33,8 @@ def services(_view: HostView, request: Request) -> list[dict[str, Any]]:
 
 def starts(view: HostView, request: Request) -> dict[str, Any]:
     """Return C({starting, causes, on_demand}) of the services of the request, each by the name of a service."""
-    names, run_dir = [service["name"] for service in request.params["services"]], request.params["run_dir"]
+    names = [service["name"] for service in service_arguments.complete(request.params["services"])]
+    run_dir = request.params["run_dir"]
     units = view.noted([], view.units)
     state = state_file.read(Path(run_dir, "on_demand/state.json"))
     return {

@@ -16,13 +16,11 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from .._common.foreign_text import decode_text
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-MOST_REDIRECTS = 5
-REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class ResponseTooLarge(OSError):
@@ -251,30 +249,6 @@ def fetch(
     with exchange(connection, method, target, data, all_headers) as response:
         reply_headers = {name.lower(): value for name, value in response.getheaders()}
         return Reply(response.status, reply_headers, read_body(response, most_bytes))
-
-
-def download(url: str, most_bytes: int, timeout: float) -> bytes:
-    """Return the body of a URL, through the proxies of the environment; redirects are followed, but never from https to http.
-
-    :param url: with http or https
-    :param most_bytes: longest body
-    :param timeout: seconds in all
-    :returns: the body
-    :raises OSError: for any status but 200, and as C(fetch) does
-    :raises ValueError: if C(url) is no URL of a server
-    """
-    deadline = Deadline(timeout)
-    for _redirect in range(MOST_REDIRECTS + 1):
-        reply = fetch(url, timeout=deadline.remaining(), proxies=True, most_bytes=most_bytes)
-        if reply.status == 200:
-            return reply.body
-        if reply.status not in REDIRECTS or "location" not in reply.headers:
-            raise OSError(f"{urlsplit(url).netloc} answers HTTP {reply.status}")
-        target = urljoin(url, reply.headers["location"])
-        if url.startswith("https:") and not target.startswith("https:"):
-            raise OSError(f"{urlsplit(url).netloc} redirects to a URL without TLS")
-        url = target
-    raise OSError(f"{urlsplit(url).netloc} redirects more than {MOST_REDIRECTS} times")
 
 
 def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from generation_fixture import COMMITS, ENV, KEY, NEW, OLD, OWNER, UNIT, Call, Spark, spark
+from generation_fixture import COMMITS, ENV, KEY, NEW, OLD, UNIT, Call, Spark, spark
 from module_calls import call_module
 from programs_fixture import play
 
@@ -500,73 +500,6 @@ def test_of_a_host_s_facts_three_are_kept() -> None:
 
 
 # --- keys and controllers
-
-
-def schema_1(spark: Spark, number: int = 1, **more: Any) -> dict[str, Any]:
-    """Write a schema 1 generation of the files on the host, as earlier releases did; returns it."""
-    files, store = {}, spark.root / FOLDER / "store"
-    store.mkdir(parents=True, exist_ok=True)
-    for path, (text, mode) in spark.files().items():
-        if not path.startswith(("/etc/", "/usr/")) or "/secrets/" in path:
-            continue
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        (store / digest).write_text(text, encoding="utf-8")
-        files[spark.at(path)] = {"sha256": digest, "mode": f"{mode:04o}", **OWNER}
-    units = {name: {"enabled": name in spark.enabled, "active": active} for name, active in spark.active.items()}
-    images = {"spark-heavy.service": {"ref": f"repo/engine@{OLD}", "id": OLD}}
-    state = {"files": files, "folders": {}, "units": units, "images": images, "models": {}}
-    file_content = {
-        "schema": 1,
-        "number": number,
-        "parent": None,
-        "at": "then",
-        "proven": True,
-        "state": state,
-        "secrets": {},
-    }
-    file_content.update(more)
-    (spark.root / FOLDER / f"{number}.json").write_text(json.dumps(file_content), encoding="utf-8")
-    return file_content
-
-
-def test_a_generation_of_an_earlier_release_comes_back(spark: Spark, call: Call) -> None:
-    spark.deploy()
-    before = spark.files()
-    (spark.root / "var/lib/dgxspark/deployed.json").unlink()
-    schema_1(spark)
-    look = call("look")
-    assert (look["current"]["number"], look["same"], look["running"]) == (1, True, True)
-    assert look["current"]["services"]["heavy"]["image_id"] == OLD
-    spark.apply(spark.host(), spark.service(env="A=2\n"), spark.service("more"))
-    assert call("record", proven=True)["current"]["parent"] == 1
-    back = call("restore")
-    assert (back["target"], back["current"]["number"], back["same"]) == (1, 1, True)
-    assert {
-        path: entry for path, entry in spark.files().items() if "/receipts/" not in path and "more" not in path
-    } == {path: entry for path, entry in before.items() if "/receipts/" not in path}
-    assert spark.active["spark-more.service"] == "inactive" and not spark.exists("/etc/dgxspark/services/more.json")
-    # The next run that deploys the same parts writes a document of the current schema.
-    spark.deploy()
-    assert call("record", proven=True)["current"]["number"] == 3
-    assert look_at_recorded(spark)["schema"] == 2
-
-
-def test_hostile_keys_of_an_older_release_are_taken_out_and_do_not_come_back(spark: Spark, call: Call) -> None:
-    spark.deploy(secret="new-key")
-    key, digest = "/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "f" * 64
-    file_content = schema_1(spark)
-    file_content["state"]["files"][key] = {"sha256": digest, "owner": "root", "group": "root", "mode": "0600"}
-    del file_content["secrets"]
-    folder = spark.root / FOLDER
-    (folder / "1.json").write_text(json.dumps(file_content), encoding="utf-8")
-    (folder / "store" / digest).write_text("rotated-away", encoding="utf-8")
-    assert call("look")["current"]["number"] == 1 and (folder / "store" / digest).exists(), "a look writes nothing"
-    call("record", proven=True)
-    assert not (folder / "store" / digest).exists()
-    stored = json.loads((folder / "1.json").read_text(encoding="utf-8"))
-    assert stored["schema"] == 2 and digest not in json.dumps(stored)
-    assert [row["path"] for row in stored["state"]["files"] if row.get("secret")] == [key]
-    assert spark.read(key) == "new-key"
 
 
 def test_another_key_makes_no_generation(spark: Spark, call: Call) -> None:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from module_calls import call_module
 from programs_fixture import play
+from returned_fixture import named
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cable_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_contents
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
@@ -218,7 +218,14 @@ def test_options_have_the_types_and_defaults_that_the_documentation_names() -> N
 
     options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
     check(host_sections.ARGUMENTS, options)
-    assert set(service_arguments.SERVICE) < set(options["services"]["suboptions"])
+
+
+def test_a_service_without_a_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    options = {"gather": ["services"], "services": [{"probe": {}}]}
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), **options)
+    assert result["failed"] and result["msg"] == "services: one of them has no name"
 
 
 def test_every_section_is_a_documented_result(
@@ -234,6 +241,5 @@ def test_every_section_is_a_documented_result(
     documented = yaml.safe_load(spark_info.RETURN)
     assert result["unknown"] == {}
     assert set(result) - {"changed", "invocation", "warnings"} == set(documented) - {"msg"}
-    assert set(result["spark"]) == set(documented["spark"]["contains"])
-    for name in ("adoption", "distribution", "engines", "ray", "starts"):
-        assert set(documented[name]["contains"]) >= set(result[name]) - {"hf_home"}, name
+    for name in ("adoption", "distribution", "engines", "ray", "spark", "starts"):
+        assert set(result[name]) - {"hf_home"} - named(spark_info.RETURN, name) == set(), name

@@ -1,20 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recipes of others, from real git repositories and archives: recipe_sources and recipe_references."""
+"""Recipes of others, from real git repositories: recipe_sources and recipe_references."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import subprocess
-import tarfile
-import threading
-import zipfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +173,7 @@ def test_a_name_of_several_recipes_is_not_guessed() -> None:
     assert recipe_references.find("m/rtx-pro", paths, {}) == paths[3]
 
 
-@pytest.mark.parametrize("way", ["git", "tar"])
-def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path, way: str) -> None:
+def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "evil"
     names = [
         "red\x1b[31m.yaml",
@@ -198,16 +190,10 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
             (folder / name).symlink_to("fine.yaml")
         else:
             (folder / name).write_bytes((text.replace("\n", "\r\n") if name == "crlf.yaml" else text).encode())
-    if way == "git":
-        git(folder, "init", "--quiet")
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "-m", "x")
-        source = {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")}
-    else:
-        archive = tmp_path / "x.tgz"
-        with tarfile.open(archive, "w:gz") as tar:
-            tar.add(folder, "top")
-        source = {"name": "a", "path": str(archive), "checksum": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "x")
+    source = {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")}
     made = sources(tmp_path, source)
     parsed = made.every({})
     assert set(parsed) == {"a:fine", "a:crlf"} and {recipe["args"]["seed"] for recipe in parsed.values()} == {1}
@@ -221,15 +207,13 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
 @pytest.mark.parametrize(
     ("source", "needle"),
     [
-        ({"name": "a", "url": "https://example.org/x.git"}, "'url' without 'commit'"),
+        ({"name": "a", "url": "https://example.org/x.git"}, "lacks 'commit'"),
         ({"name": "a", "url": "ext::sh -c touch", "commit": "0" * 40}, "must be an address with"),
         ({"name": "a", "path": "/x", "commit": "main"}, "a branch or a tag moves"),
-        ({"name": "a", "path": "/x"}, "a clone without 'commit'"),
-        ({"name": "a", "path": "/x.tgz"}, "an archive without 'commit' and 'checksum'"),
+        ({"name": "a", "path": "/x"}, "lacks 'commit'"),
         ({"name": "a", "path": "/x", "url": "https://example.org/x", "commit": "0" * 40}, "either 'path'"),
-        ({"name": "a", "path": "/x.zip", "checksum": "md5:1"}, "must be sha256:"),
-        ({"name": "A b", "path": "/x.zip", "checksum": "0" * 64}, "'name' is"),
-        ({"nme": "a", "path": "/x.zip", "checksum": "0" * 64}, "'nme'"),
+        ({"name": "A b", "path": "/x", "commit": "0" * 40}, "'name' is"),
+        ({"nme": "a", "path": "/x", "commit": "0" * 40}, "'nme'"),
         ({"name": "a", "url": "https://me:hidden@example.org/x.git", "commit": "0" * 40}, "'url' contains a login"),
     ],
 )
@@ -249,18 +233,11 @@ def test_a_commit_that_is_not_there(tmp_path: Path, clone: Path) -> None:
     assert "there is no such folder" in refusal
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        {"url": "http://127.0.0.1:9/x.git", "commit": "1" * 40},
-        {"url": "http://127.0.0.1:9/x.tar.gz", "commit": "1" * 40},
-    ],
-    ids=["repository", "archive"],
-)
-def test_an_address_without_an_answer_is_named_with_the_way_round_it(tmp_path: Path, source: dict[str, str]) -> None:
+def test_an_address_without_an_answer_is_named_with_the_way_round_it(tmp_path: Path) -> None:
+    source = {"url": "http://127.0.0.1:9/x.git", "commit": "1" * 40}
     refusal = recipe_of(sources(tmp_path, {"name": "a", **source}), "a:pair")["refused"]
     assert source["url"] in refusal and ("efused" in refusal or "connect to server" in refusal)
-    assert refusal.endswith("Without a way there, give a clone or an archive of it by 'path'.")
+    assert refusal.endswith("Without a way there, give a clone of it by 'path'.")
     assert not list(tmp_path.glob(".spark/recipes/*"))
 
 
@@ -288,65 +265,6 @@ def test_half_a_cache_is_fetched_again(tmp_path: Path, clone: Path) -> None:
     (cache_file,) = (tmp_path / ".spark/recipes").iterdir()
     cache_file.write_text(cache_file.read_text()[:100])
     assert "refused" not in recipe_of(sources(tmp_path, source), "a:4x/pair")
-
-
-# --- archives -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", ["tar.gz", "zip"])
-def test_an_archive_of_git_is_known_by_its_commit(tmp_path: Path, clone: Path, suffix: str) -> None:
-    commit, archive = git(clone, "rev-parse", "HEAD"), tmp_path / f"x.{suffix}"
-    git(clone, "config", "--unset", "filter.evil.smudge")
-    git(clone, "archive", "--prefix=top/", "-o", str(archive), "HEAD")
-    recipe = recipe_of(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:4x/pair")
-    assert recipe["nodes"] == 4 and recipe["model"] == {"repo": "org/Some"}
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
-        refusal = recipe_of(sources(tmp_path / "2", {"name": "a", "url": url, "commit": "1" * 40}), "a:4x/pair")[
-            "refused"
-        ]
-        server.shutdown()
-    assert f"it was made from the commit {commit}" in refusal
-    linked = recipe_of(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:linked")
-    assert "it is a link" in linked["refused"]
-
-
-def test_an_archive_by_its_checksum(tmp_path: Path) -> None:
-    archive = tmp_path / "x.tgz"
-    with tarfile.open(archive, "w:gz") as tar:
-        for name, text in (("top/recipes/pair.yaml", PAIR), ("top/../../evil.yaml", PAIR)):
-            info = tarfile.TarInfo(name)
-            info.size = len(text)
-            tar.addfile(info, io.BytesIO(text.encode()))
-        link = tarfile.TarInfo("top/recipes/link.yaml")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-    checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
-    made = sources(tmp_path, {"name": "a", "path": str(archive), "checksum": f"sha256:{checksum}"})
-    assert recipe_of(made, "a:pair")["nodes"] == 2
-    assert "it is a link" in recipe_of(made, "a:link")["refused"] and "evil" in recipe_of(made, "a:evil")["refused"]
-    other = sources(tmp_path, {"name": "b", "path": str(archive), "checksum": "0" * 64})
-    assert f"its SHA-256 is {checksum}" in recipe_of(other, "b:pair")["refused"]
-    bare = sources(tmp_path, {"name": "c", "path": str(archive), "commit": "1" * 40})
-    assert "does not say of which commit" in recipe_of(bare, "c:pair")["refused"]
-
-
-def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x.zip").write_bytes(b"PK nothing")
-    made = sources(
-        tmp_path, {"name": "a", "path": str(tmp_path / "x.zip"), "checksum": hashlib.sha256(b"PK nothing").hexdigest()}
-    )
-    assert "no archive that can be read" in recipe_of(made, "a:x")["refused"]
-    monkeypatch.setattr(recipe_sources, "MOST_ARCHIVE", 1000)
-    with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("top/x.yaml", "x" * 5000)
-    data = (tmp_path / "y.zip").read_bytes()
-    made = sources(
-        tmp_path, {"name": "a", "path": str(tmp_path / "y.zip"), "checksum": hashlib.sha256(data).hexdigest()}
-    )
-    assert "unpacks to more than" in recipe_of(made, "a:x")["refused"]
 
 
 # --- the models ---------------------------------------------------------------------------------------------------
@@ -382,10 +300,10 @@ def test_a_recipe_whose_model_is_known_is_judged_like_our_own(tmp_path: Path) ->
 
 
 def test_hosts_that_differ_in_a_source_are_told() -> None:
-    one_of = {"name": "a", "path": "/x.zip", "checksum": "0" * 64}
+    one_of = {"name": "a", "path": "/x", "commit": "0" * 40}
     hosts = {
         "h1": {"vars": {"spark_recipe_sources": [one_of]}},
-        "h2": {"vars": {"spark_recipe_sources": [{**one_of, "checksum": "1" * 64}]}},
+        "h2": {"vars": {"spark_recipe_sources": [{**one_of, "commit": "1" * 40}]}},
     }
     messages: list[str] = []
     recipe_sources.of_hosts(hosts, {}, True, messages)

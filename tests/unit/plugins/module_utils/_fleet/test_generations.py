@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_choice,
-    generation_schema_1,
     generations,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation
@@ -74,28 +72,6 @@ RANK = "[Service]\nExecStart=/usr/bin/python3 /usr/local/libexec/dgxspark/spark_
 WATCHDOG = "[Service]\nExecStart=/usr/bin/python3 /usr/local/libexec/dgxspark/spark_watchdog.py --settings=/etc/dgxspark/watchdog/settings.json\n"
 
 
-@pytest.mark.parametrize(
-    ("unit", "text", "path", "concerned"),
-    [
-        ("spark-heavy.service", ENGINE, "/etc/systemd/system/spark-heavy.service", True),
-        ("spark-heavy.service", ENGINE, "/etc/systemd/system/spark-heavy.service.d/more.conf", True),
-        ("spark-heavy.service", ENGINE, "/etc/dgxspark/env/heavy.env", True),
-        ("spark-heavy.service", ENGINE, "/etc/dgxspark/secrets/heavy/KEY", True),
-        ("spark-heavy.service", ENGINE, "/etc/dgxspark/secrets/heavy-2/KEY", False),
-        ("spark-heavy.service", ENGINE, "/etc/dgxspark/shared/file", True),
-        ("spark-heavy.service", ENGINE, "/etc/dgxspark/services/heavy.json", False),
-        ("spark-heavy.service", RANK, "/etc/dgxspark/services/heavy.json", True),
-        ("spark-heavy.service", ENGINE, "/usr/local/libexec/dgxspark/spark_unit.py", False),
-        ("spark-heavy.service", RANK, "/usr/local/libexec/dgxspark/spark_rank.py", True),
-        ("spark-watchdog.service", WATCHDOG, "/usr/local/libexec/dgxspark/spark_watchdog.py", True),
-        ("spark-watchdog.service", WATCHDOG, "/etc/dgxspark/watchdog/settings.json", True),
-        ("spark-watchdog.service", WATCHDOG, "/etc/dgxspark/env/heavy.env", False),
-    ],
-)
-def test_which_unit_a_file_concerns(unit: str, text: str, path: str, concerned: bool) -> None:
-    assert generation_schema_1.concerns(unit, text, path) is concerned
-
-
 def test_the_image_of_a_unit() -> None:
     assert generations.image_of(ENGINE) == "repo/engine@sha256:0"
     assert generations.image_of(WATCHDOG) is None and generations.image_of("not a unit") is None
@@ -138,54 +114,3 @@ def test_a_manifest_of_another_kind_is_refused() -> None:
     for text in ("[]", "{}", '{"schema": 3}', '{"schema": 1, "number": "x", "state": {}}'):
         with pytest.raises(ValueError, match=r"not a JSON object|schema|no number"):
             generations.load(text)
-
-
-def test_a_generation_of_schema_1_becomes_a_document() -> None:
-    """Units without own rows restart for the files named in their text; links, which nothing makes any more, are left out."""
-    entry = {"sha256": "0" * 64, "owner": "root", "group": "root", "mode": "0600"}
-    units = {"spark-heavy.service": "e" * 64, "spark-cold.service": "e" * 64, "spark-watchdog.service": "w" * 64}
-    files = {
-        **{f"/etc/systemd/system/{name}": {**entry, "sha256": digest} for name, digest in units.items()},
-        **{f"/etc/dgxspark/services/{name}.json": entry for name in ("heavy", "cold")},
-        "/etc/dgxspark/env/heavy.env": entry,
-        "/etc/dgxspark/watchdog/settings.json": entry,
-        "/etc/dgxspark/link": {"link": "/etc/hostname"},
-    }
-    idle = {"enabled": False, "active": "inactive"}
-    state = {
-        "files": files,
-        "folders": {"/etc/dgxspark": {"owner": "root", "group": "root", "mode": "0755"}},
-        "units": {
-            "spark-heavy.service": {"enabled": True, "active": "failed"},
-            "spark-cold.service": idle,
-            "spark-watchdog.service": idle,
-        },
-        "images": {"spark-heavy.service": {"ref": "x", "id": "i"}},
-        "models": {"heavy": {"repo": "Org/M", "revision": "main", "commit": "1"}},
-    }
-    key = {"/etc/dgxspark/secrets/heavy/KEY": {"mark": "m", "owner": "root", "group": "root", "mode": "0600"}}
-    old = {"schema": 1, "number": 4, "parent": 3, "at": "then", "proven": True, "secrets": key, "state": state}
-    texts = {"e" * 64: ENGINE, "w" * 64: WATCHDOG}
-    generation = generations.load(json.dumps(old), lambda digest: texts.get(digest, ""))
-    assert (generation.number, generation.proven, generation.held_secrets, generation.checksums) == (4, True, False, {})
-    assert (
-        generation.images == state["images"]
-        and generation.models == state["models"]
-        and generation.units == state["units"]
-    )
-    rows = {file.path: file for file in generation.state.files}
-    assert set(rows) == {*files, *key} - {"/etc/dgxspark/link"} and rows[next(iter(key))].secret
-    assert rows["/etc/dgxspark/env/heavy.env"].mode == "0600"
-    by_name = {unit.name: unit for unit in generation.state.units}
-    assert {name: unit.state for name, unit in by_name.items()} == {
-        "spark-heavy.service": "started",
-        # One of a set of which one runs would keep the memory that the others need.
-        "spark-cold.service": "stopped",
-        "spark-watchdog.service": "triggered",
-    }
-    assert by_name["spark-heavy.service"].restart_on == (
-        "/etc/dgxspark/env/heavy.env",
-        "/etc/systemd/system/spark-heavy.service",
-    )
-    assert "/etc/dgxspark/watchdog/settings.json" in (by_name["spark-watchdog.service"].restart_on or ())
-    assert generations.load(generations.dump(generation)) == generation

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployed import Deployed
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
 
 
 def rows(part: str, *paths: str, **more: Any) -> HostState:
@@ -103,57 +103,19 @@ def test_the_union_has_the_rows_of_both_and_each_once_for_a_part() -> None:
     assert paths(deployed.union(first, second)) == [("/one", "a"), ("/two", "a"), ("/one", "b")]
 
 
-GENERATION = {
-    "schema": 1,
-    "number": 3,
-    "state": {
-        "files": {
-            "/etc/dgxspark/services/heavy.json": {"sha256": "1", "owner": "root", "group": "root", "mode": "0644"},
-            "/etc/dgxspark/env/heavy.env": {"sha256": "2", "owner": "dgxspark", "group": "dgxspark", "mode": "0600"},
-            "/etc/systemd/system/spark-heavy.service": {"sha256": "3"},
-            "/etc/systemd/system/spark-watchdog.service": {"sha256": "4"},
-            "/etc/systemd/system/spark-mine.service": {"sha256": "5"},
-            "/usr/local/libexec/dgxspark/spark_unit.py": {"sha256": "6"},
-            "/etc/dgxspark/ollama.json": {"sha256": "7"},
-            "/etc/dgxspark/link": {"link": "/elsewhere"},
-        },
-        "folders": {"/etc/dgxspark/services": {"owner": "root", "group": "root", "mode": "0755"}},
-        "units": {"spark-heavy.service": {"enabled": True, "active": "active"}},
-    },
-    "secrets": {"/etc/dgxspark/secrets/heavy/VLLM_API_KEY": {"mark": "0"}, "/etc/dgxspark/secrets/speech/k": {}},
-}
-
-
-def test_a_generation_of_older_code_is_what_is_deployed_where_there_is_no_record(tmp_path: Path) -> None:
+def test_the_current_generation_is_what_is_deployed_where_there_is_no_record(tmp_path: Path) -> None:
     folder = tmp_path / "var/lib/dgxspark/generations"
     folder.mkdir(parents=True)
     (folder / "current.json").write_text('{"number": 3}')
     assert deployed.load(tmp_path) is None
-    (folder / "3.json").write_text(json.dumps(GENERATION))
+    state = {"files": [{"path": "/etc/dgxspark/env/heavy.env", "part": "service"}]}
+    (folder / "3.json").write_text(json.dumps({"schema": 2, "number": 3, "state": state}))
     loaded = deployed.load(tmp_path)
-    assert loaded is not None
-    parts = dict(paths(loaded.state))
-    assert parts == {
-        "/etc/dgxspark/services/heavy.json": "service",
-        "/etc/dgxspark/env/heavy.env": "service",
-        "/etc/systemd/system/spark-heavy.service": "service",
-        "/etc/systemd/system/spark-watchdog.service": "watchdog",
-        "/etc/systemd/system/spark-mine.service": "",
-        "/usr/local/libexec/dgxspark/spark_unit.py": "",
-        "/etc/dgxspark/ollama.json": "ollama",
-        "/etc/dgxspark/link": "",
-        "/etc/dgxspark/secrets/heavy/VLLM_API_KEY": "service",
-        "/etc/dgxspark/secrets/speech/k": "speech",
-    }
-    files = {file.path: file for file in loaded.state.files}
-    key = "/etc/dgxspark/secrets/heavy/VLLM_API_KEY"
-    assert files[key] == HostFile(key, secret=True, part="service")
-    assert files["/etc/dgxspark/env/heavy.env"].owner == "dgxspark"
-    assert [(unit.name, unit.state, unit.enabled, unit.part) for unit in loaded.state.units] == [
-        ("spark-heavy.service", "started", True, "service")
-    ]
-    (folder / "3.json").write_text('{"schema": 1, "state": []}')
-    assert deployed.load(tmp_path) is None
+    assert loaded is not None and paths(loaded.state) == [("/etc/dgxspark/env/heavy.env", "service")]
+    # Of the form before the first release, or damaged.
+    for other in ({"files": {"/etc/dgxspark/env/heavy.env": {"sha256": "2"}}}, []):
+        (folder / "3.json").write_text(json.dumps({"schema": 1, "number": 3, "state": other}))
+        assert deployed.load(tmp_path) is None
 
 
 def test_a_generation_with_a_document_is_read_where_the_record_is_damaged(tmp_path: Path) -> None:

@@ -292,14 +292,6 @@ def test_figures_of_pairs_and_of_several_streams() -> None:
 # --- what people see ---
 
 
-def test_bars_are_as_long_as_their_figures() -> None:
-    lines = bench_report.bars("title", [("a", 50.0), ("bb", 100.0), ("c", None), ("d", 0.1)]).splitlines()
-    assert lines[0] == "title"
-    assert [line.count(bench_report.BAR) for line in lines[1:]] == [20, 40, 0, 1]
-    assert lines[1].endswith(" 50.0") and lines[3].endswith(" -")
-    assert bench_report.bars("title", [("a", None)]) == ""
-
-
 def test_the_report() -> None:
     section, findings = bench_compare.compare(first(), slower(0.85), "heavy", SETTINGS)
     rows, _more = bench_compare.published([EXPECT], section, SERVICE, RECIPE, 1)
@@ -309,7 +301,7 @@ def test_the_report() -> None:
     assert "WARNING spark-1/heavy: decode at 512 tokens of heavy is 36.55 tokens/s" in text
     assert "published 43 tokens/s" in text and "not called comparable:" in text
     assert "ERROR   spark-2/fast was not measured: others are being served" in text
-    assert "16 at once" in text and bench_report.BAR in text
+    assert "16 at once" in text
     assert bench_report.report([], []) == "no service to measure"
 
 

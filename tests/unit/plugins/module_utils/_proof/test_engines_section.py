@@ -10,6 +10,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from module_calls import call_module
 from programs_fixture import play
+from returned_fixture import named
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines
@@ -125,14 +126,13 @@ def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
 
 
 def test_the_documentation_names_every_result(call: Any) -> None:
-    returned = yaml.safe_load(spark_info.RETURN)["engines"]["contains"]
+    names = named(spark_info.RETURN, "engines")
     result = call()
-    assert set(returned) == set(result) - {"changed", "invocation", "warnings"}
-    assert set(returned["services"]["contains"]) == set(result["services"]["heavy"])
-    named = " ".join(returned["services"]["contains"]["terms"]["description"])
+    assert set(result) - {"changed", "invocation", "warnings"} - names == set()
+    assert set(result["services"]["heavy"]) - names == set()
     term = result["services"]["heavy"]["terms"]["inside"]
-    assert [key for key in term if f"C({key})" not in named] == []
-    assert set(returned["services"]["contains"]["terms"]["sample"]["inside"]) == set(term)
+    sample = yaml.safe_load(spark_info.RETURN)["engines"]["sample"]["services"]["heavy"]
+    assert set(sample["terms"]["inside"]) == set(term)
 
 
 def test_a_service_that_takes_more_inside(call: Any, fake_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

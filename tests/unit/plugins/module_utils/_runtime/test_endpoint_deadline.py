@@ -259,24 +259,3 @@ def test_answers_of_any_form_end_in_a_problem(monkeypatch: pytest.MonkeyPatch, s
     for stage in ("models", "completion", "adapters", "tools", "reasoning", "_embed", "_rerank"):
         with contextlib.suppress(engine_client.Problem):
             getattr(readiness, stage)()
-
-
-def test_a_download_has_an_end_in_bytes_and_in_time_and_stays_with_tls(server: Callable[[Progress], Server]) -> None:
-    def drip(stream: Any, over: threading.Event) -> None:
-        stream.sendall(HEAD + b"\r\n")
-        while not over.wait(0.05):
-            stream.sendall(b"x")
-
-    began = time.monotonic()
-    with pytest.raises(OSError, match="timed out"):
-        http_client.download(server(drip).url, 1000, 0.5)
-    assert time.monotonic() - began < 3
-    long = server(lambda stream, _over: stream.sendall(HEAD + b"\r\n" + b"x" * 2000))
-    with pytest.raises(http_client.ResponseTooLarge):
-        http_client.download(long.url, 1999, 5)
-    assert http_client.download(long.url, 2000, 5) == b"x" * 2000
-    target = server(lambda stream, _over: stream.sendall(f"HTTP/1.1 302 x\r\nLocation: {long.url}/a\r\n\r\n".encode()))
-    assert http_client.download(target.url, 2000, 5) == b"x" * 2000
-    circle = server(lambda stream, _over: stream.sendall(b"HTTP/1.1 302 x\r\nLocation: /again\r\n\r\n"))
-    with pytest.raises(OSError, match="redirects more than 5 times"):
-        http_client.download(circle.url, 2000, 5)
