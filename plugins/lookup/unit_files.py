@@ -14,8 +14,8 @@ description: Returns the folders, files and units of a part for the plan of a ho
 options:
   _terms:
     description: The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(power),
-      V(firewall), V(relay), V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
-      a part import.
+      V(firewall), V(relay), V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or
+      V(library), what programs of a part import.
     type: list
     elements: str
     required: true
