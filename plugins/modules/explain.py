@@ -23,26 +23,10 @@ options:
     description: Text of a log.
     type: str
   services:
-    description: Services of the host, as the filter P(dgxspark.vllm.service_view#filter) returns them.
+    description: Services of the host, as the filter P(dgxspark.vllm.service_view#filter) returns them, with C(name), C(unit), C(container), whose log is
+      read if the unit has no journal, and C(probe), of which C(api_key_file) is used, to remove the key from texts.
     type: list
     elements: dict
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit.
-        type: str
-        required: true
-      container:
-        description: Its container, whose log is read if the unit has no journal.
-        type: str
-        required: true
-      probe:
-        description: Its probe; only C(api_key_file) is used, to remove the key from texts.
-        type: dict
-        default: {}
   lines:
     description: Last lines of each journal.
     type: int
@@ -107,16 +91,7 @@ def main() -> None:
         argument_spec={
             "src": {"type": "path"},
             "content": {"type": "str"},
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str", "required": True},
-                    "container": {"type": "str", "required": True},
-                    "probe": {"type": "dict", "default": {}},
-                },
-            },
+            "services": {"type": "list", "elements": "dict"},
             "lines": {"type": "int", "default": 2000},
             "show": {"type": "bool", "default": True},
         },
@@ -138,7 +113,7 @@ def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, 
     :returns: the explanation with the name of the service
     """
     try:
-        key = engine_client.read_api_key(service["probe"].get("api_key_file"))
+        key = engine_client.read_api_key((service.get("probe") or {}).get("api_key_file"))
     except engine_client.Problem:
         key = ""
     log = readiness.read_log(run, service["unit"], service["container"], lines)

@@ -23,22 +23,10 @@ options:
     type: path
     required: true
   services:
-    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    description: The services, as M(dgxspark.vllm.plan) returns them; C(name), C(unit) and C(url), for the metrics, are read.
     type: list
     elements: dict
     default: []
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit.
-        type: str
-        required: true
-      url:
-        description: URL of its server, for the metrics.
-        type: str
   plan:
     description: The host's part of the plan, for C(plan.json) of the bundle.
     type: dict
@@ -171,16 +159,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "dest": {"type": "path", "required": True},
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str", "required": True},
-                    "url": {"type": "str"},
-                },
-            },
+            "services": {"type": "list", "elements": "dict", "default": []},
             "plan": {"type": "dict", "default": {}},
             "lines": {"type": "int", "default": 2000},
             "max_mib": {"type": "int", "default": 16},
@@ -210,7 +189,7 @@ def main() -> None:
     units = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
     add_units(bundle, run, units)
     for service in params["services"]:
-        if service["url"]:
+        if service.get("url"):
             bundle.add(f"metrics/{service['name']}.txt", metrics(service["url"]))
     add_logs(bundle, run, units, containers, params["lines"])
     content = bundle.pack()

@@ -93,7 +93,16 @@ def test_the_files_of_a_release(tmp_path: Path) -> None:
 
 def test_the_collection_has_its_files_and_no_others() -> None:
     pages = {"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "CODE_OF_CONDUCT.md", "changelogs/changelog.yaml"}
-    folders = ("plugins/", "roles/", "playbooks/", "docs/", "meta/", "extensions/awx/", "extensions/eda/")
+    folders = (
+        "plugins/",
+        "roles/",
+        "playbooks/",
+        "docs/",
+        "meta/",
+        "extensions/awx/",
+        "extensions/eda/",
+        "extensions/mcp/",
+    )
     tracked = set(tree.tracked())
     files = {name for name in tracked if name in pages or name.startswith(folders)} - {"docs/findings.yml"}
     assert tree.packed(tracked) == files
