@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import configparser
+import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 BIN = ROOT / ".venv" / "bin"
 SPARKSIM = ROOT / "tests" / "sim" / "sparksim"
+PINNED = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==\S+(?: \\)?$", re.MULTILINE)
+"""Packages of a list of requirements; packages for some platforms only (with a marker) are left out."""
 
 
 def tool_env(**extra: str) -> dict[str, str]:
@@ -39,33 +44,52 @@ def tool_env(**extra: str) -> dict[str, str]:
 
 
 def environment(name: str, listed: Path) -> Path:
-    """Return the Python of a cached environment with exactly the packages of a list; a missing one is created.
+    """Return the Python of a cached environment with exactly the packages of a list; a missing or partial one is created.
 
-    The lists are for Python 3.11 and 3.12.
+    The lists are for Python 3.11 and 3.12. Checks that run at the same time wait for the first one, instead of removing its environment.
     """
     place = CACHE / f"{name}-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
-    python = place / "bin" / "python"
-    if not (place / "complete").exists():
-        for old in CACHE.glob(f"{name}-????????????"):
-            shutil.rmtree(old)
-        uv = str(BIN / "uv")
-        subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(place)], check=True)
-        # The list is complete; further dependencies of its packages are left out on purpose.
-        install = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--python",
-            str(python),
-            "-r",
-            str(listed),
-        ]
-        subprocess.run(install, check=True, env=tool_env())
-        (place / "complete").touch()
-    return python
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "complete").exists() or missing_packages(place, listed):
+            for old in CACHE.glob(f"{name}-????????????"):
+                shutil.rmtree(old)
+            create_environment(place, listed)
+    return place / "bin" / "python"
+
+
+def create_environment(place: Path, listed: Path) -> None:
+    """Create a virtual environment with the packages of a list, and mark it as complete; raises RuntimeError if one is missing afterwards."""
+    uv, python = str(BIN / "uv"), str(place / "bin" / "python")
+    subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(place)], check=True)
+    # The list is complete; further dependencies of its packages are left out on purpose.
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", python, "-r", str(listed)]
+    subprocess.run(install, check=True, env=tool_env())
+    if missing := missing_packages(place, listed):
+        raise RuntimeError(f"{place} lacks {', '.join(missing)} of {listed}")
+    (place / "complete").touch()
+
+
+def missing_packages(place: Path, listed: Path) -> list[str]:
+    """Return the packages of a list that an environment does not have, or whose programs are gone."""
+    folders = place.glob("lib/python*/site-packages/*.dist-info")
+    installed = {package_name(folder.stem.rpartition("-")[0]): folder for folder in folders}
+    scripts = {program.name.lower() for program in (place / "bin").glob("*")}
+    missing = []
+    for name in PINNED.findall(listed.read_text(encoding="utf-8")):
+        folder = installed.get(package_name(name))
+        entries = configparser.RawConfigParser(delimiters=("=",))
+        entries.read([folder / "entry_points.txt"] if folder else [], encoding="utf-8")
+        programs = entries["console_scripts"] if entries.has_section("console_scripts") else ()
+        if folder is None or not all(program in scripts for program in programs):
+            missing.append(name)
+    return missing
+
+
+def package_name(name: str) -> str:
+    """Return the normalised name of a Python package."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def git(*words: str, root: Path = ROOT) -> str:

@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 HEADING = re.compile(r"^##+ +(.+?) *$", re.MULTILINE)
 MARKER = r"<!-- findings: scripts/generate_findings_doc\.py(?:, also (?P<also>[^>]+?))? -->"
 BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
-HEAD = ["| rule | severity | meaning | fix |", "|---|---|---|---|"]
+HEAD = ["| rule | meaning | fix |", "|---|---|---|"]
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def table(place: str, also: Iterable[str]) -> list[str]:
 
 def row(entry: Entry) -> str:
     """Return the row of one finding."""
-    return f"| `{entry.rule}` | {', '.join(entry.severities)} | {entry.meaning} | {entry.fix} |"
+    return f"| `{entry.rule}` {', '.join(entry.severities)} | {entry.meaning} | {entry.fix} |"
 
 
 def anchor_of(heading: str) -> str:

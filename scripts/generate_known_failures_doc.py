@@ -56,7 +56,7 @@ def page() -> str:
         "Kinds of failures in the logs of every version, with the rules or findings that report them before a start. `explain.yml` prints the fix.",
         "",
     ]
-    lines += ["| sign | cause |", "| --- | --- |"]
+    lines += ["| sign | cause |", "|---|---|"]
     lines += [sign_row(sign) for sign in SIGNS]
     return "\n".join(lines) + "\n"
 

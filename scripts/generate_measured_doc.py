@@ -84,7 +84,7 @@ def cells(launches: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
         f"{difference / GIB:+.2f}",
         f"{gib(made['weights_bytes'] + made['draft_bytes'])}, {gib(row['weights'])}",
         f"{made['overhead_gib']['typical']:.2f}, {gib(inside)}",
-        # vLLM prints the size of its graphs; an eager launch has none.
+        # vLLM prints the size of its graphs; empty for an eager launch.
         "-" if row.get("graphs_gib") is None else f"{row['graphs_gib']:.2f}",
     ]
 

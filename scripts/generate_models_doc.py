@@ -45,12 +45,16 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-FASTEST = 4
+FASTEST = 3
 """Recipes that the table by job lists for a number of Sparks."""
 MANY = 2
 """Recipes that may describe a variant in the same words in their own sections; with more the page has the description once."""
-REMARKS = {"SPK307": "the vLLM version of the image is unknown", "memory.stated": "the recipe gives the memory"}
-"""Short forms of frequent remarks, by rule."""
+REMARKS = {
+    "SPK307": "",
+    "memory.stated": "",
+    "memory.concurrency": "requests of the full length wait if all arrive at once",
+}
+"""Short forms of frequent remarks, by rule; the page explains those without one."""
 
 
 def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str, Mapping[str, Any]]) -> str:
@@ -79,28 +83,31 @@ def render_page(rows: Sequence[Mapping[str, Any]], recipes_by_name: Mapping[str,
 def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[str, str]) -> list[str]:
     """Return the section of one recipe on the page. common: descriptions that the page has once, by variant."""
     base = rows[0]
-    jobs = [title.lower() for job, title in JOBS.items() if job in base["jobs"]]
-    least = f"; vLLM {base['least_vllm']} or newer" if base["least_vllm"] else ""
+    jobs = [job for job in JOBS if job in base["jobs"]]
+    least = f"; vLLM {base['least_vllm']}+" if base["least_vllm"] else ""
     lines = [
         f"## {name}",
         "",
         f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {_images(rows)}.",
         "",
-        *_table(
-            ("variant", "Sparks", "weights", "KV cache", "longest", "requests", "tokens/s", "fits on"), _cells(rows)
-        ),
+        *_table(("variant", "weights", "KV cache (requests)", "longest", "tokens/s", "fits on"), _cells(rows)),
         "",
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
     notes = [f"- {variant}: {summary}" for variant, summary in described.items() if common.get(variant) != summary]
     notes += _remarks(rows)
-    notes += [
-        f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{_variant(row)}: "
-        f"{entry['what'].removeprefix('decode rate of one stream').lstrip(', ') or 'one stream'}; {entry['source']}{_other(entry)}"
-        for row in rows
-        for entry in row["published"]
-    ]
-    return [*lines, *dict.fromkeys(notes), ""] if notes else lines
+    published: dict[str, list[str]] = {}
+    for row in rows:
+        for entry in row["published"]:
+            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}, {_streams(entry['what'])}"
+            published.setdefault(f"{entry['source']}{_other(entry)}", []).append(rate)
+    notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
+    return [*lines, *notes, ""] if notes else lines
+
+
+def _streams(what: str) -> str:
+    """Return the conditions of a published rate; all of them are decode rates."""
+    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ") or "one stream"
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -121,8 +128,8 @@ def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         rule, _, message = row["remark"].partition(": ")
         if rule:
-            remark = f"`{rule}`: {REMARKS.get(rule, message.rstrip('.'))}"
-            remarks.setdefault(remark, []).append(row["variant"] or DEFAULT)
+            words = REMARKS.get(rule, message.rstrip("."))
+            remarks.setdefault(f"`{rule}`" + (words and f": {words}"), []).append(row["variant"] or DEFAULT)
     variants = {row["variant"] or DEFAULT for row in rows}
     return [
         f"- {'all' if set(names) == variants else ', '.join(dict.fromkeys(names))}: {remark}"
@@ -131,14 +138,28 @@ def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return a line of the table for each variant of a recipe."""
-    lines: dict[str, list[str]] = {}
+    """Return the lines of a recipe's table; variants with the same figures share one."""
+    variants: dict[tuple[str, ...], list[str]] = {}
+    seen = set()
     for row in rows:
         variant = row["variant"] or DEFAULT
-        verdicts = [(count, VERDICTS[fit]) for count, fit in row["fits"].items() if fit != "fails"]
-        fits = ", ".join(f"{count}" if verdict == "yes" else f"{count} {verdict}" for count, verdict in verdicts)
-        lines.setdefault(variant, [variant, *cells(row)[2:6], f"{row['requests'] or '-'}", cells(row)[-2], fits or "-"])
-    return list(lines.values())
+        if variant not in seen:
+            seen.add(variant)
+            weights, cache, longest = cells(row)[3:6]
+            requests = f" ({row['requests']})" if row["requests"] else ""
+            figures = (weights, f"{cache}{requests}", longest, cells(row)[-2], _fits(row))
+            variants.setdefault(figures, []).append(variant)
+    return [[", ".join(names), *figures] for figures, names in variants.items()]
+
+
+def _fits(row: Mapping[str, Any]) -> str:
+    """Return the numbers of Sparks that a variant fits on, by verdict: C(1, 4; tight 2)."""
+    counts: dict[str, list[str]] = {}
+    for count, fit in row["fits"].items():
+        if fit != "fails":
+            counts.setdefault(VERDICTS[fit], []).append(f"{count}")
+    parts = [("" if verdict == "yes" else f"{verdict} ") + ", ".join(numbers) for verdict, numbers in counts.items()]
+    return "; ".join(parts) or "-"
 
 
 def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -183,15 +204,13 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), _rate(row))
     ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
     return _table(
-        ("kind", "recipes", "median tokens/s", "each"),
+        ("kind", "recipes", "median tokens/s", "fastest"),
         [
             [
                 kind,
                 f"{len(rates)}",
                 f"{statistics.median(rates.values()):.3g}",
-                ", ".join(
-                    f"{_link(name)} {value:.3g}" for name, value in sorted(rates.items(), key=lambda item: -item[1])
-                ),
+                f"{_link(max(rates, key=lambda name: rates[name]))} {max(rates.values()):.3g}",
             ]
             for kind, rates in ordered
         ],
@@ -229,7 +248,7 @@ def _link(recipe: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
 
 

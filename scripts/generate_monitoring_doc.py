@@ -46,7 +46,7 @@ def annotation(text: str) -> str:
 
 
 def alert_lines() -> list[str]:
-    """Return the lines about each alert, below a heading of its own, which its message links to."""
+    """Return the lines about each alert, below its heading, which the message links to."""
     lines = []
     for rule in (rule for group in rules()["groups"] for rule in group["rules"] if "alert" in rule):
         notes, wait = rule["annotations"], f" after {rule['for']}" if "for" in rule else ""

@@ -19,7 +19,7 @@ from common import ROOT, write_generated
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recommend
 
 RECIPES = ROOT / "playbooks" / "recipes"
-PAGES = {ROOT / "README.md": "docs/models.md", ROOT / "docs" / "quickstart.md": "models.md"}
+PAGES = {ROOT / "README.md": "docs/models.md"}
 """Pages with the table, and their link to the page of all models."""
 BLOCK = re.compile(r"^(<!-- recommended: scripts/generate_recommended_doc\.py -->)\n\n?(?:\|.*\n)*\n?", re.MULTILINE)
 SINGLE_SPARKS = 3
@@ -41,7 +41,7 @@ def table(chosen: list[recommend.Pick], page: str) -> str:
     """Return the table. page: link to docs/models.md."""
     lines = [
         "| Sparks | recipe | weights, GiB per Spark | speed, one stream | for |",
-        "| --- | --- | --- | --- | --- |",
+        "|---|---|---|---|---|",
     ]
     for pick in chosen:
         anchor = re.sub(r"[^a-z0-9_-]", "", pick.recipe.lower())

@@ -44,7 +44,7 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
   (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
 | ids | about |
-| --- | --- |
+|---|---|
 """
 
 

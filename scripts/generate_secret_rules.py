@@ -64,6 +64,8 @@ FOOTER = '''\
 )
 """Rules: id, words of which one is in each text with such a token (in lower case), regular expression."""
 '''
+PIECE = 100
+"""Characters of a piece of a long expression; escapes add to them."""
 
 
 def translate_regex(regex: str) -> str:
@@ -109,6 +111,12 @@ def end_of_group(regex: str, at: int) -> int:
     return at
 
 
+def literal(text: str) -> str:
+    """Return a text as Python literal, in pieces that fit into a line."""
+    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+    return " ".join(map(repr, pieces)) if len(pieces) == 1 else f"({' '.join(map(repr, pieces))})"
+
+
 def render_rules(config: dict[str, Any]) -> str:
     """Return the generated module for a parsed gitleaks.toml."""
     rows = []
@@ -117,7 +125,7 @@ def render_rules(config: dict[str, Any]) -> str:
         if not regex or rule["id"] in COVERED or BY_NAME in regex:
             continue
         keywords = tuple(sorted(word.lower() for word in rule["keywords"]))
-        rows.append(f"    ({rule['id']!r}, {keywords!r}, {translate_regex(regex)!r}),\n")
+        rows.append(f"    ({rule['id']!r}, {keywords!r}, {literal(translate_regex(regex))}),\n")
     return HEADER + "".join(rows) + FOOTER
 
 

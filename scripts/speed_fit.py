@@ -26,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers impor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants import BUS, GB10, Constants
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.estimate import captured_sizes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.reads import LaunchSettings, Reads, read_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model import (
     Drafting,
@@ -96,13 +97,16 @@ def _launch(values: Mapping[str, Any]) -> Launch:
     entry = _configs()[values["config_key"]]
     fp4 = linear or default_fp4_kernel(quantization_of(entry["config"], entry.get("quant_config"))[0])
     fast = "cutlass" in fp4 or "flashinfer" in fp4
-    kernels = {"fp8": MARLIN if "marlin" in linear else "cutlass", "fp4": "cutlass" if fast else MARLIN}
+    kernels = {
+        "fp8": MARLIN if "marlin" in linear else "cutlass",
+        "fp4": "b12x" if "b12x" in fp4 else "cutlass" if fast else MARLIN,
+    }
     drafting = None
     spec = values.get("spec")
     if spec and isinstance(spec.get("accept"), (int, float)):
         is_mtp = spec["method"] == "mtp"
-        # A DFlash drafter of these models has 2.2 GB.
-        size = 2.2e9 if spec["method"] == "dflash" else None
+        # A DFlash drafter of these models has 2.2 GB, if the row does not say otherwise.
+        size = None if is_mtp else spec.get("bytes", 2.2e9)
         drafting = Drafting(spec["k"], spec["accept"], spec["k"] if is_mtp else 1, size)
     tensor = values.get("tp", 1)
     reads = _reads(
@@ -113,7 +117,11 @@ def _launch(values: Mapping[str, Any]) -> Launch:
         values.get("kv_dtype") or "auto",
     )
     chunk = values.get("max_num_batched_tokens") or 8192
-    return Launch(reads, tensor, bool(values.get("eager")), kernels, chunk, drafting)
+    drafted, piecewise = drafting.tokens if drafting else 0, bool(values.get("piecewise"))
+    captured = captured_sizes({}, reads.family, 1 if piecewise else 1 + drafted, drafted)
+    captured = captured if values.get("engine", "vllm") == "vllm" else ()
+    eager = bool(values.get("eager"))
+    return Launch(reads, tensor, eager, kernels, chunk, drafting, captured=captured, piecewise=piecewise)
 
 
 @lru_cache(maxsize=512)
@@ -218,13 +226,27 @@ CLASSES = (
             "flops_attention",
             "flops_attention_large",
             "flops_attention_triton",
+            "chunk",
+            "shape",
         ),
+    ),
+    RowClass(
+        "experts of batches and drafts",
+        lambda row: (
+            row.concurrency * (1 + (row.launch.drafting.tokens if row.launch.drafting else 0)) > 1
+            and not row.eager
+            and any(stage.experts for stage in row.launch.reads.stages)
+            and (_is_plain(row) or row.launch.drafting is not None)
+            and row.stream_rate > 0
+        ),
+        *DECODE,
+        ("alpha",),
     ),
     RowClass(
         "decode, 2 to 64 streams, 1 Spark",
         lambda row: _is_plain(row) and row.nodes == 1 and row.concurrency > 1 and not row.eager,
         *DECODE,
-        ("alpha",),
+        ("bandwidth_batch",),
     ),
     RowClass(
         "decode, several Sparks, CUDA graphs",
@@ -240,7 +262,7 @@ CLASSES = (
     ),
     RowClass(
         "decode with a drafter, acceptance known",
-        lambda row: row.launch.drafting is not None and row.nodes == 1,
+        lambda row: row.launch.drafting is not None and row.nodes == 1 and row.stream_rate > 0,
         *DECODE,
         ("draft",),
     ),

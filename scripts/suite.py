@@ -66,7 +66,7 @@ SANITY_PATHS = [
 ]
 UNIT_TESTS = "tests/unit"
 # pylint takes longer than all other tests of ansible-test; ruff and mypy find most of its errors on each change, ruff and yamllint find
-# those of pep8 and yamllint. Imports are tested on the oldest Python of hosts, and by unit tests on the controller's.
+# pep8 and yamllint. Imports are tested on the oldest Python of hosts, and by unit tests on the controller's.
 NIGHTLY_SANITY = ("import", "pep8", "pylint", "yamllint")
 # Inventories with which the syntax of playbooks is checked, and which are planned from an empty directory, on each change: add-on services
 # on a separate host, and a cluster with a single Spark.

@@ -283,8 +283,8 @@ class ActionModule(HostSteps):
                 digest = snapshots.sha256_of(draft)
                 if digest != sha256:
                     raise AnsibleActionFail(
-                        f"{title}: {remote} came from {self.host} with the sha256 {digest[:12]}, it is to have {sha256[:12]}. The file is damaged "
-                        "there: remove it and run site.yml, which downloads it again; then pack again."
+                        f"{title}: {remote} came from {self.host} with the sha256 {digest[:12]} instead of {sha256[:12]}. The file on the host is "
+                        "damaged: remove it and run site.yml, which downloads it again; then pack again."
                     )
                 draft.replace(path)
                 progress.add(size)

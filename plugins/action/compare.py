@@ -174,7 +174,7 @@ def _has_failed(answer: Mapping[str, Any]) -> bool:
 
 
 def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
-    """Tell whether the facts of the answer are those of the plan."""
+    """Tell whether the answer and the plan have the same facts."""
     return args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
 
 

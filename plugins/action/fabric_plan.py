@@ -61,7 +61,7 @@ def plan_network(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_page(args: Mapping[str, Any], planned: dict[str, Any], task_vars: dict[str, Any]) -> str:
-    """Write the page of all clusters and return where it is; raises AnsibleActionFail for files that cannot be written."""
+    """Write the page of all clusters and return its path; raises AnsibleActionFail for files that cannot be written."""
     messages: list[str] = []
     dest = dest_path(args["dest"], task_vars, messages)
     if messages:

@@ -92,8 +92,8 @@ class ActionModule(HostSteps):
                 return sent
             pending = {name: pending[name] for name in bad}
         raise AnsibleActionFail(
-            f"{', '.join(pending)} of {self.source} came to {self.host} with other bytes, twice. Were they changed meanwhile? If not, see to "
-            "the host's disk and memory. Run again: what came whole is in place."
+            f"{', '.join(pending)} of {self.source} came to {self.host} with other bytes, twice. If nobody changed them meanwhile, check "
+            "the disk and memory of the host. Then run again: complete files are in place."
         )
 
     def _send_missing(self, files: Files) -> int:

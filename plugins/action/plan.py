@@ -406,7 +406,7 @@ class ActionModule(ActionBase):
 
 
 def with_relative_paths(hosts: Mapping[str, dict[str, Any]], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return hosts whose paths are relative to their inventory folder, as far as they are below it. task_vars: of the action."""
+    """Return hosts whose paths are relative to their inventory folder, if they are below it. task_vars: of the action."""
     folders = {name: str(task_vars["hostvars"][name].get("inventory_dir") or "") for name in hosts}
     return {
         name: {**host, "vars": controller_paths.relative_variables(host["vars"], folders[name])}
@@ -561,7 +561,7 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
     if not is_refused:
         page_of(dest, refused=True).unlink(missing_ok=True)
     older = page_of(dest)
-    kept = f"; {older.name} is still that of the last plan without errors" if is_refused and older.exists() else ""
+    kept = f"; {older.name} still shows the last plan without errors" if is_refused and older.exists() else ""
     return f"{page.resolve()}{kept}"
 
 

@@ -325,16 +325,16 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if events.EventLog.descriptor < 0:
             return
         lines = events.EventLog.read(self.log_start)
-        texts = {
-            self.outcome_path: lambda: json.dumps(events.outcome(lines), indent=1) + "\n",
-            self.timeline_path: lambda: timeline.page(timeline.of_events(lines)),
-        }
-        for path, text in texts.items():
-            try:
-                if path:
-                    files.write_report(Path(path), text())
-            except OSError as error:
-                self._display.warning(f"spark_result, spark_timeline: {path} is not written: {error}")
+        if self.outcome_path:
+            self._write_report(self.outcome_path, json.dumps(events.outcome(lines), indent=1) + "\n")
+        if self.timeline_path:
+            self._write_report(self.timeline_path, timeline.page(timeline.of_events(lines)))
+
+    def _write_report(self, path: str, text: str) -> None:
+        try:
+            files.write_report(Path(path), text)
+        except OSError as error:  # no reason to end a run
+            self._display.warning(f"spark_result, spark_timeline: {path} is not written: {error}")
 
     def _close(self) -> None:
         """Restore the terminal; a worker, which is a fork, leaves it alone."""

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List what is unused on a host, and remove it on request."""
+"""List unused files of a host, and remove them on request."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cleanup
-short_description: List what is unused on a host, and remove it on request
+short_description: List unused files of a host, and remove them on request
 version_added: 0.1.0
 description:
   - Lists, with their sizes, images, compile caches, leftovers of downloads, old revisions and models that are used by no service of the

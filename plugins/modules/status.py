@@ -46,10 +46,10 @@ options:
     type: str
     default: ''
   fail_on:
-    description: V(down) fails if a host did not answer or a service is not ready, V(look) also if a service or host has notes. V(never) does
+    description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does
       not fail.
     type: str
-    choices: [down, look, never]
+    choices: [down, warning, never]
     default: down
   watch:
     description: Seconds to wait for another query, which RV(again) requests. V(0) for a single query.
@@ -91,7 +91,7 @@ counts:
   description: Number of hosts, hosts without an answer, services, and services by state.
   returned: success
   type: dict
-  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, healthy: 2}
+  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, warning: 1, healthy: 2}
 msg:
   description: The reason of the failure in one line.
   returned: failure
@@ -114,8 +114,8 @@ hosts:
 services:
   description:
     - A row for each service or rank, the worst first.
-    - C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down), V(starting), V(look) (it serves, with C(notes)),
-      V(healthy), V(cold) (on demand) or V(stopped).
+    - C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down), V(starting), V(warning) (it serves, with C(notes)),
+      V(healthy), V(unloaded) (on demand) or V(stopped).
   returned: success
   type: list
   elements: dict

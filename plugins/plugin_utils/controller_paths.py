@@ -204,7 +204,7 @@ def resolve_variables(
 
 
 def relative_variables(variables: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return resolved variables with paths relative to the inventory folder, as far as they are below it."""
+    """Return resolved variables with paths relative to the inventory folder, if they are below it."""
 
     def change(_where: str, path: str) -> str:
         return path[len(folder) + 1 :] if folder and path.startswith(f"{folder}/") else path

@@ -20,7 +20,7 @@ def dest_path(dest: str, task_vars: Mapping[str, Any], messages: list[str]) -> s
     path = controller_paths.of_fleet(dest, task_vars)
     if path and not Path(path).is_absolute():
         messages.append(
-            f"a file is to be written to '{dest}', and the inventory is no file that this could be relative to. "
+            f"the path '{dest}' is relative, but the inventory is no file, so it has no folder. "
             "Set its variable, such as spark_plan_file, to a whole path."
         )
     return path

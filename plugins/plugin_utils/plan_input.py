@@ -176,7 +176,7 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                         rule="file.missing",
                         severity="error",
                         service=service["name"],
-                        message=f"{file['path']} is to come from '{file['source']}', which is no file here.",
+                        message=f"the source of {file['path']}, '{file['source']}', is no file on the controller.",
                         fix="Name a file on the controller: a whole path, one relative to the inventory folder or, in a recipe, to the "
                         "recipe; or {model}/NAME.",
                     )
@@ -188,7 +188,7 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                     rule="model.missing",
                     severity="error",
                     service=service["name"],
-                    message=f"the model is to come from '{source}', which has no config.json here.",
+                    message=f"the folder '{source}' of model.path has no config.json on the controller.",
                     fix="Correct model.path; a relative one is looked up below spark_model_dir.",
                 )
             )
@@ -238,7 +238,7 @@ def secret_finding(service: str, name: str, path: Path, is_own: bool, made: str 
             rule="secret.unusable",
             severity="error",
             service=service,
-            message=f"{name} is to come from '{path}', which {why}.",
+            message=f"the file of {name}, '{path}', {why}.",
             fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
             if is_own
             else "Put the secret there, in a separate file that you may read.",

@@ -11,22 +11,24 @@ import tree
 
 PAGE = tree.read("docs/automation.md")
 FUNCTIONS = dict(re.findall(r"^### `([\w.]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
-ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| (.*?) \| .+ \|$", re.MULTILINE)
+CALL = re.compile(r"^`(\w+)\((.*?)\)`", re.MULTILINE)
 ENGINE = "ansible_collections.dgxspark.vllm.plugins.module_utils"
 
 
-def shown(parameter: inspect.Parameter) -> tuple[str, str, str]:
-    """An argument as a row of the page has it."""
+def shown(parameter: inspect.Parameter) -> str:
+    """An argument as a call on the page has it; a function as default is none."""
     default = parameter.default
-    text = "" if default is inspect.Parameter.empty else "none" if callable(default) else f"`{default!r}`"
-    return parameter.name, str(parameter.annotation).replace("|", r"\|"), text
+    if default is inspect.Parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={'none' if callable(default) else repr(default)}"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_takes_what_the_page_says(name: str) -> None:
     module, _dot, function = name.rpartition(".")
     signature = inspect.signature(getattr(importlib.import_module(f"{ENGINE}.{module}"), function))
-    assert ROW.findall(FUNCTIONS[name]) == [shown(parameter) for parameter in signature.parameters.values()]
+    arguments = ", ".join(shown(parameter) for parameter in signature.parameters.values())
+    assert CALL.findall(FUNCTIONS[name]) == [(function, arguments)]
     assert signature.return_annotation != inspect.Signature.empty
     assert "Returns " in FUNCTIONS[name]
 

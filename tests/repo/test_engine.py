@@ -42,7 +42,7 @@ LOOKS_AT = {
     "deployment": "the folder of what lasts until the next boot, and accounts of the host",
     "file_times": "when files of a host were put in place, by a mark on them",
     "file_stream": "files of a folder that it is given, and one connection to another host",
-    "compare_programs": "programs of a host through what it is given, and whether it has ufw",
+    "compare_programs": "programs of a host through what it is given, whether it has ufw, and the drained backends of its gateway",
     "compare_contents": "files of a host below a root that it is given",
     "document_check": "files and accounts that a document names",
     "generation_host": "files of a host below a root that it is given, and programs through the module",

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -419,3 +420,37 @@ def test_git_of_our_trees_obeys_no_other_repository_and_runs_no_hook(
     common.git("add", "--all", root=tree)
     assert common.tracked_files(root=tree) == ["a.py"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["post-index-change", "program", "tree"]
+
+
+# --- environments of tests -----------------------------------------------------------------------------------------------------
+
+
+def test_a_partial_environment_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two checks that run at the same time share one creation; a program or package that is gone means a new one."""
+    listed = tmp_path / "requirements.txt"
+    listed.write_text(
+        "Open.WebUI[all]==0.12.4 \\\n    --hash=sha256:00\nplain==1.0\nwindows==1.0 ; sys_platform == 'win32' \\\n"
+    )
+    created: list[Path] = []
+
+    def create(place: Path, _listed: Path) -> None:
+        created.append(place)
+        for name in ("open_webui-0.12.4", "Plain-1.0"):
+            (place / f"lib/python3.11/site-packages/{name}.dist-info").mkdir(parents=True)
+        entries = place / "lib/python3.11/site-packages/open_webui-0.12.4.dist-info/entry_points.txt"
+        entries.write_text("[console_scripts]\nopen-webui = open_webui:app\n")
+        (place / "bin").mkdir()
+        for name in ("bin/open-webui", "complete"):
+            (place / name).touch()
+
+    monkeypatch.setattr(common, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(common, "create_environment", create)
+    with ThreadPoolExecutor(4) as pool:
+        pythons = set(pool.map(lambda _number: common.environment("webui", listed), range(4)))
+    assert pythons == {created[0] / "bin/python"} and len(created) == 1
+    (created[0] / "bin/open-webui").unlink()
+    assert common.missing_packages(created[0], listed) == ["Open.WebUI"]
+    common.environment("webui", listed)
+    assert len(created) == 2 and common.missing_packages(created[0], listed) == []
+    shutil.rmtree(created[0] / "lib/python3.11/site-packages/Plain-1.0.dist-info")
+    assert common.missing_packages(created[0], listed) == ["plain"]

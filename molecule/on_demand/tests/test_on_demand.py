@@ -132,7 +132,7 @@ def test_who_only_looks_wakes_nobody():
     status, _headers, body = ask("one", "GET", "/metrics")
     assert status == 200 and "spark_on_demand_state" in body
     text = play("status")
-    assert f"{len(PLACES) + AT_NIGHT} cold" in text or text.count("cold") >= 2, text
+    assert f"{len(PLACES) + AT_NIGHT} unloaded" in text or text.count("unloaded") >= 2, text
     assert cold(*PLACES)
 
 

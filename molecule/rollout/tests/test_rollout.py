@@ -53,7 +53,7 @@ def play(playbook, *options, **variables):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
         env=ENVIRONMENT,
     )
@@ -180,31 +180,35 @@ def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
     assert json.loads(node("spark-2", "cat", "/var/lib/dgxspark/generations/3.json"))["proven"] is False
 
 
+def kill_when(condition, playbook, *options, **variables):
+    """Run a playbook, and kill all that its controller has of it as soon as a condition holds."""
+    argv = [str(Path(sys.executable).with_name("ansible-playbook")), *command(playbook, *options, **variables)[1:]]
+    with subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=ENVIRONMENT,
+    ) as dying:
+        deadline = time.monotonic() + 480
+        while not condition():
+            assert dying.poll() is None and time.monotonic() < deadline
+            time.sleep(0.2)
+        os.killpg(dying.pid, signal.SIGKILL)
+    # A module that is under way on a host goes on; runs at the same time refuse each other.
+    while any(node(host, "pgrep", "-f", "BECOME-SUCCESS", check=False) for host in HOSTS):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 @pytest.mark.nightly
 def test_a_controller_that_dies_in_between_is_no_loss():
     options = {"rollout_image": FIRST, "spark_rollout_canary": "spark-3", "spark_rollout_batch": 3}
     before = {host: container(host) for host in HOSTS}
     with clients() as (answers, refused):
-        # The program itself, so that all that a controller has of a run is killed.
-        argv = [str(Path(sys.executable).with_name("ansible-playbook")), *command("rollout", **options)[1:]]
-        with subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=ENVIRONMENT,
-        ) as dying:
-            deadline = time.monotonic() + 240
-            # The canary is through, and a host of the next batch is in the middle.
-            while container("spark-1") == before["spark-1"]:
-                assert dying.poll() is None and time.monotonic() < deadline
-                time.sleep(0.2)
-            os.killpg(dying.pid, signal.SIGKILL)
-        # A module that is under way on a host goes on; runs at the same time refuse each other.
-        while any(node(host, "pgrep", "-f", "BECOME-SUCCESS", check=False) for host in HOSTS):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        # The canary is through, and a host of the next batch is in the middle.
+        kill_when(lambda: container("spark-1") != before["spark-1"], "rollout", **options)
         code, text = play("rollout", **options)
     assert code == 0, text
     assert refused == [] and answers, refused
@@ -274,3 +278,56 @@ def test_what_is_gone_is_named_and_nobody_is_touched():
     finally:
         node("spark-1", "docker", "load", "--input", "/root/gone.tar")
         node("spark-1", "rm", "/root/gone.tar")
+
+
+TUNE = {
+    "service": "chat",
+    "spark_bench": {"prompt_tokens": [64], "output_tokens": 32, "repeats": 1, "concurrency": [4], "ceiling": False},
+    "spark_tune": {
+        "levers": ["no-drafts"],
+        "goal": "together",
+        "variants": {"few": {"max-num-seqs": 3}},
+    },
+}
+
+
+def streams():
+    """C(max-num-seqs) of the engine of spark-2, empty without one."""
+    shown = node("spark-2", "docker", "container", "inspect", "--format", "{{.Args}}", "spark-chat", check=False)
+    match = re.search(r"--max-num-seqs (\d+)", shown)
+    return match[1] if match else ""
+
+
+@pytest.mark.nightly
+def test_tuning_drains_its_service_and_a_controller_that_dies_leaves_nothing_behind():
+    image = {"rollout_image": FIRST if other()[1] == SECOND else SECOND}
+    tune, options, unit = ("tune", "--limit", "spark-2"), {**TUNE, **image}, "/etc/systemd/system/spark-chat.service"
+    before, seen, over = node("spark-2", "cat", unit), [], threading.Event()
+    (ROOT / "molecule" / ".spark" / "tune" / "spark-2.chat.json").unlink(missing_ok=True)  # of an earlier run
+
+    def watch():
+        while not over.wait(0.5):
+            seen.append((streams(), drained()))
+
+    with clients() as (answers, refused):
+        # While the service is measured as it is, and while a variant of it is.
+        for number in (streams(), "3"):
+            kill_when(lambda number=number: (streams(), drained()) == (number, ["spark-2/chat"]), *tune, **options)
+            code, text = play("site", **image)
+            assert code == 0, text
+            assert node("spark-2", "cat", unit) == before and drained() == []
+        kill_when(lambda: streams() == "3" and drained(), *tune, **options)
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            code, text = play(*tune, **options)
+        finally:
+            over.set()
+            watching.join()
+    assert code == 0, text
+    assert "chat stays as the inventory has it" in text, text
+    assert node("spark-2", "cat", unit) == before and drained() == []
+    # The variant was measured alone, and no request of a client failed.
+    assert {name for _number, names in seen for name in names} == {"spark-2/chat"}
+    assert "3" in {number for number, names in seen if names}
+    assert refused == [] and len(answers) > 20, refused

@@ -99,7 +99,7 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         window, interval = ({**settings, **override}[key] for key in ("window_seconds", "interval_seconds"))
         if window < 2 * interval:
             problems.add(
-                f"{where}window_seconds: is {window:g} with looks every {interval:g} s; a window needs two looks. Make it longer, or "
+                f"{where}window_seconds: is {window:g} with checks every {interval:g} s; a window needs two checks. Make it longer, or "
                 "interval_seconds shorter."
             )
     return settings, problems.messages

@@ -73,7 +73,7 @@ class Loop(threading.Thread):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self.nice)
         while True:
             began = time.monotonic()
-            with services.logged(say, f"{self.name}: a look failed"):
+            with services.logged(say, f"{self.name}: a check failed"):
                 self.look()
             # A slow look is followed by a pause too.
             due = max(began + self.interval, time.monotonic() + self.interval / 20)

@@ -509,7 +509,7 @@ class MemoryGuard:
         interval = self.settings.interval_seconds
         suffix = "" if self.acts else ", it only reports its actions"
         self.say(
-            f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, looks every {interval:g} s{suffix}"
+            f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, checks every {interval:g} s{suffix}"
         )
         is_ready, beaten, due = False, -ALIVE_SECONDS, time.monotonic()
         while True:
@@ -520,7 +520,7 @@ class MemoryGuard:
             except OSError as error:
                 self.say(f"warning: the memory cannot be read: {error}", 4)
             except Exception as error:
-                self.say(f"warning: a look failed: {error!r}", 3)
+                self.say(f"warning: a check failed: {error!r}", 3)
             if not is_ready:
                 notify("READY=1")
                 is_ready = True

@@ -26,7 +26,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "1password-secret-key",
         ("a3-",),
-        "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))A3-[A-Z0-9]{6}-(?:(?:[A-Z0-9]{11})|(?:[A-Z0-9]{6}-[A-Z0-9]{5}))-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}\\b",
+        (
+            "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))A3-[A-Z0-9]{6}-(?:(?:[A-Z0-9]{11})|(?:[A-Z0-9]{6}-[A-Z0-9]{5}))-[A-"
+            "Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}\\b"
+        ),
     ),
     ("1password-service-account-token", ("ops_",), "ops_eyJ[a-zA-Z0-9+/]{250,}={0,3}"),
     ("adobe-client-secret", ("p8e-",), "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(p8e-(?i:[a-z0-9]{32}))(?![A-Za-z0-9])"),
@@ -52,7 +55,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "authress-service-client-access-key",
         ("authress_", "ext_", "sc_", "scauth_"),
-        "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))((?:sc|ext|scauth|authress)_(?i:[a-z0-9]{5,30}\\.[a-z0-9]{4,6}\\.(?-i:acc)[_-][a-z0-9-]{10,32}\\.[a-z0-9+/_=-]{30,120}))(?![A-Za-z0-9])",
+        (
+            "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))((?:sc|ext|scauth|authress)_(?i:[a-z0-9]{5,30}\\.[a-z0-9]{4,6}\\.(?-i"
+            ":acc)[_-][a-z0-9-]{10,32}\\.[a-z0-9+/_=-]{30,120}))(?![A-Za-z0-9])"
+        ),
     ),
     (
         "aws-access-token",
@@ -114,7 +120,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "flyio-access-token",
         ("fm1", "fm2_", "fo1_"),
-        "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))((?:fo1_[\\w-]{43}|fm1[ar]_[a-zA-Z0-9+\\/]{100,}={0,3}|fm2_[a-zA-Z0-9+\\/]{100,}={0,3}))(?![A-Za-z0-9])",
+        (
+            "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))((?:fo1_[\\w-]{43}|fm1[ar]_[a-zA-Z0-9+\\/]{100,}={0,3}|fm2_[a-zA-Z0-9"
+            "+\\/]{100,}={0,3}))(?![A-Za-z0-9])"
+        ),
     ),
     ("frameio-api-token", ("fio-u-",), "fio-u-(?i:[a-z0-9\\-_=]{64})"),
     ("freemius-secret-key", ("secret_key",), "(?i)[\"']secret_key[\"']\\s*=>\\s*[\"'](sk_[\\S]{29})[\"']"),
@@ -190,7 +199,11 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "microsoft-teams-webhook",
         ("incomingwebhook", "webhook.office.com", "webhookb2"),
-        "https://[a-z0-9]+\\.webhook\\.office\\.com/webhookb2/[a-z0-9]{8}-([a-z0-9]{4}-){3}[a-z0-9]{12}@[a-z0-9]{8}-([a-z0-9]{4}-){3}[a-z0-9]{12}/IncomingWebhook/[a-z0-9]{32}/[a-z0-9]{8}-([a-z0-9]{4}-){3}[a-z0-9]{12}",
+        (
+            "https://[a-z0-9]+\\.webhook\\.office\\.com/webhookb2/[a-z0-9]{8}-([a-z0-9]{4}-){3}[a-z0-9]{12}@[a-z0-9]"
+            "{8}-([a-z0-9]{4}-){3}[a-z0-9]{12}/IncomingWebhook/[a-z0-9]{32}/[a-z0-9]{8}-([a-z0-9]{4}-){3}[a-z0-9]"
+            "{12}"
+        ),
     ),
     (
         "notion-api-token",
@@ -202,7 +215,11 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "openai-api-key",
         ("t3blbkfj",),
-        "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(sk-(?:proj|svcacct|admin)-(?:[A-Za-z0-9_-]{74}|[A-Za-z0-9_-]{58})T3BlbkFJ(?:[A-Za-z0-9_-]{74}|[A-Za-z0-9_-]{58})\\b|sk-[a-zA-Z0-9]{20}T3BlbkFJ[a-zA-Z0-9]{20})(?![A-Za-z0-9])",
+        (
+            "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(sk-(?:proj|svcacct|admin)-(?:[A-Za-z0-9_-]{74}|[A-Za-z0-9_-]{58})T"
+            "3BlbkFJ(?:[A-Za-z0-9_-]{74}|[A-Za-z0-9_-]{58})\\b|sk-[a-zA-Z0-9]{20}T3BlbkFJ[a-zA-Z0-9]{20})(?![A-Za-"
+            "z0-9])"
+        ),
     ),
     ("openshift-user-token", ("sha256~",), "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(sha256~[\\w-]{43})(?:[^\\w-]|\\Z)"),
     (
@@ -249,7 +266,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "sentry-org-token",
         ("sntrys_eyjpyxqio",),
-        "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))sntrys_eyJpYXQiO[a-zA-Z0-9+/]{10,200}(?:LCJyZWdpb25fdXJs|InJlZ2lvbl91cmwi|cmVnaW9uX3VybCI6)[a-zA-Z0-9+/]{10,200}={0,2}_[a-zA-Z0-9+/]{43}(?:[^a-zA-Z0-9+/]|\\Z)",
+        (
+            "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))sntrys_eyJpYXQiO[a-zA-Z0-9+/]{10,200}(?:LCJyZWdpb25fdXJs|InJlZ2lvbl"
+            "91cmwi|cmVnaW9uX3VybCI6)[a-zA-Z0-9+/]{10,200}={0,2}_[a-zA-Z0-9+/]{43}(?:[^a-zA-Z0-9+/]|\\Z)"
+        ),
     ),
     ("sentry-user-token", ("sntryu_",), "(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(sntryu_[a-f0-9]{64})(?![A-Za-z0-9])"),
     (
@@ -279,7 +299,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "sidekiq-sensitive-url",
         ("enterprise.contribsys.com", "gems.contribsys.com"),
-        "(?i)(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))https?://([a-f0-9]{8}:[a-f0-9]{8})@(?:gems.contribsys.com|enterprise.contribsys.com)(?:[\\/|\\#|\\?|:]|$)",
+        (
+            "(?i)(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))https?://([a-f0-9]{8}:[a-f0-9]{8})@(?:gems.contribsys.com|enter"
+            "prise.contribsys.com)(?:[\\/|\\#|\\?|:]|$)"
+        ),
     ),
     ("slack-app-token", ("xapp",), "(?i)xapp-\\d-[A-Z0-9]+-\\d+-[a-z0-9]+"),
     ("slack-bot-token", ("xoxb",), "xoxb-[0-9]{10,13}-[0-9]{10,13}[a-zA-Z0-9-]*"),
@@ -297,7 +320,10 @@ RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "sourcegraph-access-token",
         ("sgp_", "sourcegraph"),
-        "(?i)(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(\\b(sgp_(?:[a-fA-F0-9]{16}|local)_[a-fA-F0-9]{40}|sgp_[a-fA-F0-9]{40}|[a-fA-F0-9]{40})\\b)(?![A-Za-z0-9])",
+        (
+            "(?i)(?:(?<![A-Za-z0-9])|(?<=\\\\[nrt]))(\\b(sgp_(?:[a-fA-F0-9]{16}|local)_[a-fA-F0-9]{40}|sgp_[a-fA-F0-"
+            "9]{40}|[a-fA-F0-9]{40})\\b)(?![A-Za-z0-9])"
+        ),
     ),
     (
         "square-access-token",

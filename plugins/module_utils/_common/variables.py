@@ -143,8 +143,8 @@ VARIABLES: dict[str, Key] = {
     "spark_status_fail_on": Key(
         str,
         "down",
-        "status.yml fails from this state on: `down`, `look` or `never`",
-        choices=("down", "look", "never"),
+        "status.yml fails from this state on: `down`, `warning` or `never`",
+        choices=("down", "warning", "never"),
     ),
     "spark_drift_show": Key(
         str,

@@ -225,7 +225,7 @@ class ArchiveGuard:
 
 
 def _unasked(unwanted: Sequence[str], names: Collection[str]) -> str:
-    note = f", not {', '.join(sorted(names))} alone" if names else ", although it should have none"
+    note = f", not {', '.join(sorted(names))} alone" if names else ", but must not name any"
     return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{note}; nothing was loaded"
 
 

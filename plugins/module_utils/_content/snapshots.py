@@ -512,7 +512,7 @@ def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ())
             with beneath.open_file(model, file.real) as handle:
                 expected_size = _safetensors_size(handle) if name.endswith(".safetensors") else None
                 if expected_size is not None and expected_size != file.size:
-                    why = f"has {file.size} bytes instead of the {expected_size} of its own header"
+                    why = f"has {file.size} bytes instead of the {expected_size} in its header"
                     wrong.append({"file": name, "why": why})
                     continue
                 handle.seek(0)

@@ -42,7 +42,7 @@ LAYER = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Access:
-    """What peers may take, from the folder of the run."""
+    """The files that peers may take, from the folder of the run."""
 
     folder: Path
     hub: Path

@@ -43,7 +43,7 @@ def matches(service: Service, launch: Service) -> str:
 
 
 def differences(service: Service, launch: Service) -> list[str]:
-    """Return a line for each difference between a launch and a service, beginning with the ones that clients notice."""
+    """Return a line for each difference between a launch and a service, first the differences that clients notice."""
     image = launch.get("image")
     values = {
         "port": (launch.get("port"), service["port"]),

@@ -20,19 +20,19 @@ from . import status_rows
 from .status_rows import NOT_KNOWN, Row
 
 SCHEMA = 1
-STATES = ("unreachable", "unknown", "down", "starting", "look", "healthy", "cold", "stopped")
-"""Worst first. unknown: the host was reached and gave no answer. look: it serves, with notes. cold: the first request starts it. stopped: as planned."""
+STATES = ("unreachable", "unknown", "down", "starting", "warning", "healthy", "unloaded", "stopped")
+"""Worst first. unknown: the host was reached and gave no answer. warning: it serves, with notes. unloaded: the first request starts it. stopped: as planned."""
 BAD, BELOW = STATES[:4], STATES[4:]
 WORDS = {
     "down": "down",
     "starting": "starting",
-    "look": "worth a look",
+    "warning": "with warnings",
     "healthy": "healthy",
-    "cold": "cold",
+    "unloaded": "unloaded",
     "stopped": "stopped",
 }
 """Counted states of services, in words."""
-MEANT_IDLE = ("cold", "stopped")
+MEANT_IDLE = ("unloaded", "stopped")
 """States of a service that is down as planned."""
 
 MOST_ROWS = 20
@@ -144,7 +144,7 @@ def judge_facts(host: Mapping[str, Any]) -> HostState:
         unit = guard_account.runs(host.get("units") or [])
         notes += [short(note) for note in guard_account.notes(guard, unit)]
         guard = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
-    return HostState("look" if notes else "healthy", "", notes, available, memory.get("total_gib"), guard or None)
+    return HostState("warning" if notes else "healthy", "", notes, available, memory.get("total_gib"), guard or None)
 
 
 def judge_row(row: Row, host: HostState) -> None:
@@ -154,7 +154,7 @@ def judge_row(row: Row, host: HostState) -> None:
         row.state, row.unit, row.error, row.ready = host.state, host.state, host.why, False
     elif row.ready:
         row.notes = list(_notes(row))
-        row.state = "look" if row.notes else "healthy"
+        row.state = "warning" if row.notes else "healthy"
     else:
         row.state = _state_of_down(row)
         if row.state in MEANT_IDLE or (row.state == "down" and _is_kept_down(row)):
@@ -172,7 +172,7 @@ def _state_of_down(row: Row) -> str:
     if _is_kept_down(row):
         return "down"
     if row.meant == "on_demand" and row.unit in ("inactive", "deactivating"):
-        return "cold"
+        return "unloaded"
     if row.unit == NOT_KNOWN and (row.rank or not row.error):
         return "unknown"
     return "starting" if row.unit in ("activating", "reloading") else "down"
@@ -206,7 +206,7 @@ def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: st
     :param rows: of all hosts, before C(join_ranks)
     :param hosts: of C(judge_host)
     :param at: time of the report
-    :param fail_on: C(down), or C(look) to make notes a reason too
+    :param fail_on: C(down), or C(warning) to make notes a reason too
     """
     for row in rows:
         if hosts[row.host].silent:
@@ -246,10 +246,10 @@ def _reasons(
     bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     if bad:
         yield f"{len(bad)} of {len(services)} services are not ready: {_some(bad)}"
-    noted = [name for name, state in services.items() if state == "look"]
-    noted += [host for host, state in hosts.items() if state.state == "look"]
-    if noted and fail_on == "look":
-        yield f"{len(noted)} worth a look: {_some(noted)}"
+    noted = [name for name, state in services.items() if state == "warning"]
+    noted += [host for host, state in hosts.items() if state.state == "warning"]
+    if noted and fail_on == "warning":
+        yield f"{len(noted)} with warnings: {_some(noted)}"
 
 
 def _keep_one_per_set(rows: Sequence[Row]) -> None:
@@ -281,7 +281,7 @@ def groups(status: Status) -> list[tuple[str, str]]:
     lines = [*_host_groups(status), *_service_groups(status)]
     lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
     busy = {row.host for row in status.services}
-    idle = [host for host, state in status.hosts.items() if state.state in ("look", "healthy") and host not in busy]
+    idle = [host for host, state in status.hosts.items() if state.state in ("warning", "healthy") and host not in busy]
     if idle:
         lines.append(("healthy", len(idle), f"no services planned on {_counted(idle)}"))
     return [(state, line) for state, _count, line in lines]
@@ -294,7 +294,7 @@ def _host_groups(status: Status) -> Iterator[tuple[str, int, str]]:
         if state.silent:
             silent.setdefault((state.state, state.why), []).append(host)
         elif state.notes:
-            yield "look", 1, f"{host}: {'; '.join(state.notes)}"
+            yield "warning", 1, f"{host}: {'; '.join(state.notes)}"
     for (state_name, why), hosts in silent.items():
         yield state_name, len(hosts), f"{_counted(hosts)}: {why}"
 

@@ -24,9 +24,9 @@ SHADES = {
     "unknown": "fails",
     "down": "fails",
     "starting": "tight",
-    "look": "tight",
+    "warning": "tight",
     "healthy": "fits",
-    "cold": "",
+    "unloaded": "",
     "stopped": "",
 }
 """The colour of each state, in addition to its word."""
@@ -56,7 +56,7 @@ FIXES = {
     "unreachable": "Check whether it is on and answers ssh; the other hosts are not affected.",
     "unknown": "Log in and check uptime, df and sudo -v; use -K if sudo asks for a password.",
     "starting": "Wait, and run status.yml again; doctor.yml shows how far the start is.",
-    "look": "doctor.yml --limit {host} explains it, with the fix.",
+    "warning": "doctor.yml --limit {host} explains it, with the fix.",
 }
 """Fix of each state; that of C(down) names the service's log."""
 
@@ -159,7 +159,7 @@ def _silent(status: Status) -> list[str]:
         if body.silent:
             groups.setdefault((body.state, body.why, FIXES[body.state]), []).append(host)
         elif body.notes:
-            groups.setdefault(("look", "; ".join(body.notes), FIXES["look"].format(host=host)), []).append(host)
+            groups.setdefault(("warning", "; ".join(body.notes), FIXES["warning"].format(host=host)), []).append(host)
     ordered = sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0]))
     return [
         _item(picture.names_text(hosts), key[0], fleet_status.short(key[1]), key[2], SHADES[key[0]])
@@ -171,7 +171,7 @@ def _troubled(status: Status) -> list[str]:
     lines = []
     for row in status.services:
         state = row.state
-        if state not in ("down", "starting", "look"):
+        if state not in ("down", "starting", "warning"):
             continue
         texts = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
         fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")
@@ -307,7 +307,7 @@ def _proof(watched: Watched) -> str:
 def _service(row: Row, watched: bool) -> str:
     use, running, waiting = _number(row.kv_cache_usage), _number(row.requests_running), _number(row.requests_waiting)
     word = f'<span class="word {SHADES[row.state]}">{escape(row.state)}</span>'
-    stage = "" if row.stage == "-" or row.state in ("healthy", "look", *fleet_status.MEANT_IDLE) else str(row.stage)
+    stage = "" if row.stage == "-" or row.state in ("healthy", "warning", *fleet_status.MEANT_IDLE) else str(row.stage)
     held, planned = (
         "-" if size is None else f"{tables.gib(size, True)} GiB" for size in (row.residency_gib, row.planned_gib)
     )

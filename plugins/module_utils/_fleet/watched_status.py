@@ -260,7 +260,7 @@ def _judge(
     missing = [] if spark.known or why == NO_EXPORTERS else [why]
     notes = [*state.notes, *missing, *spark.notes()]
     reason = "" if spark.fresh else why or "its collector has stopped"
-    return rows, replace(state, notes=notes, state="look" if notes else "healthy", why=reason)
+    return rows, replace(state, notes=notes, state="warning" if notes else "healthy", why=reason)
 
 
 def _is_answering(host: str, services: Sequence[Mapping[str, Any]], checks: Mapping[str, Check]) -> bool:

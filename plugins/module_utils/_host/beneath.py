@@ -45,7 +45,7 @@ class Refused(OSError):
 
 
 def parts_of(relative: str) -> list[str]:
-    """Return the names of a relative path; raises C(Refused) for one that is absolute or goes up."""
+    """Return the names of a relative path; raises C(Refused) for an absolute path or one with C(..)."""
     parts = [part for part in str(relative).split("/") if part not in ("", ".")]
     if str(relative).startswith("/") or ".." in parts or "\0" in str(relative):
         raise Refused(f"{relative!r} does not stay below its folder")

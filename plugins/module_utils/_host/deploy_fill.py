@@ -143,5 +143,5 @@ def with_content(file: HostFile, content: bytes) -> HostFile:
 
 
 def content_of(file: HostFile) -> bytes:
-    """Return the content of a file as far as it is known."""
+    """Return the content of a file if it is known."""
     return base64.b64decode(file.data or "")

@@ -44,7 +44,7 @@ def plan(job: Deployment) -> HostState:
 
 
 def save_both(job: Deployment) -> None:
-    """Write the record with all rows from before and after this run, so that the next run completes one that is interrupted."""
+    """Write the record with all rows from before and after this run, so that the next run completes an interrupted one."""
     if job.check or job.after == job.before:
         return
     state = deployed.union(job.after.state, job.before.state)

@@ -28,7 +28,7 @@ def _answer(run: Run, *words: str, needs_docker: bool = False, **options: Any) -
     :param words: of the command line, after C(docker)
     :param needs_docker: whether a host without docker is no answer
     :param options: of C(run)
-    :returns: the code is 0, that of a missing object, or 127 without docker
+    :returns: the code is 0, the error code for a missing object, or 127 without docker
     :raises NoAnswer: for any other failure
     """
     rc, out, err = run(["docker", *words], **options)
@@ -67,7 +67,7 @@ def container_state(run: Run, name: str, seconds: float | None = None) -> dict[s
 
     :param run: runs a program
     :param name: of the container
-    :param seconds: time limit; that of C(run) unless given
+    :param seconds: time limit; by default that of C(run)
     :returns: with C(Status), C(Running), C(ExitCode)
     :raises NoAnswer: where docker fails or prints something else
     """

@@ -55,7 +55,7 @@ def _acl_permissions(entries: list[tuple[int, int, int]], is_group: bool) -> int
     groups = [permissions for permissions, number in by_tag.get(GROUP, []) if number == 0]
     groups += [permissions for permissions, _number in by_tag.get(GROUP_OBJ, []) if is_group]
     if user or groups:
-        # The permissions of several entries do not add up: the one that allows most of reading and entering counts.
+        # The permissions of several entries do not add up: the most permissive of reading and entering counts.
         return max((permissions & mask for permissions in user or groups), key=lambda permissions: permissions & 5)
     return by_tag.get(OTHER, [(0, 0)])[0][0]
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts of C(platform_data) on kernels, drivers, packages and pairs of them. The plan and the doctor judge a running host by them, an
+"""Verdicts of C(platform_data) on kernels, drivers, packages and pairs of them. The plan and the doctor judge a running host with them, an
 update its pending packages. Comparisons, no I/O."""
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def remove_made(
 
     :param name: of a record
     :param check: remove nothing
-    :param only: tells whether a path is to be removed
+    :param only: tells whether to remove a path
     :returns: removed paths, remaining ones with the reason (C([{path, why}])), and the bytes
     """
     removed: list[str] = []

@@ -36,7 +36,7 @@ COMMANDS = (
 
 
 def logs(lines: int) -> list[tuple[str, list[str]]]:
-    """Return the logs of the host itself, which come last, as they are the longest and seldom the reason."""
+    """Return the logs of the host itself, which come last, since they are the longest and seldom the reason."""
     common = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}"]
     return [
         ("journal/kernel.log", [*common, "--dmesg", "--boot"]),

@@ -42,7 +42,7 @@ _EMBEDDED = {
 }
 # Families in which a tied head was the embedding itself and got separate room before this minor release.
 _HEAD_IS_EMBEDDING = {"qwen3": 28, "qwen3_vl": 28, "qwen3_vl_text": 28}
-# Families whose router gets no adapter before this minor release, as it is no layer of vLLM's; 0 for all releases.
+# Families whose router gets no adapter before this minor release, since it is no layer of vLLM's; 0 for all releases.
 _SPARED_ROUTERS = {"glm4_moe": 31, "glm4_moe_lite": 31, "nemotron_h": 0}
 # Families that were compared with vLLM's classes. Others of plain layers are a range; the rest is not known.
 COMPARED = frozenset(

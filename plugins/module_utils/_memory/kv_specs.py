@@ -128,7 +128,7 @@ def exports_checkpoints(layer: Recurrent, release: Release) -> bool:
 
 @dataclass(frozen=True)
 class Spec:
-    """The properties of a layer by which vLLM sorts layers into groups.
+    """The properties of a layer that decide its group in vLLM.
 
     kind: of a C(KVGroup). block_size: tokens; 0 if one block holds the state of a whole request. page: bytes of a block.
     shape: heads, head sizes and dtype of an attention layer, and the size that its page is padded to, if any. window: of a

@@ -328,7 +328,7 @@ class _Counter:
 
 
 def _expert_padding(config: Config, quant_config: Config | None) -> float:
-    """Return the factor by which vLLM enlarges experts: the kernels of MXFP4 need round sizes."""
+    """Return the factor of enlarged experts in vLLM: the kernels of MXFP4 need round sizes."""
     method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
     text = text_config(config)
     hidden, inner = text.get("hidden_size"), text.get("intermediate_size")

@@ -23,7 +23,10 @@ from .service import Host, JudgedLaunch, PlacedService, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
-_REFUSED_OPTION = re.compile(r"\bargs\.(?P<name>[\w-]+): ")
+_OPTION_OF_FINDING = {
+    "memory.refused": re.compile(r"\bargs\.(?P<name>[\w-]+): "),
+    "memory.argument": re.compile(r"^(?P<name>[\w-]+) of "),
+}
 
 
 def plan_host(host: Host, sources: Sources) -> PlannedHost:
@@ -92,10 +95,11 @@ def _plan_services(
 
 
 def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return findings in which a refused option is the cause of an unplannable memory."""
+    """Return findings in which a refused option is the cause of an unplannable memory, or of an argument that memory does not know."""
     refused = [item for item in findings if item["rule"].startswith("SPK") and item["severity"] == "error"]
     for item in findings:
-        option = _REFUSED_OPTION.search(item["message"]) if item["rule"] == "memory.refused" else None
+        pattern = _OPTION_OF_FINDING.get(item["rule"])
+        option = pattern.search(item["message"]) if pattern else None
         if option is None:
             continue
         for cause in refused:

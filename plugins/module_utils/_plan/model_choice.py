@@ -74,7 +74,7 @@ def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:
     :returns: reasons
     """
     rate = model_table.rate(row)
-    reasons = ["that do not fit as they are written"] if row["fits"][row["nodes"]] == "fails" else []
+    reasons = ["that do not fit"] if row["fits"][row["nodes"]] == "fails" else []
     if wish.speed:
         reasons += ["of unknown speed"] if rate is None else ["slower"] if rate.value < wish.speed else []
     reasons += ["with a shorter context"] if (row["longest"] or 0) < wish.context else []

@@ -269,7 +269,7 @@ class HostGroup:
         return [service for service in services if name in ("", service["name"])]
 
     def ranks(self, name: str) -> list[int]:
-        """Return the ranks of a service on these hosts, none for one that spans no hosts."""
+        """Return the ranks of a service on these hosts, empty for a service of one host."""
         return sorted({service["rank"] for service in self.services(name) if service.get("cluster")})
 
     def timed(self) -> dict[str, Mapping[str, Any]]:

@@ -142,7 +142,7 @@ def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, Plann
 def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
     """Set how many services may answer at the same time on the busiest Spark of each service.
 
-    Of a set as many count as run at most beside each other; stopped services do not count.
+    Of a set the largest number that may run together counts; stopped services do not count.
     """
     busy = {}
     for name, host in planned.items():

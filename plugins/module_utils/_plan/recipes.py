@@ -284,7 +284,7 @@ def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) 
 
 
 def published_rates(recipe: Mapping[str, Any], variants: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace those of the recipe.
+    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace the recipe's.
 
     :param recipe: the recipe
     :param variants: names of its chosen variants

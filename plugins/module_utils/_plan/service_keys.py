@@ -99,7 +99,7 @@ FILE: dict[str, Key] = {
         "file on the controller, or `{model}/NAME` for a file of the checkpoint",
         required=True,
         form=_is_source,
-        like=f"a file on the controller, or {MODEL_FOLDER}/NAME for one that the checkpoint ships",
+        like=f"a file on the controller, or {MODEL_FOLDER}/NAME for a file of the checkpoint",
     ),
     "path": Key(
         str,
@@ -298,7 +298,7 @@ DEFAULTS = (
 )
 """Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
 EXPECT: dict[str, Key] = {
-    "what": Key(str, None, "what was measured", required=True),
+    "what": Key(str, None, "measured quantity and its conditions", required=True),
     "source": Key(str, None, "where the figure was published", required=True),
     "tokens_per_second": Key(NUMBER, None, "the figure, tokens per second", least=0),
     "gib": Key(NUMBER, None, "the figure, GiB", least=0),
@@ -376,7 +376,7 @@ OWN: dict[str, Key] = {name: RECIPE[name] for name in ("name", *_COMMON, "varian
 REFERENCE: dict[str, Key] = {
     **{name: key._replace(required=name == "model") for name, key in RECIPE.items()},
     "name": Key(str, None, "SOURCE:NAME"),
-    "left_out": Key(list, [], "what of it is not taken over"),
+    "left_out": Key(list, [], "omitted parts of it"),
     "no_image": Key(str, None, "why it has no image"),
 }
 """Keys of a recipe of others, C(SOURCE:NAME), which may leave some to the service."""

@@ -207,7 +207,7 @@ def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str
     """Return messages about settings that hosts of a cluster must have in common."""
     head = hosts[cluster.head]
     return [
-        f"cluster {cluster.name}: {name} of host {host} differs from that of {cluster.head}; all ranks of an engine need the same value. Set it on "
+        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
         "the group."
         for name in ALIKE
         for host in cluster.hosts[1:]

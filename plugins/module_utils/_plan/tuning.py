@@ -206,7 +206,7 @@ def why_not(session: Session, name: str, errors: Sequence[str], now: float, sett
         trial.state, trial.reason = "unfit", further[0]
         return f"it does not fit: {further[0]}"
     if name != BASE and session.trials[BASE].state != "proved":
-        return "the service as it is was not measured"
+        return "the present service was not measured"
     if session.restarts >= settings["restarts"]:
         return f"the {settings['restarts']} restarts of this run are used up"
     if now - session.began + longest > settings["minutes"] * 60:

@@ -540,7 +540,7 @@ def _agent_drop_in(loop: str) -> str:
 
 
 def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
-    """Return the rows of a loop that keeps its state in a folder of its own."""
+    """Return the rows of a loop that keeps its state in its own folder."""
     rows = agent(loop, settings, writes)
     return {**rows, "folders": [*rows["folders"], {"path": f"/var/lib/dgxspark/{loop}", "remove": "whole"}]}
 

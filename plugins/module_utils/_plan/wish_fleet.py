@@ -70,7 +70,7 @@ class Figures:
     """The figures of a planned service. gib: memory on each Spark. concurrency: requests of the whole context that its KV cache holds.
 
     rate: tokens/s of one stream while C(requests) run. first_token: seconds, of 8192 tokens or the whole context, if that is shorter.
-    unknown, first_token_unknown: why they are None. speed: its C(ServiceSpeed).
+    unknown, first_token_unknown: reasons of missing figures. speed: its C(ServiceSpeed).
     """
 
     context: int

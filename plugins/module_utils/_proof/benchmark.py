@@ -225,7 +225,7 @@ def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
     """Return the text of the dataset file, empty for none, and the options that name the dataset.
 
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
-    block. Other prompts are of random tokens, which a drafter guesses badly: its rates are those of the contents.
+    block. Other prompts are of random tokens, which a drafter guesses badly: its rates are the rates of the contents.
 
     :param workload: the run
     :param nonce: a new one for each run

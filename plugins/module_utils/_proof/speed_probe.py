@@ -145,7 +145,7 @@ class Probe:
         return replace(measured, missing="; ".join(dict.fromkeys(missing))), generated
 
     def _prefill(self, tokens_per_character: float) -> tuple[float | None, int | None, str]:
-        """Return tokens per second of a long prompt and its tokens, or why there are none. tokens_per_character: of a short prompt."""
+        """Return tokens per second of a long prompt and its tokens, or the reason without one. tokens_per_character: of a short prompt."""
         length = min(self.prefill_tokens, (self.max_model_len or self.prefill_tokens * 2) // 2)
         characters = int(length / max(_TOKENS_PER_CHARACTER, _RANDOM_START * tokens_per_character))
         began = time.monotonic()

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run programs with a deadline: each call ends as finished, as not there, or without an answer in time.
 
-Silence is never an answer. A program without an end in time is killed with all its children, and one that cannot be
+Silence is never an answer. A program without an end in time is killed with all its children, and a program that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
 Output of programs is foreign text: it steers no terminal. This file is copied to hosts unchanged (units run it).

@@ -168,8 +168,8 @@ class Guard:
         if not self.acted:
             did = "had nothing to do" if not self.below else "had nothing to give back"
         return (
-            f"{did}; lowest MemFree {lowest} (floor {self.floor / GIB:g} GiB, below it at {self.below} of {self.looks} "
-            f"looks) in {self.ended - self.began:.0f} s"
+            f"{did}; lowest MemFree {lowest} (floor {self.floor / GIB:g} GiB, below it in {self.below} of {self.looks} "
+            f"checks) in {self.ended - self.began:.0f} s"
         )
 
 

@@ -92,7 +92,7 @@ def ray_version() -> str:
 
 
 def judge(nodes_alive: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, Any]:
-    """Return whether the nodes of Ray are complete, and what is missing.
+    """Return whether the nodes of Ray are complete, and list the missing ones.
 
     :param nodes_alive: C({id, alive, address, resources}) of each node
     :param nodes: how many have to be alive

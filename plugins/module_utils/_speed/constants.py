@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FITTED = "2026-11-28"
+FITTED = "2026-11-29"
 """The day of the rows that the constants were fitted to."""
 BUS = 273e9
 """Bytes per second of a GB10's memory by its data sheet (LPDDR5X, 256 bits at 8,533 MT/s); no launch reads faster."""
@@ -21,16 +21,19 @@ BUS = 273e9
 class Constants:
     """Constants of one kind of GPU.
 
-    bandwidth: of reading weights of 16 bits and states. bandwidth_quantised: of weights of 8 and 4 bits. bandwidth_experts: of routed
+    bandwidth: of reading weights of 16 bits for one token, and states. bandwidth_batch: of the same weights for several tokens, with another
+    kernel. bandwidth_quantised: of weights of 8 and 4 bits. bandwidth_experts: of routed
     experts. bandwidth_cache: of keys and values. step: of a step whatever the model (sampling, scheduler). layer: of a layer that replays
     in a CUDA graph. moe_layer, recurrent_layer: more for one of these. eager_layer, eager_recurrent: of a layer that the processor starts.
     reduce_pair: an all-reduce of few bytes between two Sparks. reduce_doubling: more for each doubling of the ranks.
     link: of an all-reduce over both rails. alpha: see C(time_model.touched_experts). draft: of a pass of a drafter besides its bytes.
-    flops_...: of long matrix products by format and kernel, of experts of 2048 x 512 (grows with the root of an expert's size), and of
-    attention with heads of up to 128, of up to 256, and with Triton's kernel.
+    chunk: of a chunk of a prompt besides its operations and bytes. shape: of a prompt where FlashInfer's products of 8 or 4 bits are planned
+    for its length. flops_...: of long matrix products by format and kernel, of experts of 2048 x 512 (grows with the root of an expert's
+    size), and of attention with heads of up to 128, of up to 256, and with Triton's kernel.
     """
 
     bandwidth: float
+    bandwidth_batch: float
     bandwidth_quantised: float
     bandwidth_experts: float
     bandwidth_cache: float
@@ -45,6 +48,8 @@ class Constants:
     link: float
     alpha: float
     draft: float
+    chunk: float
+    shape: float
     flops_bf16: float
     flops_fp8: float
     flops_fp8_marlin: float
@@ -58,31 +63,34 @@ class Constants:
 
 GB10 = Constants(
     bandwidth=216e9,
-    bandwidth_quantised=222e9,
-    bandwidth_experts=178e9,
-    bandwidth_cache=245e9,
-    step=0.92e-3,
-    layer=22e-6,
+    bandwidth_batch=228e9,
+    bandwidth_quantised=226e9,
+    bandwidth_experts=175e9,
+    bandwidth_cache=242e9,
+    step=1.0e-3,
+    layer=16e-6,
     moe_layer=5e-6,
     recurrent_layer=1e-6,
-    eager_layer=0.49e-3,
-    eager_recurrent=0.67e-3,
+    eager_layer=0.40e-3,
+    eager_recurrent=0.72e-3,
     reduce_pair=51e-6,
     reduce_doubling=82e-6,
     link=16e9,  # assumed: NCCL reaches 16 of the 25 GB/s that both rails have together
-    alpha=0.76,
+    alpha=0.72,
     draft=0.02e-3,
-    flops_bf16=61e12,
-    flops_fp8=114e12,
+    chunk=28e-3,
+    shape=0.29,
+    flops_bf16=62e12,
+    flops_fp8=160e12,
     flops_fp8_marlin=31e12,
     # Not fitted: Qwen3.8 27B has its first token after 6.4 s in place of 10.0 s on Marlin (lever "FP4 kernel"). Nemotron 3 Nano, whose dense
     # matrices are small, has the same prefill rates with either kernel (vLLM 0.26).
     flops_fp4=105e12,
     flops_4bit_marlin=52e12,
-    flops_experts=17e12,
-    flops_attention=126e12,
-    flops_attention_large=36e12,
-    flops_attention_triton=21e12,
+    flops_experts=21e12,
+    flops_attention=86e12,
+    flops_attention_large=34e12,
+    flops_attention_triton=16e12,
 )
 """Of all rows. Bandwidths and rates of dense matrices are well determined; alpha, all-reduce and times per kind of layer only as sums."""
 
@@ -107,6 +115,9 @@ SEVERAL_STREAMS_MOE = Spread.of(0.35)
 """Of mixtures of experts and hybrid models."""
 SEVERAL_SPARKS = Spread.of(0.25)
 SEVERAL_SPARKS_EAGER = Spread.of(0.60)
+EXPERTS_4BIT = 1.15
+"""Prefill rate of experts on kernels that compute in 4 bits, of that on Marlin: the first token of two checkpoints of Qwen3.6 35B comes after
+1.95 and 1.89 s on C(flashinfer_b12x), in place of 2.11 and 2.06 (jschmied/dgx-spark-setup-guide, appendix gb10-nvfp4-benchmarks)."""
 PREFILL = Spread.of(0.25)
 PREFILL_SEVERAL = Spread.of(0.80)
 """Of several Sparks: few rows were published."""

@@ -17,8 +17,9 @@ from .._common.sizes import GIB
 from .._memory.engine import start_seconds
 from .._memory.geometry import checkpoint_kv_dtype, quantization_of, read_geometry
 from .._memory.layers import Refusal
+from .._memory.profile_run import capture_sizes, largest_capture
 from .._memory.releases import Release, parse_release
-from .._memory.service_input import DEFAULT_BATCHED_TOKENS, ServiceInput, read_params
+from .._memory.service_input import DEFAULT_BATCHED_TOKENS, DEFAULT_SEQS, ServiceInput, read_params
 from .._memory.service_weights import split_of
 from .._memory.speculation import is_self_drafting
 from .._memory.weights import Split, drafter_bytes
@@ -58,6 +59,8 @@ PROMPT_TOKENS = (1024,)
 OUTPUT_TOKENS = 128
 _LARGEST = 1 << 24
 """No workload has more streams or tokens."""
+_LARGEST_GRAPH = 1 << 14
+"""No CUDA graph is for more tokens."""
 _MOST_ACCEPTED = 64
 _MOST_SPARKS = 64
 _HOST = {"total_gib": 119.67}
@@ -68,7 +71,11 @@ _WITHOUT_WEIGHTS = frozenset(("ngram", "ngram_gpu", "suffix"))
 # Drafters with an output head.
 _WITH_HEAD = frozenset(("draft_model", "eagle3"))
 # Backends that compute in 4 bits.
-_FAST_4BIT = ("cutlass", "flashinfer", "trtllm")
+_FAST_4BIT = ("cutlass", "flashinfer", "trtllm", "b12x")
+# The first minor release that has whole CUDA graphs of steps with drafts on FlashInfer (vllm-project/vllm#49547).
+_GRAPHS_WITH_DRAFTS = 28
+# The largest head for which vLLM takes FlashInfer by itself.
+_LARGE_HEAD = 256
 
 
 @dataclass(frozen=True)
@@ -250,7 +257,7 @@ def read_bytes(launch: Launch, streams: int, length: float, constants: Constants
     """
     total = StepBytes()
     for stage in launch.reads.stages:
-        total += step_bytes(stage, streams, 1, length, constants.alpha, launch.replicas)
+        total += step_bytes(stage, streams, 1, length, constants.alpha, streams * launch.replicas)
     return total
 
 
@@ -298,7 +305,8 @@ def ceiling(launch: Launch, streams: float, length: float = 0) -> float:
 def _spread_of(service: SpeedInput, streams: int) -> Spread:
     if service.joined > 1:
         return SEVERAL_SPARKS_EAGER if service.launch.eager else SEVERAL_SPARKS
-    if streams == 1:
+    # A step with drafts is a batch of tokens, even of a single stream.
+    if streams == 1 and service.launch.drafting is None:
         return ONE_STREAM
     return SEVERAL_STREAMS_MOE if service.has_varied_steps else SEVERAL_STREAMS
 
@@ -377,13 +385,52 @@ def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: flo
         draftings, decode_unknown = _read_drafting(item, reads, settings, acceptance)
     except _UnknownError as error:
         draftings, decode_unknown = (None,), str(error)
-    launches = tuple(Launch(reads, split.tensor, eager, kernels, chunk, drafting, replicas) for drafting in draftings)
+    drafted = next((drafting.tokens for drafting in draftings if drafting), 0)
+    options = parse(dict(service.get("args") or {})).args
+    piecewise = _is_piecewise(options, reads, settings, drafted)
+    captured = captured_sizes(options, str(reads.family), 1 if piecewise else 1 + drafted, drafted)
+    launches = tuple(
+        Launch(reads, split.tensor, eager, kernels, chunk, drafting, replicas, captured, piecewise)
+        for drafting in draftings
+    )
     if args.get("runner") == "pooling":
         decode_unknown = "a pooling model makes no tokens"
     if eager and reads.is_latent:
         decode_unknown = "no rate of latent attention without CUDA graphs was published"
     sparse = "sparse attention: published prefill rates are two to four times off the model"
     return SpeedInput(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
+
+
+def captured_sizes(args: Mapping[str, Any], family: str, multiple: int, drafted: int) -> tuple[int, ...]:
+    """Return the sizes of batches with a CUDA graph, as the launch lists them or as vLLM chooses them.
+
+    :param args: options of vllm serve by their long names
+    :param family: C(model_type) of the model
+    :param multiple: of which whole graphs with drafts have a whole number of tokens
+    :param drafted: tokens of a step
+    :returns: tokens in ascending order
+    """
+    compilation = args.get("compilation-config")
+    compilation = compilation if isinstance(compilation, Mapping) else {}
+    sizes = args.get("cudagraph-capture-sizes") or compilation.get("cudagraph_capture_sizes")
+    if not isinstance(sizes, list):
+        most: Any = args.get("max-cudagraph-capture-size") or compilation.get("max_cudagraph_capture_size")
+        default = largest_capture(DEFAULT_SEQS * (1 + drafted), family)
+        sizes = capture_sizes(min(most, _LARGEST_GRAPH) if is_whole(most, 1, _LARGEST) else default)
+    return tuple(sorted({-(-size // multiple) * multiple for size in sizes if is_whole(size, 1, _LARGEST)}))
+
+
+def _is_piecewise(args: Mapping[str, Any], reads: Reads, settings: LaunchSettings, drafted: int) -> bool:
+    """Tell whether attention runs between CUDA graphs: where the launch says so, and with drafts on FlashInfer before vLLM 0.28."""
+    compilation = args.get("compilation-config")
+    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    if mode is not None:
+        return str(mode).upper() == "PIECEWISE"
+    backend = str(args.get("attention-backend") or "").upper()
+    # FlashInfer is vLLM's choice on a GB10 for keys and values in FP8, which FlashAttention 2 does not read.
+    is_default = not backend and settings.kv_cache_dtype.startswith("fp8") and not reads.is_latent
+    is_default = is_default and all(stage.head_dim <= _LARGE_HEAD for stage in reads.stages)
+    return drafted > 0 and settings.release.minor < _GRAPHS_WITH_DRAFTS and (backend == "FLASHINFER" or is_default)
 
 
 def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
@@ -411,7 +458,8 @@ def _kernels(item: ServiceInput, service: Mapping[str, Any]) -> dict[str, str]:
     return {
         "fp8": MARLIN if slow_fp8 else "cutlass",
         "int8": MARLIN if MARLIN in linear or is_int8_plain else "cutlass",
-        "fp4": "cutlass" if any(name in fp4 for name in _FAST_4BIT) else MARLIN,
+        "fp4": "b12x" if "b12x" in fp4 else "cutlass" if any(name in fp4 for name in _FAST_4BIT) else MARLIN,
+        "experts": "fp4" if any(name in str(args.get("moe-backend")).lower() for name in _FAST_4BIT) else "",
     }
 
 

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .._memory.profile_run import capture_sizes, largest_capture
 from .._vllm.fp4_kernels import MARLIN
 from .._vllm.launch import parse
 from .._vllm.versions import parse_version
@@ -68,15 +67,6 @@ def _graph_mode(launch: LaunchFacts) -> str:
     return str(_compilation(launch).get("cudagraph_mode") or "").upper()
 
 
-def _is_captured(launch: LaunchFacts) -> bool:
-    """Tell whether there is a graph of just the size of a full batch: the launch lists sizes, or vLLM's own choice has it."""
-    compilation, batch = _compilation(launch), launch.streams * (1 + launch.service.drafted)
-    largest = launch.args.get("max-cudagraph-capture-size") or compilation.get("max_cudagraph_capture_size")
-    if not isinstance(largest, int):
-        largest = largest_capture(batch, str((launch.service.item.config or {}).get("model_type")))
-    return bool(compilation.get("cudagraph_capture_sizes")) or batch in capture_sizes(min(largest, max(batch, 1)))
-
-
 def _runs_marlin(launch: LaunchFacts, name: str) -> bool:
     has_format = any(stage.flops.get(name) for stage in launch.service.reads.stages)
     return bool(has_format) and launch.service.launch.kernels.get(name) == MARLIN
@@ -86,13 +76,14 @@ FACTS: dict[str, Callable[[LaunchFacts], bool]] = {
     "eager": lambda launch: launch.service.launch.eager,
     "piecewise": lambda launch: not launch.service.launch.eager and _graph_mode(launch) == "PIECEWISE",
     "flashinfer": lambda launch: str(launch.args.get("attention-backend") or "").upper() == "FLASHINFER",
-    "uncaptured": lambda launch: not launch.service.launch.eager and not _is_captured(launch),
+    "uncaptured": lambda launch: (
+        not launch.service.launch.eager
+        and not _compilation(launch).get("cudagraph_capture_sizes")
+        and launch.streams * (1 + launch.service.drafted) not in launch.service.launch.captured
+    ),
     "fp8_marlin": lambda launch: _runs_marlin(launch, "fp8"),
     "fp4_marlin": lambda launch: _runs_marlin(launch, "fp4"),
-    # Experts of 16 bits take 2 bytes for an element, three matrices for an expert.
-    "experts_4bit": lambda launch: any(
-        0 < layer.size < launch.last.expert_size * 3 for stage in launch.service.reads.stages for layer in stage.experts
-    ),
+    "experts_4bit": lambda launch: any(stage.expert_bits == 4 for stage in launch.service.reads.stages),
     "head_16bit": lambda launch: launch.last.head_flops > 0 and launch.last.head > 0.9 * launch.last.head_flops,
     "own_drafter": lambda launch: launch.service.reads.draft is not None,
     "deepseek_v4": lambda launch: launch.service.reads.is_compressed,

@@ -87,6 +87,7 @@ class Stage:
     weights: read in every step in the model's dtype, without the head. quantised: the same in 8 or 4 bits. head: of the output.
     state: of the recurrent layers, for one sequence. flops: of dense matrices by format. expert_flops: of experts.
     hidden: width of the hidden state, elements. expert_size: elements of an expert's matrix. head_dim: the largest of attention.
+    has_whole_fp8: whether dense matrices have FP8 with scales of rows or of the whole matrix, not of blocks. expert_bits: of a weight.
     layers, recurrent, latent: how many there are. reduces: all-reduces of a step where the stage has several ranks.
     held: bytes of all weights of the rank.
     """
@@ -100,8 +101,10 @@ class Stage:
     contexts: list[Context] = field(default_factory=list)
     state: float = 0.0
     flops: dict[str, float] = field(default_factory=dict)
+    has_whole_fp8: bool = False
     expert_flops: float = 0.0
     expert_size: float = 0.0
+    expert_bits: int = 16
     head_dim: int = 128
     layers: int = 0
     recurrent: int = 0
@@ -188,7 +191,8 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
     draft = None
     if parts.drafts:
         draft = _read_modules(parts.drafts, text, parts.split, active, False, False)
-        draft = replace(draft, layers=len(geometry.drafts), head=stages[-1].head)
+        # Its attention is like that of the last layer with a cache.
+        draft = replace(draft, layers=len(geometry.drafts), head=stages[-1].head, contexts=stages[-1].contexts[-1:])
     return Reads(geometry.model_type, tuple(stages), draft)
 
 
@@ -237,6 +241,7 @@ def _read_modules(
             size = part.size / -(-module.experts // ranks)
             expert_sizes[key] = (module.experts, expert_sizes.get(key, (0, 0.0))[1] + size)
             stage.expert_flops += flops / module.experts * active / ranks
+            stage.expert_bits = part.stored.bits if part.stored else 16
         else:
             name = format_name(part)
             if part.stored is None:
@@ -244,6 +249,7 @@ def _read_modules(
             else:
                 stage.quantised += part.size
             stage.flops[name] = stage.flops.get(name, 0.0) + flops
+            stage.has_whole_fp8 |= name == "fp8" and part.stored is not None and not part.stored.group
     ranks = split.of_experts if split.experts else 1
     stage.experts = [Experts(count, active, size, ranks) for count, size in expert_sizes.values()]
     return stage

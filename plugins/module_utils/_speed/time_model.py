@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from .._vllm.fp4_kernels import MARLIN
-from .constants import Constants
+from .constants import EXPERTS_4BIT, Constants
 from .reads import Reads, Stage
 
 _EXPERT_BASE = 2048 * 512  # elements of the expert that C(expert_flops_per_second) is stated for
 _FAST_HEAD = 128  # the largest head of the fast attention kernel
 _LARGE_HEAD = 256
 _SINK_FAMILY = "gpt_oss"
-# Kernels of a prefill are started one by one: a layer takes this multiple of its time in a graph.
-_PREFILL_LAYER_FACTOR = 3.0
 # With eager execution half of an all-reduce is hidden behind the work of the CPU.
 _EAGER_OVERLAP = 0.5
 # Chunks of a prompt that are computed one by one; of a longer prompt as many equal groups.
@@ -51,10 +49,11 @@ class Drafting:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a model is served. ranks: of a tensor-parallel group. kernels: by format, C(marlin) or another name.
+    """How a model is served. ranks: of a tensor-parallel group. kernels: by format and of C(experts), C(marlin) or another name.
 
     chunk: tokens of a prefill step (C(--max-num-batched-tokens)). replicas: of data parallelism that step together since the experts of each
-    layer are divided over all of them; each has its own sequences.
+    layer are divided over all of them; each has its own sequences. captured: sizes of batches with a CUDA graph, in ascending order; a batch
+    runs in the next larger one. piecewise: whether the processor starts attention between graphs.
     """
 
     reads: Reads
@@ -64,6 +63,12 @@ class Launch:
     chunk: int = 8192
     drafting: Drafting | None = None
     replicas: int = 1
+    captured: Sequence[int] = ()
+    piecewise: bool = False
+
+    def padded(self, tokens: int) -> int:
+        """Return the tokens that the graph of a batch computes, those that pad it included."""
+        return tokens if self.eager else next((size for size in self.captured if size >= tokens), tokens)
 
 
 @dataclass(frozen=True)
@@ -113,27 +118,29 @@ def touched_experts(count: int, active: int, tokens: float, alpha: float) -> flo
     return count * (1 - math.pow(1 - active / count, choices))
 
 
-def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float, replicas: int = 1) -> StepBytes:
-    """Return the bytes that a rank reads in one step.
+def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float, tokens: int = 0) -> StepBytes:
+    """Return the bytes that a rank reads in one step, and writes of recurrent states.
 
     :param stage: the pipeline stage of the rank
     :param sequences: in the batch
     :param width: tokens of each, 1 and the drafted ones
     :param length: context of each, tokens
     :param alpha: see C(touched_experts)
-    :param replicas: with such a batch each, whose experts are divided over all of them
+    :param tokens: that pass through the experts, if others than those of the batch do: padding, and tokens of other replicas
     :returns: bytes by kind
     """
     experts = 0.0
     for layer in stage.experts:
-        read = touched_experts(layer.count, layer.active, sequences * width * replicas, alpha)
+        read = touched_experts(layer.count, layer.active, tokens or sequences * width, alpha)
         if layer.ranks > 1:
             share = read / layer.ranks
             spread = _IMBALANCE * math.sqrt(share * (1 - 1 / layer.ranks))
             read = min(layer.count / layer.ranks, share + spread)
         experts += read * layer.size
     cache = sum(context.token_bytes * context.tokens_read(length) for context in stage.contexts) * sequences
-    return StepBytes(stage.weights, stage.quantised, stage.head, experts, cache, 2.0 * stage.state * sequences)
+    # The state after each drafted token is written, since any of them may be the last that is accepted.
+    states = (1.0 + width) * stage.state * sequences
+    return StepBytes(stage.weights, stage.quantised, stage.head, experts, cache, states)
 
 
 def least_step_seconds(launch: Launch, sequences: float, length: float, bus: float) -> float:
@@ -195,7 +202,14 @@ def _matrix_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, st
     }
     dense = sum(flops / rates.get(name, constants.flops_4bit_marlin) for name, flops in stage.flops.items())
     scale = math.sqrt(max(stage.expert_size, 1e5) / _EXPERT_BASE)
+    scale *= EXPERTS_4BIT if kernels.get("experts") == "fp4" and stage.expert_bits == 4 else 1.0
     return dense + replicas * stage.expert_flops / (constants.flops_experts * scale)
+
+
+def _shape_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, str]) -> float:
+    """Return the seconds in which FlashInfer plans its products for the length of a prompt (cuDNN's graphs of FP8 and NVFP4)."""
+    plans_fp8 = stage.has_whole_fp8 and kernels.get("fp8") != MARLIN
+    return constants.shape if plans_fp8 or (stage.flops.get("fp4") and kernels.get("fp4") == "cutlass") else 0.0
 
 
 def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
@@ -217,11 +231,13 @@ def step_time(launch: Launch, constants: Constants, sequences: int, length: floa
     :returns: seconds by cause
     """
     memory = compute = kernels = reduces = processor = total = 0.0
-    tokens = sequences * width
+    tokens = launch.padded(sequences * width)
     for stage in launch.reads.stages:
-        read = step_bytes(stage, sequences, width, length, constants.alpha, launch.replicas)
+        read = step_bytes(stage, sequences, width, length, constants.alpha, tokens * launch.replicas)
+        bandwidth = constants.bandwidth if tokens == 1 else constants.bandwidth_batch
         of_memory = (
-            (read.weights + read.head + read.state) / constants.bandwidth
+            (read.weights + read.head) / bandwidth
+            + read.state / constants.bandwidth
             + read.quantised / constants.bandwidth_quantised
             + read.experts / constants.bandwidth_experts
             + read.cache / constants.bandwidth_cache
@@ -239,12 +255,10 @@ def step_time(launch: Launch, constants: Constants, sequences: int, length: floa
         of_reduces = _exchange_seconds(stage, launch, tokens, tokens * launch.replicas, constants)
         device = math.hypot(of_memory, of_compute) + of_kernels
         of_processor = 0.0
-        if launch.eager:
+        if launch.eager or launch.piecewise:
             plain = stage.layers - stage.recurrent
             of_processor = plain * constants.eager_layer + stage.recurrent * constants.eager_recurrent
-            total += max(device + of_reduces, of_processor + of_reduces * _EAGER_OVERLAP)
-        else:
-            total += device + of_reduces
+        total += max(device + of_reduces, of_processor + of_reduces * _EAGER_OVERLAP)
         memory, compute, kernels = memory + of_memory, compute + of_compute, kernels + of_kernels
         reduces, processor = reduces + of_reduces, processor + of_processor
     sends = (len(launch.reads.stages) - 1) * 2 * constants.reduce_pair
@@ -262,12 +276,23 @@ def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, seq
     if drafting.weights is not None or draft is None:
         read_head = 0.0 if drafting.has_head else head
         return ((drafting.weights or 0.0) + read_head) / constants.bandwidth + constants.draft
-    width = drafting.tokens if drafting.passes == 1 else 1
     share = 1 if drafting.passes < drafting.tokens else 1 / max(1, draft.layers)
-    read = step_bytes(draft, sequences, width, 0, constants.alpha, launch.replicas)
+    # The first pass takes all tokens of the step before, each further one the drafted token of the pass before.
+    widths = [1 + drafting.tokens, *[1] * (drafting.passes - 1)]
+    reads = [
+        step_bytes(draft, sequences, 1, length, constants.alpha, launch.padded(sequences * width) * launch.replicas)
+        for width in widths
+    ]
+    experts, read = share * sum(read.experts for read in reads) / len(reads), reads[0]
     reduces = all_reduce_seconds(2, sequences * draft.hidden * 2, launch.ranks, constants)
     plain = share * (read.weights + read.quantised) + read.head
-    return plain / constants.bandwidth + share * read.experts / constants.bandwidth_experts + reduces + constants.draft
+    return (
+        plain / constants.bandwidth
+        + experts / constants.bandwidth_experts
+        + read.cache / constants.bandwidth_cache
+        + reduces
+        + constants.draft
+    )
 
 
 def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
@@ -296,7 +321,10 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
     :param prompt: its length, tokens
     :returns: seconds
     """
-    seconds, position = constants.step, 0
+    seconds, position = (
+        constants.step + max(_shape_seconds(stage, constants, launch.kernels) for stage in launch.reads.stages),
+        0,
+    )
     # Layers of one kind together: a long prompt has hundreds of chunks.
     kinds = [
         (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))
@@ -322,7 +350,7 @@ def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
             memory = (read.weights + read.quantised + read.head) / constants.bandwidth
             memory += read.experts / constants.bandwidth_experts
             reduces = _exchange_seconds(stage, launch, tokens, tokens, constants)
-            layer = constants.eager_layer if launch.eager else constants.layer * _PREFILL_LAYER_FACTOR
-            seconds += chunks * (math.hypot(compute, memory) + reduces + stage.layers * layer)
+            started = stage.layers * constants.eager_layer if launch.eager else constants.chunk
+            seconds += chunks * (math.hypot(compute, memory) + reduces + started)
         position += share
     return seconds

@@ -6,7 +6,7 @@
 C(parse) takes what a person wrote, a mapping or an argv list, and returns one mapping of long names to native values
 together with everything that vLLM's parser would refuse. C(render) turns such a mapping into the exact argv.
 The parser behaves like C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; differences
-between versions come from M(catalogue). Two spellings are refused here although vLLM accepts them, as they are always mistakes:
+between versions come from M(catalogue). Two spellings are refused here although vLLM accepts them, since they are always mistakes:
 C(--option.key) of an option that takes a plain text, and a C(--) between words.
 """
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The seccomp profile of containers that read by io_uring: the system calls that Docker's default profile allows, and those of io_uring.
+"""The seccomp profile of containers that read by io_uring: the system calls that Docker's default profile allows, and io_uring's.
 
 Docker has denied io_uring since version 25 (moby/moby#46762). Its default profile cannot be added to by an option, so the whole list is
 here; its owners publish it at github.com/moby/profiles (read 2026-11-23). Names that a kernel does not have are passed over.

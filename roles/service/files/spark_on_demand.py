@@ -99,7 +99,7 @@ class Hub:
         self.event.set()
 
     def admit(self, client: Client) -> None:
-        """Take a new connection; if there are too many, drop the one that has waited longest for its head."""
+        """Take a new connection; if there are too many, drop the connection with the longest wait for its head."""
         if len(self.clients) >= MOST_CLIENTS:
             oldest = next((other for other in self.clients if other.phase == HEAD), client)
             oldest.transport.abort()
@@ -347,7 +347,7 @@ class Hub:
         return on_demand.decide(now, services, self.groups, {name: slot.view(now) for name, slot in self.slots.items()})
 
     async def ask(self, slot: Slot) -> None:
-        """Ask an engine whether it has requests, also from clients of its own port."""
+        """Ask an engine whether it has requests, also from clients of its port."""
         began = self.loop.time()
         # A speech server does not count its requests; those that came through its port are counted here.
         busy = None if slot.service.kind == on_demand.VLLM else False

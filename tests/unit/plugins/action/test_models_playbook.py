@@ -99,8 +99,8 @@ def test_a_file_that_is_not_there_stops_the_plan(recipe: Path) -> None:
     code, text = run(recipe, *inventory(recipe, {"files": [{"source": "relative", "path": "/a"}]}))
     assert code != 0
     assert "[file.missing]" in text
-    assert f"'{recipe}/relative', which is no file here" in text
-    assert "chat.jinja', which is no file here" in text
+    assert f"'{recipe}/relative', is no file on the controller" in text
+    assert "chat.jinja', is no file on the controller" in text
 
 
 def test_a_pair_is_refused_by_name(recipe: Path) -> None:

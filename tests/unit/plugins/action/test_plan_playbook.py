@@ -84,7 +84,7 @@ def test_a_refused_plan_leaves_the_page_of_the_last_good_one(plan: Plan) -> None
     assert plan(good)[0] == 0 and not failed.exists()
     before = page.read_bytes()
     code, text = plan(bad)
-    assert code != 0 and f"More in {failed}; plan.html is still that of the last plan without errors" in text
+    assert code != 0 and f"More in {failed}; plan.html still shows the last plan without errors" in text
     assert page.read_bytes() == before and b"Refused plan of 1 DGX Spark" in failed.read_bytes()
     assert plan.written()["hosts"]["spark-1"]["findings"]  # the JSON is that of the last plan
     failed.write_text("mine")

@@ -520,7 +520,7 @@ SPOILED = [
     (spoil_disabled, "enables spark-heavy.service", True),
     (spoil_image, "differs from generation 1", True),
     (spoil_commit, "Org/M@main is another commit", True),
-    (spoil_weights, "of its own header", True),
+    (spoil_weights, "in its header", True),
     (spoil_name, "has no name", True),
     (spoil_restoring, "generation 1 is not proven", False),
 ]

@@ -210,7 +210,7 @@ def test_without_a_lock_a_truncated_file_is_found_by_its_header(docker: Docker, 
     weights(tmp_path).write_bytes(weights(tmp_path).read_bytes()[:-50])
     result = call(sums_dir=str(tmp_path / "sums"))
     assert (result["running"], weights(tmp_path).exists()) == (True, False)
-    assert "of its own header" in result["wrong"][0]["why"]
+    assert "in its header" in result["wrong"][0]["why"]
 
 
 def test_with_a_bundle_no_network_is_tried(docker: Docker, call: Any, tmp_path: Path) -> None:

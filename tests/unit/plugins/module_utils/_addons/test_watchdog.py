@@ -56,7 +56,7 @@ def test_defaults_are_nobodys_to_change() -> None:
         ({"window_seconds": 40}, "a window needs two looks"),
         (
             {"services": {"heavy": {"window_seconds": 50}}},
-            "services.heavy.window_seconds: is 50 with looks every 30",
+            "services.heavy.window_seconds: is 50 with checks every 30",
         ),
         ({"services": {"heavy": {"keep": 3}}}, "unknown key of services.heavy: 'keep'"),
         ({"services": {"heavy": {"probes": 99}}}, "'services.heavy.probes' is 99"),

@@ -437,7 +437,7 @@ def test_the_group_must_be_what_the_cluster_says() -> None:
     text = refused(cluster(), s2={"vars": {"spark_cluster": cluster(peer_timeout=9)}})
     assert "spark_cluster of host s2 differs" in text
     text = refused(cluster(), s2={"vars": {"spark_defaults": {"env": {"A": "1"}}}})
-    assert "spark_defaults of host s2 differs from that of s1" in text
+    assert "spark_defaults differs on host s2 and the head s1" in text
     text = refused(cluster(), groups={"pair": ["s1", "s2", "s3"]})
     assert "host s3 of the group is not in the group of the Sparks" in text
 

@@ -342,7 +342,7 @@ def test_without_a_lock_a_snapshot_is_held_against_itself(hub: Path) -> None:
     blob.write_bytes(content[:-1])
     for verify in ("changed", "size", "all"):
         wrong_files = snapshots.check_own(snapshot, sums, verify)
-        assert wrong_files[0]["why"] == f"has {len(content) - 1} bytes instead of the {len(content)} of its own header"
+        assert wrong_files[0]["why"] == f"has {len(content) - 1} bytes instead of the {len(content)} in its header"
     assert snapshots.check_own(snapshot, sums, "all", ["*.json"]) == []
 
 

@@ -107,3 +107,31 @@ def test_silence_is_no_answer(tmp_path: Path) -> None:
         raise NoAnswer("ping", "ping did not answer in 15 s")
 
     assert failures_of(tmp_path, silent, network={"pings": [PING]})[0] == ["ping did not answer in 15 s"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            '{"drained": ["b/x"], "since": {"b/x": "now", "a/x": "now"}, "held": []}',
+            ["the gateway sends no requests to a/x, b/x"],
+        ),
+        (
+            '{"drained": ["b/x"], "since": {"b/x": "now", "a/x": "now"}, "held": ["b/x"]}',
+            ["the gateway sends no requests to a/x"],
+        ),
+        ('{"drained": [], "since": {}, "held": []}', []),
+        ('{"since": ["b/x"]}', []),
+        ('{"since": {"b/x": 1}, "held": [[]]}', ["the gateway sends no requests to b/x"]),
+        ("[]", []),
+        ("no JSON", []),
+    ],
+)
+def test_a_backend_that_a_run_left_drained_is_to_be_admitted_and_a_held_one_stays(
+    tmp_path: Path, text: str, why: list[str]
+) -> None:
+    put(tmp_path, compare_programs.DRAINED)
+    (tmp_path / compare_programs.DRAINED).write_text(text)
+    assert failures_of(tmp_path, lambda _argv: GOOD) == (why, [])
+    assert failures_of(tmp_path, lambda _argv: GOOD, parts=["gateway", "service"]) == (why, [])
+    assert failures_of(tmp_path, lambda _argv: GOOD, parts=["service"]) == ([], [])

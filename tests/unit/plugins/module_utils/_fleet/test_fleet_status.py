@@ -84,7 +84,7 @@ def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
     assert "UNREACHABLE  spark-099: it was not asked" in lines
     assert "UNKNOWN      spark-009: Missing sudo password" in lines
     assert "DOWN         heavy on spark-020: unit failed: refused" in lines
-    assert "LOOK         fast on spark-030: fast path: 2 off" in lines
+    assert "WARNING      fast on spark-030: fast path: 2 off" in lines
     assert lines[0].startswith(
         "100 hosts (5 silent), 200 services: 10 on hosts that did not answer, 2 down, 2 starting, 2 "
     )
@@ -115,12 +115,12 @@ def test_a_silent_host_without_services_is_not_well() -> None:
     assert "spark-2: it was not asked" in fleet_status.text(status, "table")
 
 
-def test_what_is_worth_a_look_fails_only_when_told() -> None:
+def test_warnings_fail_only_when_told() -> None:
     restarted = {"n_restarts": 2, "active_seconds": 720}
     plans, results = {"spark-1": planned("heavy")}, {"spark-1": result_of("heavy", unit=restarted)}
     assert judged(plans, results).healthy
-    status = judged(plans, results, "look")
-    assert (status.healthy, status.reason) == (False, "1 worth a look: spark-1/heavy")
+    status = judged(plans, results, "warning")
+    assert (status.healthy, status.reason) == (False, "1 with warnings: spark-1/heavy")
     assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(status)
 
 
@@ -146,11 +146,11 @@ def test_a_speed_that_is_not_slow_is_no_note(speed: str | None) -> None:
     assert status.services[0].notes == [] and status.services[0].to_dict()["speed"] == speed
 
 
-def test_a_host_without_memory_is_worth_a_look() -> None:
+def test_a_host_without_memory_has_a_warning() -> None:
     results = result_of("heavy")
     results["answers"]["services"]["host"]["memory"]["available_gib"] = 0.8
     status = judged({"spark-1": planned("heavy")}, {"spark-1": results})
-    assert status.hosts["spark-1"].state == "look"
+    assert status.hosts["spark-1"].state == "warning"
     assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(status, "groups")
 
 
@@ -194,7 +194,7 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     )
     text = fleet_status.text(status, "groups")
     assert (
-        "the memory guard stopped it: 0.80 GiB available" in text and "LOOK         a: guard: memory is short" in text
+        "the memory guard stopped it: 0.80 GiB available" in text and "WARNING      a: guard: memory is short" in text
     )
     host["units"][2].update(active_state="failed")
     assert "the memory guard does not run: spark-agent.service is failed" in fleet_status.text(judged(plans, answers))
@@ -210,15 +210,15 @@ def test_what_is_stopped_on_purpose_is_not_down() -> None:
 def test_what_waits_for_its_first_request_is_cold() -> None:
     results = result_of("heavy", ready=False, unit={"active_state": "inactive"})
     status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results})
-    assert status.healthy and status.counts["cold"] == 1
+    assert status.healthy and status.counts["unloaded"] == 1
     results = result_of("heavy", ready=False, unit={"active_state": "failed"})
     assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": results}).healthy
-    # Another service of its exclusive set serves: this one is still cold, not stopped.
+    # Another service of its exclusive set serves: this one is still unloaded, not stopped.
     results = result_of("heavy", "fast")
     results["answers"]["services"]["services"][0].update(ready=False)
     results["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
     both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": results})
-    assert sorted(row.state for row in both.services) == ["cold", "healthy"]
+    assert sorted(row.state for row in both.services) == ["healthy", "unloaded"]
 
 
 def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
@@ -297,20 +297,20 @@ def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
 @pytest.mark.parametrize(
     ("row_fields", "state", "says"),
     [
-        ({"pin": "cold", "why": ""}, "cold", "kept cold by its owner"),
+        ({"pin": "cold", "why": ""}, "unloaded", "kept cold by its owner"),
         (
             {"pin": "cold", "why": "the guard of spark-1: 0.3 GiB available"},
             "down",
             "kept cold by the guard of spark-1",
         ),
-        ({"waiting": 3}, "cold", "3 requests wait"),
+        ({"waiting": 3}, "unloaded", "3 requests wait"),
     ],
 )
 def test_what_keeps_a_service_on_demand_down_is_told(row_fields: dict[str, Any], state: str, says: str) -> None:
     """A service kept cold on purpose is healthy; a service that the guard keeps down answers no requests, so it is down."""
     off = demanded(result_of("heavy", unit={"active_state": "inactive"}, ready=False), **row_fields)
     status = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
-    assert status.services[0].state == state and status.healthy is (state == "cold")
+    assert status.services[0].state == state and status.healthy is (state == "unloaded")
     assert says in fleet_status.text(status, "table")
 
 

@@ -53,8 +53,18 @@ GOOD: dict[str, tuple[Any, Any]] = {
     "image_plan": (answers.IMAGE_PLAN, {"source": "image", "image_id": ID, "reason": "", "answer": None}),
     "model_files": (
         answers.MODEL_FILES,
-        {"model_files": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
-                     "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}}}]},
+        {
+            "model_files": [
+                {
+                    "repo": "Org/Model",
+                    "revision": "refs/pr/1",
+                    "commit": COMMIT,
+                    "path": "/srv/x",
+                    "problems": ["x is missing"],
+                    "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}},
+                }
+            ]
+        },
     ),
     "bundle save": (
         answers.BUNDLE["save"],

@@ -165,7 +165,7 @@ def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
     assert (
         "Nothing: everything checked is healthy" in text
         and "s1 2 services healthy" in text
-        and "late Org/late vLLM 0.24.0 192.0.2.1:8001 cold" in text
+        and "late Org/late vLLM 0.24.0 192.0.2.1:8001 unloaded" in text
     )
 
 

@@ -196,7 +196,7 @@ def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "state"), [("active", "healthy"), ("inactive", "cold"), ("activating", "starting"), ("failed", "down")]
+    ("unit", "state"), [("active", "healthy"), ("inactive", "unloaded"), ("activating", "starting"), ("failed", "down")]
 )
 def test_a_speech_server_on_demand_is_as_its_unit_is(unit: str, state: str) -> None:
     planned = {"speech": [{"name": "ears", "unit": "spark-ears.service", "memory_gib": 4.0, "model": "parakeet"}]}

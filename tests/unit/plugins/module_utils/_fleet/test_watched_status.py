@@ -112,7 +112,7 @@ def test_a_page_with_one_of_each() -> None:
     text = Reader(whole_page()).text
     assert all(
         word in text
-        for word in ("unreachable", "down", "look", "healthy", "memory.node", "served tok/s", "Other endpoints")
+        for word in ("unreachable", "down", "warning", "healthy", "memory.node", "served tok/s", "Other endpoints")
     )
 
 
@@ -160,7 +160,7 @@ def test_a_service_that_the_monitor_may_not_ask_goes_by_its_unit() -> None:
 def test_one_on_demand_is_cold_though_its_socket_answers() -> None:
     plans = {"s1": plan(service("late", state="on_demand"))}
     rows, _status, text = seen(plans, {"s1/late": check()}, {"s1": exporter("late", state="inactive")})
-    assert rows["s1/late"].state == "cold" and "Nothing: everything checked is healthy" in text
+    assert rows["s1/late"].state == "unloaded" and "Nothing: everything checked is healthy" in text
 
 
 def test_ranks_without_exporters_run_when_the_model_answers() -> None:
@@ -183,7 +183,7 @@ def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
     }
     exporters_by_host = {host: exporter("big", state="inactive") for host in plans}
     rows, _status, text = seen(plans, {"pair/big": check()}, exporters_by_host)
-    assert {row.state for row in rows.values()} == {"cold"} and "Nothing: everything checked is healthy" in text
+    assert {row.state for row in rows.values()} == {"unloaded"} and "Nothing: everything checked is healthy" in text
     rows, _status, _text = seen(plans, {"pair/big": check()})
     assert {row.state for row in rows.values()} == {"healthy"}  # its socket answers, and no more is known
     rows, _status, _text = seen(
@@ -198,8 +198,8 @@ def test_an_exporter_that_is_gone() -> None:
     assert rows["s1/heavy"].state == "unreachable" and "s1 unreachable its exporter does not answer" in text
     # The engine answers: the host is there, and somebody looks after the exporter.
     rows, status, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()}, gone)
-    assert rows["s1/heavy"].state == "healthy" and status.hosts["s1"].state == "look"
-    assert "s1 look its exporter does not answer: timed out Fix: doctor.yml --limit s1" in text
+    assert rows["s1/heavy"].state == "healthy" and status.hosts["s1"].state == "warning"
+    assert "s1 warning its exporter does not answer: timed out Fix: doctor.yml --limit s1" in text
 
 
 def test_figures_that_are_old_or_not_there_are_not_shown() -> None:

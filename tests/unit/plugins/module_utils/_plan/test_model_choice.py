@@ -76,7 +76,7 @@ def test_a_recipe_is_ranked_by_its_own_published_rate_or_the_prediction(
         (Wish(jobs=("code",)), {}, ["not for code"]),
         (Wish(sparks=1), {"nodes": 2, "fits": {2: "fits"}}, ["on more Sparks"]),
         (Wish(gib=19), {}, ["larger"]),
-        (ANY, {"fits": {1: "fails"}}, ["that do not fit as they are written"]),
+        (ANY, {"fits": {1: "fails"}}, ["that do not fit"]),
     ],
 )
 def test_a_miss_has_its_reason(wish: Wish, changes: dict[str, Any], reasons: list[str]) -> None:

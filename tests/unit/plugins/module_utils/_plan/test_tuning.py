@@ -136,7 +136,7 @@ def test_the_budget_and_the_plan_decide_what_is_tried() -> None:
     session.restarts = 12
     assert "12 restarts" in tuning.why_not(session, "b", [], 0.0, SETTINGS)
     session.trials[tuning.BASE] = tuning.Trial({}, "failed", "busy")
-    assert tuning.why_not(session, "b", [], 0.0, SETTINGS) == "the service as it is was not measured"
+    assert tuning.why_not(session, "b", [], 0.0, SETTINGS) == "the present service was not measured"
 
 
 def test_figures_come_from_a_benchmark() -> None:

@@ -35,7 +35,7 @@ def test_above_the_floor_nothing_is_done() -> None:
     made = guard()
     assert made.decide(1.0, look(8.0)) == [] and made.decide(2.0, look(100.0, 0.0)) == []
     assert not made.acted
-    assert made.text() == "had nothing to do; lowest MemFree 8.00 GiB (floor 8 GiB, below it at 0 of 2 looks) in 2 s"
+    assert made.text() == "had nothing to do; lowest MemFree 8.00 GiB (floor 8 GiB, below it in 0 of 2 checks) in 2 s"
 
 
 def test_below_the_floor_caches_are_dropped_at_every_look_as_long_as_it_helps() -> None:
@@ -87,7 +87,7 @@ def test_memory_that_came_back_ends_the_pause() -> None:
 def test_a_cache_too_small_to_help_is_left_alone() -> None:
     made = guard()
     assert made.decide(1.0, look(3.0, cache=0.3)) == []
-    assert "had nothing to give back" in made.text() and "below it at 1 of 1 looks" in made.text()
+    assert "had nothing to give back" in made.text() and "below it in 1 of 1 checks" in made.text()
 
 
 def test_memory_in_small_pieces_is_compacted_but_not_all_the_time() -> None:

@@ -30,6 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model im
     Drafting,
     Launch,
     decode_seconds,
+    prefill_seconds,
     step_bytes,
     step_time,
     touched_experts,
@@ -358,3 +359,116 @@ def test_latent_attention_of_many_heads_is_bound_by_compute() -> None:
     # Keys and values of heads are read, not computed.
     plain = [step_time(read(service("qwen25-coder-7b")).launch, GB10, 64, length) for length in (0, 100_000)]
     assert plain[1].compute - plain[0].compute < 0.1 * (plain[1].memory - plain[0].memory)
+
+
+MTP = {"method": "mtp", "num_speculative_tokens": 2}
+
+
+def test_a_batch_takes_the_experts_of_the_graph_that_it_runs_in() -> None:
+    key = "qwen36-35b-fp8"
+    plain = read(service(key)).launch
+    experts = [step_time(plain, GB10, streams, 0).memory for streams in (5, 8, 9, 16)]
+    # The graphs of 8 and 16; a batch of 5 or 9 has as many experts, but fewer states.
+    state = 2 * plain.reads.stages[0].state / GB10.bandwidth
+    assert experts[1] - experts[0] == pytest.approx(3 * state)
+    assert experts[3] - experts[2] == pytest.approx(7 * state)
+    exact = read(service(key, cudagraph_capture_sizes=[1, 5, 8])).launch
+    assert exact.captured == (1, 5, 8)
+    assert step_time(exact, GB10, 5, 0).memory < experts[0]
+    assert read(service(key, max_cudagraph_capture_size=4)).launch.captured == (1, 2, 4)
+    assert max(read(service(key, max_cudagraph_capture_size=1 << 24)).launch.captured) == 1 << 14
+    assert read(service(key, compilation_config={"cudagraph_capture_sizes": [0, "8", None]})).launch.captured == ()
+    nested = service(key, compilation_config={"cudagraph_capture_sizes": [4, 2]})
+    assert read(nested).launch.captured == (2, 4)
+    # Larger batches and eager ones have no graph.
+    for launch in (read(nested).launch, replace(plain, eager=True)):
+        assert launch.padded(5) == 5
+    # Whole graphs with drafts have a multiple of the tokens of a step.
+    assert read(service(key, speculative_config=MTP)).launch.captured[:5] == (3, 6, 9, 18, 24)
+
+
+def test_the_state_after_each_draft_is_written() -> None:
+    stage = read(service("qwen36-35b-fp8")).reads.stages[0]
+    plain, drafts = (step_bytes(stage, 4, width, 0, 1.0).state for width in (1, 3))
+    assert plain == 2 * 4 * stage.state and drafts == 4 * 4 * stage.state
+
+
+@pytest.mark.parametrize(
+    ("version", "args", "piecewise"),
+    [
+        ("0.27.0", {"attention_backend": "FLASHINFER"}, True),
+        ("0.27.0", {"attention_backend": "flashinfer", "kv_cache_dtype": "fp8"}, True),
+        ("0.27.0", {"kv_cache_dtype": "fp8"}, True),
+        ("0.27.0", {"kv_cache_dtype": "fp8", "attention_backend": "TRITON_ATTN"}, False),
+        ("0.27.0", {}, False),
+        ("0.28.0", {"kv_cache_dtype": "fp8"}, False),
+        ("0.33.0", {"compilation_config": {"cudagraph_mode": "piecewise"}}, True),
+        ("0.27.0", {"kv_cache_dtype": "fp8", "compilation_config": {"cudagraph_mode": "FULL"}}, False),
+    ],
+)
+def test_graphs_of_steps_with_drafts_are_in_pieces_where_flashinfer_has_no_others(
+    version: str, args: dict[str, Any], piecewise: bool
+) -> None:
+    entry = {**service("qwen36-35b-nvfp4-nv", speculative_config=MTP, **args), "vllm_version": version}
+    launch = read(entry).launch
+    assert launch.piecewise == piecewise
+    # The processor starts attention between the pieces, for which it takes longer than the GPU for a small step.
+    whole = replace(launch, piecewise=False)
+    assert (decode_seconds(launch, GB10, 1, 0) > 1.1 * decode_seconds(whole, GB10, 1, 0)) == piecewise
+    assert decode_seconds(launch, GB10, 64, 0) == decode_seconds(whole, GB10, 64, 0)
+
+
+def test_a_pass_of_a_drafter_reads_experts_and_its_cache() -> None:
+    launch = read(service("qwen36-35b-fp8", speculative_config=MTP)).launch
+    assert launch.reads.draft is not None and launch.drafting is not None
+    (layer,) = launch.reads.draft.experts
+    # Both passes run in the graph of three tokens.
+    experts = touched_experts(layer.count, layer.active, 3, GB10.alpha) * layer.size
+    verify = step_time(launch, GB10, 1, 0, 3).total
+    passes = decode_seconds(launch, GB10, 1, 0) * launch.drafting.accepted - verify
+    plain = (launch.reads.draft.weights + launch.reads.draft.head) / GB10.bandwidth + GB10.draft
+    assert passes == pytest.approx(2 * plain + 2 * experts / GB10.bandwidth_experts)
+    # Its attention reads keys and values too.
+    long = (
+        decode_seconds(launch, GB10, 1, 50_000) * launch.drafting.accepted - step_time(launch, GB10, 1, 50_000, 3).total
+    )
+    cache = launch.reads.stages[0].contexts[-1].token_bytes * 50_000
+    assert long - passes == pytest.approx(2 * cache / GB10.bandwidth_cache)
+
+
+def first_token(key: str, prompt: int = 1024, **args: Any) -> float:
+    value: float = estimate(service(key, **args), workload={"prompt_tokens": [prompt]})["ttft"][str(prompt)]["typical"]
+    return value
+
+
+def test_products_that_are_planned_for_the_length_of_a_prompt_cost_time() -> None:
+    """FlashInfer's of 4 bits, and of FP8 without blocks."""
+    for key in ("llama70b-nvfp4", "ministral3-3b"):
+        planned, fixed = (read(service(key, linear_backend=name)).launch for name in ("auto", "marlin"))
+        rates = replace(GB10, flops_fp4=GB10.flops_4bit_marlin, flops_fp8=GB10.flops_fp8_marlin)
+        more = prefill_seconds(planned, rates, 1024) - prefill_seconds(fixed, rates, 1024)
+        assert more == pytest.approx(GB10.shape)
+    blocks = read(service("qwen36-35b-fp8"))
+    assert not blocks.reads.stages[0].has_whole_fp8
+    same = replace(GB10, flops_fp8=GB10.flops_fp8_marlin)
+    marlin = read(service("qwen36-35b-fp8", linear_backend="marlin")).launch
+    assert prefill_seconds(blocks.launch, same, 1024) == pytest.approx(prefill_seconds(marlin, same, 1024))
+
+
+def test_experts_that_compute_in_4_bits_are_faster_in_prefill_alone() -> None:
+    key = "qwen36-35b-nvfp4-nv"
+    times = {name: first_token(key, 8192, moe_backend=name) for name in ("auto", "marlin", "triton")}
+    assert len(set(times.values())) == 1
+    for name in ("flashinfer_cutlass", "flashinfer_b12x", "b12x"):
+        assert 0.88 * times["marlin"] < first_token(key, 8192, moe_backend=name) < 0.97 * times["marlin"]
+        assert rate(service(key, moe_backend=name)) == rate(service(key))
+    # Experts of 8 bits are computed in 8.
+    assert first_token("qwen36-35b-fp8", moe_backend="flashinfer_cutlass") == first_token("qwen36-35b-fp8")
+
+
+def test_a_stream_with_drafts_has_the_range_of_a_batch() -> None:
+    key = "qwen36-27b-nvfp4-nv"
+    drafts, plain = (
+        estimate(service(key, **args), acceptance=2)["decode"]["1"] for args in ({"speculative_config": MTP}, {})
+    )
+    assert drafts["high"] / drafts["low"] > 1.3 * plain["high"] / plain["low"]
