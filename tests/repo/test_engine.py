@@ -61,6 +61,8 @@ LOOKS_AT = {
     "host_programs": "programs and files of this collection",
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
     "compile_cache": "the folder of a service's caches, and the notes of the host",
+    "nvidia_tools": "NVIDIA's tools of a host, through what it is given, and their owners, below a root that it is given",
+    "power_switches": "files of a host below a root that it is given, some of which it writes",
     "host_health": "logs, folders, accounts and clock of a host, its programs through a view, and model servers, over HTTP",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "speed_probe": "model servers, through their client, and the clock to measure by",

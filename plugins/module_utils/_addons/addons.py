@@ -16,7 +16,7 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, power, speech, watchdog
 from .descriptions import finding
 from .servers import ServerHost
 
@@ -33,6 +33,7 @@ SUBJECTS = (
     "guard",
     "host_protection",
     "gpu_clocks",
+    "power",
 )
 VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
 """Variables of the inventory. The file of each subject reads the keys below its variable."""
@@ -59,6 +60,7 @@ DEFAULT_READERS: dict[str, Reader] = {
     "guard": guard.read,
     "host_protection": guard.read_protection,
     "gpu_clocks": guard.read_clocks,
+    "power": power.read,
 }
 """Subjects that each Spark has unless they are switched off."""
 ON_DEMAND = "spark-on-demand.service"
@@ -287,6 +289,7 @@ class _Planner:
             entry["sysroot"],
             speech.unloading(servers, outcome["speech"]["services"]) if outcome["speech"] else [],
             entry["left_gib"],
+            (settings["power"]["idle"], (entry["measured"] or {}).get("power"), bool(entry["rails"])),
         )
 
     def plan_observers(self) -> None:

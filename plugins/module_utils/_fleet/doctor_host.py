@@ -152,6 +152,7 @@ class Health:
     helpers: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     kernel_log: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     no_initrd: Sequence[str] = ()
+    nvidia_tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reboot_required: bool = False
     reboot_packages: Sequence[str] = ()
     registries: Sequence[str] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._runtime import state_file
+from .._runtime import power_switches, state_file
 from . import guard_account, machine, nvidia_smi, quality_account
 from .host_view import HostView
 
@@ -33,6 +33,7 @@ def host(view: HostView) -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "docker_users": machine.read_docker_users(),
         "nft": machine.has_program("nft"),
+        "power": power_switches.facts(Path(view.root)),
         "firewall": "firewall.nft" in machine.names_in(view.settings, ""),  # the folder may be root's alone
     }
 
