@@ -129,6 +129,7 @@ class LiveHost:
             "units": [_only(unit, unit_fields) for unit in units if unit["name"] in shown_units],
             "resident": facts["resident"],
             "guard": facts["guard"],
+            "quality": facts["quality"],
             "unknown": dict(view.unknown),
         }
         self.gpu = self._gpu(view)

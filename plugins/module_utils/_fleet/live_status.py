@@ -81,6 +81,7 @@ _FACTS = {
             "causes": Most({LINE: WORDS}, 1000),
             "on_demand": Most({LINE: _ON_DEMAND}, 1000),
             "guard": Maybe(_GUARD),
+            "quality": Most({LINE: {"state": LINE, "text": WORDS, "drained?": bool}}, 1000),
             "unknown": Most({LINE: WORDS}, 1000),
         }
     ),

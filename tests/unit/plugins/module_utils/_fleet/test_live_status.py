@@ -76,6 +76,12 @@ def test_an_active_engine_without_figures_is_worth_a_look() -> None:
     assert status.services[0].state == "healthy"
 
 
+def test_degenerate_answers_are_a_warning() -> None:
+    quality = {"heavy": {"state": "degenerate", "text": "it repeats itself", "drained": True}}
+    (row,) = judged(document("s1", service("heavy"), facts={"quality": quality}))[0].services
+    assert row.state != "healthy" and "its answers degenerate: it repeats itself; drained at the gateway" in str(vars(row))
+
+
 def test_links_heat_and_the_guard_are_alarms() -> None:
     guard = {"act": True, "level": "short", **dict.fromkeys((*guard_account.FLOORS, "lowest_gib", "at", "last"))}
     guard |= {"available_gib": 3.0, "stopped": {"fast": "no memory"}, "refused": [], "who": "python"}
