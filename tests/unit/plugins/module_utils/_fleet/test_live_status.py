@@ -79,7 +79,9 @@ def test_an_active_engine_without_figures_is_worth_a_look() -> None:
 def test_degenerate_answers_are_a_warning() -> None:
     quality = {"heavy": {"state": "degenerate", "text": "it repeats itself", "drained": True}}
     (row,) = judged(document("s1", service("heavy"), facts={"quality": quality}))[0].services
-    assert row.state != "healthy" and "its answers degenerate: it repeats itself; drained at the gateway" in str(vars(row))
+    assert row.state != "healthy" and "its answers degenerate: it repeats itself; drained at the gateway" in str(
+        vars(row)
+    )
 
 
 def test_links_heat_and_the_guard_are_alarms() -> None:
