@@ -19,6 +19,8 @@ LOOKS_AT = {
     "engine_client": "model servers, over HTTP, and the file of a key",
     "http_client": "servers, over HTTP, and the proxies of the environment",
     "accounts": "processes of the host, programs, and model servers, over HTTP, for the memory guard",
+    "kv_files": "files of KV caches below a folder that it is given, which it removes, and the revisions of models",
+    "kv_probe": "a model server, over HTTP, and the clock",
     "evidence": "processes and logs of the host, model servers, over HTTP, and files of evidence, which it writes",
     "figures": "what a host says of itself, below folders that it is given, and the page of metrics, which it writes",
     "loops": "processes and threads of the agent, and the clock",
