@@ -92,12 +92,10 @@ def test_the_plan_says_what_it_is_worth() -> None:
     assert long["read_seconds"]["low"] == pytest.approx(size / 5.1e9, rel=0.01)
     assert long["read_seconds"]["high"] == pytest.approx(size / 0.2e9, rel=0.01)
     assert long["prefill_seconds"]["typical"] > 4 * tiers["worth"][0]["prefill_seconds"]["typical"]
+    saved = long["prefill_seconds"]["typical"] - long["read_seconds"]["typical"]
     row = rows(body)["kv_tiers.worth"]
-    assert (
-        row["severity"] == "info"
-        and "51.1 s saved" in row["message"]
-        and "8 GiB is memory of the GPU" in row["message"]
-    )
+    assert row["severity"] == "info" and f"{saved:.3g} s saved" in row["message"]
+    assert "8 GiB is memory of the GPU" in row["message"]
     # Windows are written, and only the last one is read back.
     memory = body["services"][0]["memory"]
     assert tiers["written_gib"] == pytest.approx(2 * memory["marginal_bytes_per_token"] * 1e6 / GIB, rel=0.01)
