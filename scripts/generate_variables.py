@@ -32,6 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     fleet_monitor,
     guard,
     load_guard,
+    power,
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
@@ -80,6 +81,7 @@ TABLES: dict[str, Keys] = {
     "spark_guard": guard.KEYS,
     "spark_host_protection": guard.PROTECTION_KEYS,
     "spark_load_guard": load_guard.KEYS,
+    "spark_power": power.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,

@@ -208,7 +208,7 @@ class ActionModule(HostSteps):
                 [(f"{saved['path']}/{part['name']}", part["path"], part["size"], part["sha256"]) for part in parts],
             )
             for layer in layers:
-                body = {"size": layer["size"], "pieces": layer["pieces"]}
+                body = {key: value for key, value in layer.items() if key != "name"}
                 self._write(f"{engine.layer_folder(layer['name'], compression)}/{LAYER}", to_json(body))
             names = [layer["name"] for layer in saved["layers"]]
             self._write(f"{item['folder']}/image.json", to_json({**entry, "layers": names, "pieces": saved["pieces"]}))

@@ -145,6 +145,6 @@ class ActionModule(ActionBase):
             "peers": peers,
             "addresses": spreading.addresses(look),
             "fabric": spreading.fabric_addresses(look),
-            "images": [spreading.name_at(look, ref) for ref in look["images"]],
+            "images": {ref: spreading.name_at(look, ref) for ref in look["images"]},
             "ready": [key for key, thing in self.args["things"].items() if host in thing["holders"]],
         }

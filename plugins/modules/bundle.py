@@ -141,7 +141,6 @@ bytes:
 
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +149,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     bundle,
-    image_layers,
-    image_parts,
-    image_stream,
+    file_sums,
+    image_archive,
     incoming,
     snapshots,
 )
@@ -166,7 +164,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command imp
 )
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
-UNPACK = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}
 
 
 def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
@@ -212,20 +209,17 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     except NoAnswer as error:
         module.fail_json(msg=f"{title} failed: {error}")
     compression = "zstd" if module.get_bin_path("zstd") else "gzip"
-    splitter = partial(image_parts.Splitter, [item["ref"]], diff_ids, item["known"][compression])
-    compress, piece_bytes = image_parts.COMPRESS[compression], module.params["piece_bytes"]
-    layers: dict[str, int] = {}
+    compress, known = image_archive.COMPRESS[compression], item["known"][compression]
+    layers: list[dict[str, Any]] = []
     try:
-        layers = image_parts.save(item["id"], folder, compress, splitter, piece_bytes)
-    except (image_stream.UnexpectedContent, OSError) as error:
+        layers = image_archive.pack(item["id"], folder, compress, known, diff_ids, module.params["piece_bytes"])
+    except (image_archive.UnexpectedContent, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         module.fail_json(msg=f"{title} failed: {error}")
     saved = {
         "compression": compression,
         "pieces": pieces_of(folder),
-        "layers": [
-            {"name": name, "size": size, "pieces": pieces_of(folder, f"{name}-")} for name, size in layers.items()
-        ],
+        "layers": [{**layer, "pieces": pieces_of(folder, f"{layer['name']}-")} for layer in layers],
         "diff_ids": diff_ids,
     }
     state_file.write(done, saved)
@@ -234,15 +228,14 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
 def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
     """Return the names, in the bundle, of the layers that this host has; none if they are not known. item: the image."""
-    names = [layer["name"] for layer in item.get("layers") or []]
-    diff_ids = item.get("diff_ids") or []
-    if item.get("whole") or not names or not diff_ids:
+    layers, diff_ids = item.get("layers") or [], item.get("diff_ids") or []
+    if item.get("whole") or not layers or not diff_ids:
         return []
     try:
-        present = image_layers.shared(diff_ids, docker.present_layers(run))
+        present = image_archive.shared_layers(diff_ids, docker.present_layers(run))
     except NoAnswer:
         return []
-    return [name for name in image_layers.stored_as(diff_ids, present) if name in names]
+    return [layer["name"] for layer in layers if f"sha256:{layer.get('diff_id') or layer['name']}" in present]
 
 
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -287,13 +280,15 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     bad = remove_damaged(folder, parts)
     if bad:
         return {"bad": bad, "refused": ""}
-    unpack = UNPACK["zstd" if item["compression"] == "zstd" else "gzip"]
+    unpack = image_archive.UNPACK[item["compression"]]
     if not module.get_bin_path(unpack[0]):
         module.fail_json(msg=f"the pieces of {item['ref']} are packed with {unpack[0]}: apt-get install {unpack[0]}.")
     output = ""
     try:
-        output = image_stream.load(unpack, [item["ref"]], [folder / part["name"] for part in parts])
-    except (image_stream.UnexpectedContent, OSError) as error:
+        # The tag follows once the image has the expected id.
+        with image_archive.output_of(["cat", *(str(folder / part["name"]) for part in parts)], unpack) as stream:
+            output = image_archive.load(image_archive.members(stream), "")
+    except (image_archive.UnexpectedContent, OSError) as error:
         if left_out:
             return {"bad": [], "refused": str(error) or "it did not say why"}
         module.fail_json(msg=f"docker load of {item['ref']} failed: {error}")
@@ -331,7 +326,7 @@ def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     states: list[dict[str, Any]] = []
     missing: list[int] = []
     for model in item["models"]:
-        sums = snapshots.Sums(Path(params["sums_dir"]), model["repo"])
+        sums = file_sums.Sums(Path(params["sums_dir"]), model["repo"])
         snapshot = snapshots.repo_folder(hf_home, model["repo"]) / "snapshots" / model["commit"]
         wrong = snapshots.check(snapshot, model["files"], sums, params["verify"])
         if not module.check_mode:
@@ -363,7 +358,7 @@ def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     hf_home, model = Path(module.params["hf_home"]), item["model"]
     repo = snapshots.repo_folder(hf_home, model["repo"])
     snapshot = repo / "snapshots" / model["commit"]
-    sums = snapshots.Sums(Path(module.params["sums_dir"]), model["repo"])
+    sums = file_sums.Sums(Path(module.params["sums_dir"]), model["repo"])
     paths = [repo / "refs" / revision for revision in model["revisions"]]
     for name in item["names"]:
         paths += [snapshot / name, repo / blob_of(model["files"][name])]
@@ -391,7 +386,7 @@ class Placement:
     """Places files of one snapshot. root: descriptor of the model's folder; sums: recorded digests."""
 
     def __init__(
-        self, module: AnsibleModule, model: dict[str, Any], snapshot: Path, root: int, sums: snapshots.Sums
+        self, module: AnsibleModule, model: dict[str, Any], snapshot: Path, root: int, sums: file_sums.Sums
     ) -> None:
         self.model, self.snapshot, self.root, self.sums = model, snapshot, root, sums
         self.hf_home = Path(module.params["hf_home"])
@@ -421,7 +416,7 @@ class Placement:
         """
         repo = self.model["repo"]
         if name in self.present:
-            snapshots.note_repair(self.sums_dir, repo)
+            file_sums.note_repair(self.sums_dir, repo)
         with beneath.open_file(self.folder, sha256) as handle:
             is_whole = beneath.place(handle, sha256, self.root, blob)
         (self.folder / sha256).unlink()
@@ -454,7 +449,7 @@ def main() -> None:
             "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
             "staging": {"type": "path", "default": bundle.STAGING},
             "piece_bytes": {"type": "int", "default": bundle.PIECE_BYTES},
-            "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
+            "sums_dir": {"type": "path", "default": file_sums.SUMS_DIR},
             "step": {"type": "str", "choices": ["save", "clean", "stage", "load", "look", "place"]},
             "item": {"type": "dict", "default": {}},
         },

@@ -168,7 +168,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     NoAnswer,
@@ -328,7 +328,7 @@ def verified(module: AnsibleModule, snapshot: dict[str, Any]) -> list[dict[str, 
     params = module.params
     if not snapshot["path"]:
         return []
-    sums = snapshots.Sums(Path(params["sums_dir"]), params["repo"])
+    sums = file_sums.Sums(Path(params["sums_dir"]), params["repo"])
     wrong = snapshots.faults(snapshot, params, sums, params["verify"])
     if not module.check_mode:
         try:
@@ -371,7 +371,7 @@ def take_away(params: dict[str, Any], snapshot: dict[str, Any], wrong: list[dict
     :param wrong: its damaged files
     """
     if any(entry["why"] != "is missing" for entry in wrong):
-        snapshots.note_repair(Path(params["sums_dir"]), params["repo"])
+        file_sums.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:
         snapshots.drop(Path(params["hf_home"]), params["repo"], Path(snapshot["path"]), entry["file"])
 
@@ -458,7 +458,7 @@ def main() -> None:
             "poll": {"type": "int", "default": 15},
             "files": {"type": "dict", "default": {}},
             "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
-            "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
+            "sums_dir": {"type": "path", "default": file_sums.SUMS_DIR},
             "offline": {"type": "bool", "default": False},
             "token": {"type": "str", "default": "", "no_log": True},
             "step": {"type": "str", "choices": ["start", "look"], "default": "start"},

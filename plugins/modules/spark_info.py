@@ -416,10 +416,11 @@ spark:
       no answer, and why; what they are asked for is empty then and means nothing.
     - V(host), C(machine) (DMI texts, the short name of its C(vendor)), C(dgx_os) (C(/etc/dgx-release) without serial number; C(version) is that of
       the last update), C(os), C(kernel), C(architecture), C(hostname), C(docker_users) (accounts of the group C(docker)), C(nft) (the program is
-      there), C(firewall) (the role firewall has been here).
+      there), C(firewall) (the role firewall has been here), C(power) (what C(spark_power.idle) can switch).
     - V(gpu), C(gpu) with its C(processes); V(null) when C(nvidia-smi) is missing or finds none. V(residency), C(resident), GPU memory that the
       containers of services hold.
-    - V(memory), C(memory) and C(guard), the settings and the last step of the memory guard, V(null) where none is deployed.
+    - V(memory), C(memory), C(guard), the settings and the last step of the memory guard, V(null) where none is deployed, and C(quality), services
+      whose answers to quality questions are doubtful or degenerate.
     - V(network), C(management_address) and C(fabric). C(connectx) is V(false) without a ConnectX-7 on the bus; C(ports) has one entry per QSFP cage
       with its two interfaces, each with C(speed_mbps), C(mtu), C(addresses), C(master) (a bond), PCIe link, RoCE device with state and GIDs,
       C(neighbours) that have answered on it, and C(stored), the files of its network; C(networks) and C(mtus) are those of all other

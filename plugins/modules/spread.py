@@ -95,7 +95,6 @@ hosts:
         - key: Qwen/Qwen3-8B@main
           sources:
             - name: spark-1
-              image: Qwen/Qwen3-8B@main
               links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
 things:
   description: What is known of each thing that some host lacks.

@@ -11,15 +11,16 @@ short_description: Grant nodes access to images and models of each other during 
 version_added: 0.1.0
 description:
   - Runs a separate SSH server in a transient unit, with keys that are made for this run. It listens on the addresses of the nodes'
-    networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and C(docker save) of the
-    images of this run, and nothing else. On addresses of O(clear) a peer may also take files of the hub folder over a TCP connection
-    without encryption, which it requests over SSH.
-  - All its files are in C(/run/dgxspark/spread), in memory, and are removed with the unit, however that ends. Nothing is written to a home
+    networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and of the images of this
+    run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption, which it
+    requests over SSH. Images are saved into files below C(/var/lib/dgxspark/spread/images) when a peer takes them.
+  - All its other files are in C(/run/dgxspark/spread), in memory, and are removed with the unit, however that ends. Nothing is written to a home
     folder, to the host's own SSH settings or to its C(authorized_keys).
   - O(state=prepared) and O(state=closed) also end what an interrupted run left behind.
 options:
   state:
-    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both.
+    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both,
+      and saved images.
     type: str
     choices: [prepared, open, closed]
     required: true
@@ -47,10 +48,9 @@ options:
     type: int
     default: 8722
   images:
-    description: References of images that peers may take.
-    type: list
-    elements: str
-    default: []
+    description: Images that peers may take, and their names on this host, by reference.
+    type: dict
+    default: {}
   ready:
     description: Images and snapshots that peers can take at once; others can be taken when M(dgxspark.vllm.transfer) has brought them.
     type: list
@@ -121,7 +121,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import strict_address
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_names, spread_server
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_files, spread_names, spread_server
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
@@ -181,8 +181,8 @@ def check_arguments(module: AnsibleModule) -> None:
     for peer in module.params["peers"]:
         if not is_peer(peer):
             module.fail_json(msg=f"peers: {peer.get('name')!r} needs a name, two keys of ssh-ed25519 and addresses")
-    for ref in module.params["images"]:
-        if not ref.strip() or any(sign.isspace() for sign in ref) or ref.startswith("-"):
+    for ref in module.params["images"].values():
+        if not isinstance(ref, str) or not ref or any(sign.isspace() for sign in ref) or ref.startswith("-"):
             module.fail_json(msg=f"images: {ref!r} is no reference of an image")
 
 
@@ -195,7 +195,8 @@ def open_server(module: AnsibleModule, run: Run) -> None:
     hub.mkdir(parents=True, exist_ok=True)
     PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
     clear = [address for address in params["clear"] if address in params["addresses"]]
-    settings = {"hub": str(hub), "clear": clear, "images": params["images"]}
+    images = {spread_names.item_id(ref): name for ref, name in params["images"].items()}
+    settings = {"hub": str(hub), "saved": str(spread_files.SAVED), "clear": clear, "images": images}
     items = [f"{spread_server.ITEMS}/{spread_names.item_id(key)}.ready" for key in params["ready"]]
     files = {
         **access.programs(),
@@ -248,7 +249,7 @@ def main() -> None:
             "addresses": {"type": "list", "elements": "str", "default": []},
             "clear": {"type": "list", "elements": "str", "default": []},
             "port": {"type": "int", "default": 8722},
-            "images": {"type": "list", "elements": "str", "default": []},
+            "images": {"type": "dict", "default": {}},
             "ready": {"type": "list", "elements": "str", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "lifetime": {"type": "int", "default": 14400},
@@ -262,7 +263,10 @@ def main() -> None:
         elif module.params["state"] == "open":
             open_server(module, run)
         else:
-            result["changed"] = close(module, run)
+            saved = spread_files.finished_images()  # parts of others stay, to resume
+            result["changed"] = close(module, run) or bool(saved)
+            for folder in saved:
+                shutil.rmtree(folder)
     module.exit_json(**result)
 
 

@@ -11,10 +11,10 @@ short_description: Take images and models from other nodes, or verify files agai
 version_added: 0.1.0
 description:
   - Runs a job in the background on the host. It takes what M(dgxspark.vllm.spread) returns from the first source that has it and is free;
-    for models in several streams (inside SSH, and on a fabric over TCP without encryption), for images by C(docker save) and
-    C(docker load).
-  - Files arrive in a staging folder below O(hf_home). Each is compared with its SHA-256 before it is renamed into the layout of the hub. An
-    interrupted transfer is resumed; a damaged file is received again.
+    in several streams, inside SSH, and on a fabric over TCP without encryption. An image is a set of files, one per layer; those that the
+    host lacks are passed to C(docker load).
+  - Files arrive in a staging folder below O(hf_home) or C(/var/lib/dgxspark/spread). Each is compared with its SHA-256 before it is renamed
+    into the layout of the hub, or loaded. An interrupted transfer is resumed; a damaged file is received again.
   - A companion action plugin prints bytes, rate and time left. It starts a job again that ends before its time.
   - An item that could not be taken does not fail the task; RV(got) has the reason.
 options:
@@ -44,7 +44,7 @@ options:
     type: float
     default: 0
   encrypt_fabric:
-    description: Whether models are encrypted on a fabric too; otherwise only on a LAN.
+    description: Whether files are encrypted on a fabric too; otherwise only on a LAN.
     type: bool
     default: false
   timeout:
@@ -84,7 +84,7 @@ EXAMPLES = r"""
 RETURN = r"""
 got:
   description: By the key of each item whether it is there now (C(ok)), otherwise the reason (C(why)), with C(bytes), C(seconds), C(source),
-    C(link), failed attempts (C(failed)), and of a model whether all of it was C(encrypted).
+    C(link), failed attempts (C(failed)), and whether all of it was C(encrypted).
   returned: when the job has ended
   type: dict
   sample:
@@ -175,7 +175,9 @@ def hand_over(tasks: list[dict[str, Any]]) -> None:
         # Staged files stay root's until they are verified.
         own = [path for path in noted_paths & parents if path.split("/")[0] != spread_files.STAGING]
         handed_over = made.hand_over(hf_home, sorted(own))
-        spread_files.follow(f"models--{name}", {path[len("hub/") :]: marks for path, marks in handed_over.items()})
+        sums = spread_files.sums_of(f"models--{name}")
+        sums.follow({str(hf_home / path): marks for path, marks in handed_over.items()})
+        sums.save()
 
 
 def look(run: Run) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A backend for tests of the gateway: speaks as vLLM does, at a pace that is given, to hundreds of clients at a time.
 
-standin.py PORT NAME [--pace SECONDS] [--key KEY]
+standin.py PORT NAME [--pace SECONDS] [--key KEY] [--prefill SECONDS]
 
-A prompt "prefill N" takes N seconds to its first token, in which nothing is sent, as of an engine that reads a long one.
+A prompt "prefill N" takes N seconds to its first token, in which nothing is sent, as of an engine that reads a long one. With --prefill, each
+block of 256 characters that its prefix cache lacks takes so many seconds.
 """
 
 from __future__ import annotations
@@ -24,10 +25,24 @@ def prefill_seconds(body: dict[str, Any]) -> float:
     return float(words[1]) if len(words) == 2 and words[0] == "prefill" else 0.0
 
 
+BLOCK = 256
+
+
 class Engine:
-    def __init__(self, name: str, pace: float, key: str) -> None:
-        self.name, self.pace, self.key = name, pace, key
-        self.running = self.served = 0
+    def __init__(self, name: str, pace: float, key: str, prefill: float) -> None:
+        self.name, self.pace, self.key, self.prefill = name, pace, key, prefill
+        self.running = self.served = self.queries = self.hits = 0
+        self.blocks: set[str] = set()
+
+    def uncached(self, body: dict[str, Any]) -> int:
+        """Return the blocks of a prompt that the cache lacks, and add them; a block is known with all that stands before it."""
+        text = "".join(f"{message.get('role')}: {message.get('content')}\n" for message in body.get("messages") or [])
+        begins = [text[:end] for end in range(BLOCK, len(text) + 1, BLOCK)]
+        missing = [begin for begin in begins if begin not in self.blocks]
+        self.blocks.update(missing)
+        self.queries += len(begins)
+        self.hits += len(begins) - len(missing)
+        return len(missing)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -62,6 +77,8 @@ class Engine:
             lines = [
                 f"vllm:num_requests_running{labels} {float(self.running)}",
                 f"vllm:num_requests_waiting{labels} 0.0",
+                f"vllm:prefix_cache_queries_total{labels} {float(self.queries)}",
+                f"vllm:prefix_cache_hits_total{labels} {float(self.hits)}",
             ]
             await self.send_once(writer, 200, "\n".join([*lines, f"standin_served {self.served}", ""]), "text/plain")
             return
@@ -84,7 +101,7 @@ class Engine:
 
     async def complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         tokens = int(body.get("max_tokens") or 16)
-        await asyncio.sleep(prefill_seconds(body))
+        await asyncio.sleep(prefill_seconds(body) + self.prefill * self.uncached(body))
         base = {"id": "chatcmpl-1", "created": int(time.time()), "model": self.name}
         if not body.get("stream"):
             await asyncio.sleep(self.pace * tokens)
@@ -114,7 +131,7 @@ class Engine:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    engine = Engine(options.name, options.pace, options.key)
+    engine = Engine(options.name, options.pace, options.key, options.prefill)
     server = await asyncio.start_server(engine.connection, "127.0.0.1", options.port, backlog=1024)
     async with server:
         await server.serve_forever()
@@ -126,6 +143,7 @@ def main(values: list[str]) -> int:
     parser.add_argument("name")
     parser.add_argument("--pace", type=float, default=0.1)
     parser.add_argument("--key", default="")
+    parser.add_argument("--prefill", type=float, default=0.0)
     asyncio.run(serve(parser.parse_args(values)))
     return 0
 

@@ -133,6 +133,9 @@ def spark(folder: Path) -> list[str]:
                 "heavy": {"state": "idle", "restarts_24h": 2, "last_action": {"at": 1_700_000_000, "what": "restart"}}
             }
         },
+        "state/watchdog/quality.json": {
+            "services": {"heavy": {"state": "good", "counts": {"retrieval good": 4, "retrieval wrong": 1}}}
+        },
         "state/guard/state.json": {
             "level": "calm",
             "lowest_gib": 2.5,

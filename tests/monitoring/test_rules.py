@@ -201,6 +201,12 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
             },
         ],
     ),
+    "SparkAnswersDegenerate": (
+        "1m",
+        {f'dgxspark_quality_state{{{NODE},service="heavy",state="degenerate"}}': "1x10"},
+        f'{NODE},service="heavy",state="degenerate"',
+        [{f'dgxspark_quality_state{{{NODE},service="heavy",state="doubtful"}}': "1x10"}],
+    ),
     "SparkGuardActed": (
         "10m",
         {f'dgxspark_guard_last_action_timestamp_seconds{{{NODE},service="fast",step="stop"}}': "300x20"},

@@ -40,6 +40,7 @@ WHY = {
     "plugins/module_utils/_agent/figures.py": "dates as metrics, which alerts compare with the host's own clock",
     "plugins/module_utils/_agent/memory.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
     "plugins/module_utils/_agent/watch.py": "with the monotonic clock of the same moment, for the tracker",
+    "plugins/module_utils/_agent/questions.py": TEXT,
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
     "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",

@@ -75,7 +75,7 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
 
 
 # The agent imports a loop when it runs it.
-LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "figures")]}
+LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "questions", "figures")]}
 
 
 def imported(name: str, *modules: str) -> set[str]:
@@ -199,7 +199,6 @@ READS_JSON = {
     "plugins/callback/progress.py": "what this collection's own workers wrote into a pipe",
     "plugins/module_utils/_common/foreign_text.py": "the reader itself",
     "plugins/module_utils/_content/image_probe_program.py": "runs in an image, alone",
-    "plugins/module_utils/_content/image_stream.py": "refuses keys that Docker could take for each other",
     "plugins/module_utils/_content/plan_probe_program.py": "runs in an image, alone",
     "plugins/module_utils/_content/snapshots.py": "a program that runs in an image, alone",
     "plugins/module_utils/_runtime/on_demand.py": "requests of clients, whose texts go on as they are",
@@ -226,5 +225,6 @@ def test_archives_of_others_are_read_by_the_one_reader_that_has_bounds() -> None
     }
     assert readers == {
         "plugins/module_utils/_fleet/support.py",  # writes one
+        "plugins/module_utils/_content/image_archive.py",  # streams those of docker save
         "plugins/module_utils/_fleet/answers.py",  # reads one from memory, of a bounded size
     }

@@ -36,6 +36,7 @@ SHARED = f"{HUB}/models--{QWEN.replace('/', '--')}"
 ENVIRONMENT = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
 TOUCHED = (
     "test ! -e /run/dgxspark/spread && test ! -e /srv/huggingface/.spread && "
+    "! ls /var/lib/dgxspark/spread/images/*/* 2>/dev/null && "
     "! systemctl is-active --quiet dgxspark-spread dgxspark-spread-worker && "
     "! grep -rqF dgxspark/spread /root/.ssh /etc/ssh /home/spark/.ssh 2>/dev/null"
 )
@@ -110,6 +111,10 @@ def converged():
     return since(before)
 
 
+def image_id(name):
+    return node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1")
+
+
 def digests(name):
     """SHA-256 of every file of the snapshot, by its path there."""
     commit = node(name, "cat", f"{FOLDER}/refs/main")
@@ -138,9 +143,7 @@ def test_every_byte_is_there_in_the_layout_of_the_hub(name, sent):
     assert received == sent and len(received) == 11
     # A blob has its digest as its name: links of the snapshot lead to it.
     assert {Path(blob).name for blob in shards(name)} <= set(received.values()) and shards(name)
-    assert node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1") == node(
-        "spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1"
-    )
+    assert image_id(name) == image_id("spark-1")
 
 
 def test_the_source_sent_each_thing_twice_once_over_each_network(converged):
@@ -257,18 +260,21 @@ def test_without_room_nothing_moves_and_the_figures_say_why():
     node("spark-4", "test", "!", "-e", FOLDER)
 
 
-def staged_on(name):
-    output = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
+STAGED = {"models": "/srv/huggingface/.spread", "images": "/var/lib/dgxspark/spread/images"}
+
+
+def staged_on(name, kind):
+    output = node(name, "du", "--summarize", "--bytes", STAGED[kind], check=False).split()
     return int(output[0]) if output else 0
 
 
 @contextmanager
-def slowly(log):
-    """Let spark-4 take the model at a rate that leaves time to do something about it; goes on when a part has come."""
+def slowly(log, kind="models", size=MODEL):
+    """Let spark-4 take the model or the image at a rate that leaves time to do something about it; goes on when a part has come."""
     # The program itself, so that all of a run that is killed is gone.
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        *playbook(kinds=["models"], spread_limit_mbs=40)[1:],
+        *playbook(kinds=[kind], spread_limit_mbs=size / 6e6)[1:],
     ]
     # Molecule's own settings enable no callbacks.
     progress = {"ANSIBLE_CALLBACKS_ENABLED": "dgxspark.vllm.progress", "DGXSPARK_PROGRESS_FILE": f"{log}.jsonl"}
@@ -279,11 +285,11 @@ def slowly(log):
             argv, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True, env=environment
         ) as process,
     ):
-        deadline, staged = time.monotonic() + 60, 0
-        while staged < MODEL / 8 and time.monotonic() < deadline and process.poll() is None:
+        deadline, staged = time.monotonic() + 240, 0
+        while staged < size / 8 and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.3)
-            staged = staged_on("spark-4")
-        assert MODEL / 8 <= staged < MODEL, f"it was to be cut off in the middle: {staged}"
+            staged = staged_on("spark-4", kind)
+        assert size / 8 <= staged < size, f"it was to be cut off in the middle: {staged}"
         yield process, staged
 
 
@@ -306,6 +312,22 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     came = sum(count for (name, _kind, way), count in since(before).items() if (name, way) == ("spark-4", "rx"))
     assert MODEL < came < MODEL * 1.06, came
     assert digests("spark-4") == digests("spark-1")
+
+
+def test_an_image_goes_on_within_the_layer_where_it_was(tmp_path):
+    node("spark-4", "docker", "image", "rm", "--force", "spread/payload:1")
+    before, log = counters(), tmp_path / "log"
+    with slowly(log, "images", IMAGE) as (process, _staged):
+        node("spark-4", "systemctl", "kill", "--signal=KILL", "dgxspark-spread-worker.service")
+        code = process.wait(120)
+    text = " ".join(log.read_text().split())
+    assert code == 0, text
+    assert "not: spread/payload:1 to spark-4: the job ended before its time" in text, text
+    came = since(before)["spark-4", "rails", "rx"]
+    # What was in the buffers of the connection is lost. Without resuming, it would be an eighth more than the image and its headers.
+    assert IMAGE < came < IMAGE * 1.12, came
+    assert image_id("spark-4") == image_id("spark-1")
+    node("spark-4", "sh", "-c", TOUCHED)
 
 
 @pytest.mark.nightly
@@ -510,6 +532,8 @@ def test_of_a_changed_image_the_layers_that_are_there_are_not_sent():
             == 1
         )
         assert sum(sent.values()) > 3 * 2**20 and max(sent.values()) < IMAGE / 6, sent
+        for name in FLEET:
+            node(name, "sh", "-c", TOUCHED)
     finally:
         for name in FLEET:
             node(name, "docker", "image", "rm", "--force", "spread/payload:2", check=False)

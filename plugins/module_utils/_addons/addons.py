@@ -16,7 +16,7 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, power, speech, watchdog
 from .descriptions import finding
 from .servers import ServerHost
 
@@ -33,6 +33,7 @@ SUBJECTS = (
     "guard",
     "host_protection",
     "gpu_clocks",
+    "power",
 )
 VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
 """Variables of the inventory. The file of each subject reads the keys below its variable."""
@@ -59,6 +60,7 @@ DEFAULT_READERS: dict[str, Reader] = {
     "guard": guard.read,
     "host_protection": guard.read_protection,
     "gpu_clocks": guard.read_clocks,
+    "power": power.read,
 }
 """Subjects that each Spark has unless they are switched off."""
 ON_DEMAND = "spark-on-demand.service"
@@ -155,13 +157,14 @@ def with_images(settings: Mapping[str, Any], change: Callable[[str, str], str]) 
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
     """Plan the add-on services of all hosts.
 
-    :param hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, sets, measured, images, gpu_args,
-        sysroot, rails, allow_from, firewall}): C(address) is the address in the inventory, C(settings) the result of C(read), C(engines) the
-        endpoints of its engines (C(None) for a host that is no Spark), C(planned_gib) the planned memory of each engine, C(service_keys)
-        the key of each service in the fleet (empty for ranks other than the head), C(reserve_gib) the memory in use otherwise,
-        C(left_gib) the free memory with all services running, C(sets) the combinations of each exclusive set, C(measured) and C(images) the
-        answers of M(dgxspark.vllm.spark_info), C(gpu_args) options of docker run, C(sysroot) the root of /proc and /sys, C(rails) the
-        MTU of each interface of the cluster, C(allow_from) the clients that the firewall admits, C(firewall) whether it has a firewall
+    :param hosts: host to C({address, settings, engines, engine_facts, planned_gib, service_keys, reserve_gib, left_gib, sets, measured, images,
+        gpu_args, sysroot, rails, allow_from, firewall}): C(address) is the address in the inventory, C(settings) the result of C(read),
+        C(engines) the endpoints of its engines (C(None) for a host that is no Spark), C(engine_facts) their facts for C(watchdog.plan),
+        C(planned_gib) the planned memory of each engine, C(service_keys) the key of each service in the fleet (empty for ranks other than the
+        head), C(reserve_gib) the memory in use otherwise, C(left_gib) the free memory with all services running, C(sets) the combinations
+        of each exclusive set, C(measured) and C(images) the answers of M(dgxspark.vllm.spark_info), C(gpu_args) options of docker run,
+        C(sysroot) the root of /proc and /sys, C(rails) the MTU of each interface of the cluster, C(allow_from) the clients that the
+        firewall admits, C(firewall) whether it has a firewall
     :returns: by host, the variables of each role without their prefix, C(None) for a role that is left out, with the C(sockets) of the
         host; and the findings by host
     """
@@ -243,7 +246,7 @@ class _Planner:
             settings = entry["settings"]
             if entry["engines"] is None:
                 continue
-            self.keep(host, "watchdog", watchdog.plan(host, settings["watchdog"], self.endpoints))
+            self.keep(host, "watchdog", self.plan_watchdog(host, entry))
             self.keep(host, "guard", self.plan_guard(host, entry))
             if settings["exporters"] is not None:
                 is_asked = entry["allow_from"] or sockets.watchers(host, self.askers)
@@ -252,10 +255,24 @@ class _Planner:
                 exporters = monitoring.plan_exporters(host, settings["exporters"], address, *values)
                 self.keep(host, "exporters", exporters)
 
+    def plan_watchdog(self, host: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+        """Plan the watchdog, with the backends of its servers at a gateway on this host."""
+        keys, backends = entry["service_keys"], self.gateway_backends(host)
+        engine_facts = {
+            name: {**facts, **({"backend": keys[name]} if keys.get(name) in backends else {})}
+            for name, facts in entry["engine_facts"].items()
+        }
+        return watchdog.plan(host, entry["settings"]["watchdog"], self.endpoints, engine_facts)
+
+    def gateway_backends(self, host: str) -> Mapping[str, Any]:
+        """Return the backends of a gateway on a host by their keys, empty without one."""
+        planned = self.outcome[host]["gateway"]
+        return planned["settings"]["backends"] if planned else {}
+
     def plan_guard(self, host: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
         """Plan the guard, which treats a speech server on demand as an engine on demand."""
         settings, outcome = entry["settings"], self.outcome[host]
-        backends = outcome["gateway"]["settings"]["backends"] if outcome["gateway"] else {}
+        backends = self.gateway_backends(host)
         servers = settings["speech"] or []
         on_demand = [server for server in servers if server["on_demand"]]
         keys = {**entry["service_keys"], **{server["name"]: f"{host}/{server['name']}" for server in on_demand}}
@@ -272,6 +289,7 @@ class _Planner:
             entry["sysroot"],
             speech.unloading(servers, outcome["speech"]["services"]) if outcome["speech"] else [],
             entry["left_gib"],
+            (settings["power"]["idle"], (entry["measured"] or {}).get("power"), bool(entry["rails"])),
         )
 
     def plan_observers(self) -> None:

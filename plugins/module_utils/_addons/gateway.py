@@ -554,6 +554,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         "config": litellm_config(names, settings, {key: limits[key] for key in used}),
         "settings": {
             "names": list(names),
+            "routes": {name: sorted({backend.key for backend in backends}) for name, backends in names.items()},
             # Any backend may get the request, so each must support tool calls.
             "tools": [name for name in settings["aliases"] if name in names and all(row.tools for row in names[name])],
             "open": not settings["master_key_file"],
@@ -562,6 +563,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
             "backend_keys": backend_keys,
             "backends": {key: planner.backends[key].for_helper() for key in sorted(used)},
             "queue_seconds": settings["queue_seconds"],
+            "prefix_lead": settings["prefix_lead"],
             "max_parallel": settings["max_parallel"],
             "body_limit": body_limit,
             "bodies_limit": max(int(settings["memory_gib"] * 1024 * MIB * BODIES_SHARE), 2 * body_limit),

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks), and plans the role guard.
+"""Reads C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks), and plans the role guard with C(power).
 
 C(_runtime/guard.py) decides on the host.
 """
@@ -16,6 +16,7 @@ from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._runtime import guard
+from . import power
 
 DEFAULTS = guard.Settings()
 LEAST_FLOOR_GIB, SHARE_OF_LEFT = 1.5, 0.75
@@ -222,6 +223,7 @@ def plan(
     sysroot: str = "/",
     helpers: Sequence[Mapping[str, Any]] = (),
     left_gib: float | None = None,
+    power_asked: tuple[Sequence[str], Mapping[str, Any] | None, bool] = ((), None, False),
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role guard, and findings.
 
@@ -236,8 +238,10 @@ def plan(
     :param sysroot: folder of C(/proc)
     :param helpers: of C(speech.unloading)
     :param left_gib: free memory by the plan, with all services that may run at once; None if unknown
+    :param power_asked: of C(power.plan_idle)
     :returns: the variables, and findings
     """
+    switches, power_findings = power.plan_idle(*power_asked)
     is_on = settings["enabled"] and bool(services)
     names = list(services)
     chosen = {**settings, **floors(settings, left_gib)}
@@ -254,8 +258,9 @@ def plan(
         },
         "protection": {key: value for key, value in protection.items() if key != "enabled" and protection["enabled"]},
         "clocks": dict(clocks) if clocks["max_mhz"] else {},
+        "power": {"switches": switches} if switches else {},
     }
-    return variables, _findings(host, settings, names, left_gib if is_on else None)
+    return variables, [*_findings(host, settings, names, left_gib if is_on else None), *power_findings]
 
 
 def _order(written: Sequence[Any], services: list[str]) -> list[str]:

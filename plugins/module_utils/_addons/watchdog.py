@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads C(spark_watchdog), and plans the role watchdog. C(_runtime/wedge.py) decides on the host."""
+"""Reads C(spark_watchdog), and plans the role watchdog. C(_runtime/wedge.py) and C(_runtime/quality.py) decide on the host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .._cluster.endpoints import Endpoint
 from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
-from .._runtime import wedge
+from .._runtime import quality, wedge
 from . import guard
 
-DEFAULTS = wedge.Settings()
+DEFAULTS, QUALITY = wedge.Settings(), quality.Settings()
 
 KEYS: dict[str, Key] = {
     "enabled": Key(bool, True, "monitor the model servers of the host"),
@@ -69,16 +69,34 @@ KEYS: dict[str, Key] = {
         least=0,
         most=24,
     ),
+    "quality": Key(bool, QUALITY.quality, "ask serving engines [quality questions](#quality-while-serving)"),
+    "quality_minutes": Key(
+        NUMBER, QUALITY.quality_minutes, "least minutes between two questions to a server", least=0.05, most=1440
+    ),
+    "quality_share": Key(
+        NUMBER, QUALITY.quality_share, "most share of time for questions, in percent", least=0.01, most=50
+    ),
+    "quality_looks": Key(
+        int, QUALITY.quality_looks, "bad answers in a row until a server is degenerate", least=2, most=20
+    ),
+    "quality_tokens": Key(
+        int,
+        QUALITY.quality_tokens,
+        "tokens of a long prompt, at most half of max-model-len",
+        least=256,
+        most=262144,
+    ),
+    "quality_drain": Key(bool, QUALITY.quality_drain, "drain a degenerate server at a gateway on this host"),
     "keep": Key(int, 5, "diagnostic snapshots kept per server", least=1, most=100),
     "leave_out": Key(list, [], "services without a watchdog"),
     "services": Key(
         dict,
         {},
-        "overrides by service, for the keys from restart to max_restarts",
+        "overrides by service, for the keys from restart to quality_drain",
     ),
 }
 """Keys of C(spark_watchdog). One failed request is no proof, and a busy server misses short limits: hence two probes of 10 seconds at least."""
-OF_SERVICE = tuple(key for key in asdict(DEFAULTS) if key != "interval_seconds")
+OF_SERVICE = tuple(key for key in {**asdict(DEFAULTS), **asdict(QUALITY)} if key != "interval_seconds")
 """Keys that may differ by service."""
 
 
@@ -105,13 +123,19 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     return settings, problems.messages
 
 
-def plan(host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
+def plan(
+    host: str,
+    settings: Mapping[str, Any],
+    endpoints: Sequence[Endpoint],
+    engine_facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role watchdog, and findings.
 
     :param host: name of the host
     :param settings: of C(read)
     :param endpoints: of the fleet; the host watches the engines that it answers for. The head of a cluster watches
         for all of its ranks, since its restart restarts all of them
+    :param engine_facts: what questions to each engine depend on: C(tools), C(temperature), C(length), C(backend), C(cures)
     :returns: the variables, and findings
     """
     servers = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
@@ -135,7 +159,12 @@ def plan(host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint]) 
                 f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted.",
             )
         )
+    names = [name for name in servers if settings["services"].get(name, {}).get("quality", settings["quality"])]
+    facts = {name: dict((engine_facts or {}).get(name, {})) for name in names}
     return {
         "state": "present" if settings["enabled"] and servers else "absent",
-        "settings": {key: value for key, value in settings.items() if key != "enabled"},
+        "settings": {
+            **{key: value for key, value in settings.items() if key != "enabled"},
+            **({"engines": facts} if facts else {}),
+        },
     }, findings

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ def collect(
     why: Mapping[str, Any],
     keep: int,
     beat: Callable[[], None] = lambda: None,
+    only: Collection[str] = (),
 ) -> Path:
     """Write the evidence about a service. A source that fails leaves its reason.
 
@@ -169,6 +170,7 @@ def collect(
     :param why: content of C(why.json)
     :param keep: folders of this service that stay
     :param beat: called now and then
+    :param only: names of files to write beside C(why.json); all if empty
     :returns: the folder
     """
     folder = state_dir / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -194,6 +196,7 @@ def collect(
         "kernel.txt": lambda: run([*JOURNAL, "-k", "-n", "200"])[1],
         "meminfo.txt": lambda: Path("/proc/meminfo").read_text(encoding="utf-8"),
     }
+    sources = {name: source for name, source in sources.items() if not only or name in only}
     texts = services.run_jobs(sources, 3 * COMMAND_SECONDS, lambda error: f"(not available: {error})\n", beat)
     texts = {name: texts.get(name, "(not available in time)\n") for name in sources}
     for name, text in {"why.json": json.dumps(why, indent=1, default=str) + "\n", **texts}.items():

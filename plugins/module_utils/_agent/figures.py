@@ -92,6 +92,8 @@ gauge dgxspark_benchmark_timestamp_seconds{service}: When bench.yml last measure
 gauge dgxspark_watchdog_state{service,state}: 1 for the current state of a server in the watchdog.
 gauge dgxspark_watchdog_restarts_within_day{service}: Restarts by the watchdog within 24 hours.
 gauge dgxspark_watchdog_last_action_timestamp_seconds{service}: When the watchdog last acted on a service.
+gauge dgxspark_quality_state{service,state}: 1 for the current state of a server's answers: unknown, good, doubtful, degenerate.
+counter dgxspark_quality_answers_total{service,question,outcome}: Answers to quality questions: good, degenerate, wrong, no_answer.
 gauge dgxspark_guard_level{level}: 1 for the current memory level of the guard: calm, short, critical.
 counter dgxspark_guard_steps_total{step}: Steps of the guard by kind.
 gauge dgxspark_guard_lowest_available_bytes: Lowest MemAvailable that the guard has seen since its start.
@@ -234,6 +236,7 @@ class Collector:
             "fabric": self.add_rails,
             "receipts": self.add_receipts,
             "watchdog": self.add_watchdog,
+            "quality": self.add_quality,
             "guard": self.add_guard,
         }
         for name, add in sources.items():
@@ -438,6 +441,21 @@ class Collector:
             "dgxspark_watchdog_last_action_timestamp_seconds": _number((note.get("last_action") or {}).get("at")),
         }
         page.add_all(values, service=service)
+
+    def add_quality(self, page: Page) -> None:
+        """Add the answers of each server to quality questions, if they are asked."""
+        path = self.state_dir / "watchdog" / "quality.json"
+        for service, note in load(path)["services"].items() if path.exists() else ():
+            page.add("dgxspark_quality_state", 1, service=service, state=note["state"])
+            for key, count in note["counts"].items():
+                question, outcome = key.split()
+                page.add(
+                    "dgxspark_quality_answers_total",
+                    _number(count),
+                    service=service,
+                    question=question,
+                    outcome=outcome,
+                )
 
     def add_guard(self, page: Page) -> None:
         """Add the state of the memory guard, if one runs."""

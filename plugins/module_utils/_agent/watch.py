@@ -116,6 +116,7 @@ class Watchdog:
         self.trackers: dict[str, wedge.Tracker] = {}
         self.last_action: dict[str, dict[str, Any]] = {}
         self.logged_states: dict[str, str] = {}
+        self.host_starts = False
         self.interval = self.settings("").interval_seconds
 
     def settings(self, name: str) -> wedge.Settings:
@@ -178,14 +179,14 @@ class Watchdog:
         figures = {name: None if text is None else metrics.progress(text) for name, (text, _error) in answers.items()}
         power = gpu_power() if any(map(may_be_busy, figures.values())) else None
         moved = {name for name, values in figures.items() if self.has_moved(name, values)}
-        host_starts = states.get(owner, {}).get("ActiveState") == "activating"
+        self.host_starts = states.get(owner, {}).get("ActiveState") == "activating"
         observations = {}
         for name, service in self.services.items():
             with services.logged(say, f"{name} cannot be watched"):
                 is_suspect = name in answers and self.tracker(name).suspects()
                 observations[name] = wedge.Observation(
                     **self._unit_facts(service, states.get(service.unit, {}), owner),
-                    host_starting=host_starts,
+                    host_starting=self.host_starts,
                     figures=figures.get(name),
                     error=answers.get(name, (None, ""))[1],
                     power=power,

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The schema of inventories: keys with type, default, meaning and range, and the reader that checks values against them.
 
+Unlike C(reader.py), which refuses data of programs, this one helps a person: it sets defaults, suggests keys, and reads on after a mistake.
 The tables of keys are in the modules that use them: C(variables.py) has the variables of an inventory, C(_addons/descriptions.py) reads the
 keys of add-on services. C(scripts/generate_variables.py) writes pages, and the roles' defaults and specifications, from the same tables.
 """

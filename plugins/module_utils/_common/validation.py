@@ -41,6 +41,7 @@ RESERVED_NAMES = (
     "watchdog",
     "guard",
     "gpu-clocks",
+    "power",
 )
 """Add-on services have units, containers and folders of these names (spark-gateway.service), on any host."""
 IMAGE_REF = re.compile(r"[a-z0-9][\w.:/-]{0,255}(?:@sha256:[0-9a-f]{64})?", re.ASCII)

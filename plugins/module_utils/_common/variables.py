@@ -257,6 +257,7 @@ VARIABLES: dict[str, Key] = {
         page="agent.md#the-host-stays-in-reach",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU", page="agent.md#clocks-of-the-gpu"),
+    "spark_power": Key(dict, {}, "less busy-waiting and fewer watts at idle", page="agent.md#quiet-sparks"),
     "spark_pick": Key(
         dict,
         {},
@@ -393,6 +394,11 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "discover_patience": Key(
             int, 120, "time limit for each question to a machine", least=10, most=3600, unit="seconds"
         ),
+    },
+    "export": {
+        "services": _SERVICES,
+        "export_dest": Key(str, "exported", "folder for the files; created if missing"),
+        "export_form": Key((str, list), [], "`docker`, `compose`, `systemd`, `eugr`, `sparkrun`; default: all"),
     },
     "explain": {
         "explain_log": Key(str, None, "log file on the controller", page="troubleshooting.md"),

@@ -493,7 +493,7 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
     "Busy-waiting ranks",
     "Each waiting rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 "
     "to 20 degrees more, without gain. This fork has a variable against it.",
-    "Set env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
+    "Set spin_wait: low of spark_power, or env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
 )
 def _spinning(launch: Launch) -> Hits:

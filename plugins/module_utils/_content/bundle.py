@@ -60,7 +60,7 @@ def layer_folder(name: str, compression: str) -> str:
 
 
 def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict[str, Any]]:
-    """List the files of an image in the order in which they are an archive, one behind the other; names come last, for C(image_stream).
+    """List the files of an image in the order in which they are an archive, one behind the other
 
     :param image: its entry of the manifest
     :param left_out: names of layers that are not wanted
@@ -331,7 +331,7 @@ _IMAGE = {
     "bytes": SIZE,
     "compression": one_of("zstd", "gzip"),
     "pieces": _PIECES,
-    "layers?": [{"name": SHA256, "size": SIZE, "pieces": _PIECES}],
+    "layers?": [{"name": SHA256, "size": SIZE, "diff_id?": SHA256, "pieces": _PIECES}],
     "diff_ids?": [IMAGE_ID],
     Any: Any,
 }

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from .._common.foreign_text import parse_json
 from .._host import beneath, docker, machine, network
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime.command import Unknown
-from . import snapshots, spread_files, spread_names
+from . import incoming, snapshots, spread_files, spread_names
 
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
@@ -44,9 +44,10 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "disks": {
             "models": disk(home),
             "images": disk(image_folder(view) if refs else Path("/var/lib/docker")),
+            "saved": disk(spread_files.SAVED),
         },
         "tools_missing": [tool for tool in spread_names.TOOLS if not machine.has_program(tool)],
-        "left_open": Path(spread_names.RUN_DIR).exists(),
+        "left_open": Path(spread_names.RUN_DIR).exists() or bool(spread_files.finished_images()),
     }
 
 
@@ -90,9 +91,38 @@ def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
         "folder": folder,
         "commit": state["commit"],
         "complete": state["complete"],
-        "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if exists else [],
+        "files": model_files(hf_home, repo, state["commit"], only) if exists else [],
         "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in staged_files},
     }
+
+
+def model_files(hf_home: Path, repo: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """List the files of a snapshot.
+
+    :param hf_home: of the host
+    :param repo: ORG/NAME
+    :param commit: of the snapshot
+    :param only: patterns of the files that are meant; all when empty
+    :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are, below the hub
+        folder. link: the text of its link, empty for a plain file. size: bytes; None where a link leads nowhere, or out of the
+        model's folder: such files are never sent. sha256, known: C(Sums.recorded)
+    """
+    folder = snapshots.repo_folder(hf_home, repo)
+    files, strange = snapshots.listing(folder / "snapshots" / commit)
+    sums = spread_files.sums_of(folder.name)
+    rows = []
+    for name in sorted([*files, *strange]):
+        path = f"snapshots/{commit}/{name}"
+        row: dict[str, Any] = {"path": name, "store": f"{folder.name}/{path}", "link": "", "size": None}
+        row.update(sha256=None, known="no")
+        status = beneath.info(hf_home, f"hub/{folder.name}/{files[name].real}") if name in files else None
+        if status:
+            real = files[name].real
+            row.update(store=f"{folder.name}/{real}", size=status.st_size)
+            row["link"] = "/".join([".."] * path.count("/") + [real]) if real != path else ""
+            row["known"], row["sha256"] = sums.recorded(str(folder / real), beneath.stat_key(status))
+        rows.append(row)
+    return [row for row in rows if not only or any(fnmatch.fnmatch(row["path"], pattern) for pattern in only)]
 
 
 def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
@@ -125,9 +155,7 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
 
 def disk(path: Path) -> dict[str, Any]:
     """Return the free bytes of the file system of a folder, which may be made later."""
-    existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
-    room = os.statvfs(existing)
-    return {"path": str(path), "device": str(existing.stat().st_dev), "free": room.f_bavail * room.f_frsize}
+    return {"path": str(path), "device": str(incoming.device(path)), "free": incoming.free_bytes(path)}
 
 
 def image_folder(view: HostView) -> Path:

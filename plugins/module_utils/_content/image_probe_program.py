@@ -50,6 +50,7 @@ NAME_FILES = (
     "entrypoints/openai/tool_parsers/__init__.py",
     "reasoning/__init__.py",
 )
+SPIN_FILE = "distributed/device_communicators/shm_broadcast.py"
 # Paths of the toolkit, and of Triton, which prefers its own; for Blackwell it uses its second one, if present.
 PTXAS = {
     "toolkit": "/usr/local/cuda/bin/ptxas",
@@ -112,6 +113,13 @@ def read_names(root: Path) -> list[str]:
                     value = getattr(key, "value", None)
                     if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
                         names.add(value)
+    # Forks read the variables of busy-waiting where they use them.
+    with contextlib.suppress(OSError):
+        names |= set(
+            re.findall(
+                r"\b[A-Z]+_SHM_[A-Z_]*LOOP_S\b", (root / SPIN_FILE).read_text(encoding="utf-8", errors="replace")
+            )
+        )
     return sorted(names)
 
 

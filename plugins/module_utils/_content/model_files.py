@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host.host_view import BadRequest, HostView, Request
-from . import snapshots
+from . import file_sums, snapshots
 
 SUMS = "models"
 """Folder of sums, below the folder of the collection's state."""
@@ -29,7 +29,7 @@ def section(_view: HostView, request: Request) -> list[dict[str, Any]]:
         raise BadRequest(f"models: every entry needs 'repo', ORG/NAME; {nameless[0]!r} has none")
     models = []
     for model in params["models"]:
-        sums = snapshots.Sums(Path(params["state_dir"], SUMS), str(model["repo"]))
+        sums = file_sums.Sums(Path(params["state_dir"], SUMS), str(model["repo"]))
         models.append(describe(Path(params["hf_home"]), model, sums, params["verify"]))
         if not request.check_mode:
             try:
@@ -41,7 +41,7 @@ def section(_view: HostView, request: Request) -> list[dict[str, Any]]:
     return models
 
 
-def describe(hf_home: Path, model: Mapping[str, Any], sums: snapshots.Sums, verify: bool) -> dict[str, Any]:
+def describe(hf_home: Path, model: Mapping[str, Any], sums: file_sums.Sums, verify: bool) -> dict[str, Any]:
     """Describe one model as the host has it.
 
     :param hf_home: folder of weights

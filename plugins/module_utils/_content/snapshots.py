@@ -21,13 +21,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .._common.foreign_text import parse_json
-from .._host import beneath, containers, file_times
-from .._runtime import state_file
+from .._host import beneath, containers
+from .file_sums import Sums
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-SUMS_DIR = "/var/lib/dgxspark/models"
-"""Where a host keeps the sums of files that it has read, a file per model."""
 MOST_OF_A_REF = 4096
 MOST_OF_AN_INDEX = 64 * 2**20
 PAPERS = (
@@ -292,58 +290,6 @@ def _walk(hf_home: Path, relative: str) -> list[tuple[str, os.stat_result]]:
         return []
 
 
-class Sums:
-    """SHA-256 of files, kept between runs: a file that was not touched since is not read again."""
-
-    def __init__(self, folder: Path, repo: str) -> None:
-        self.path = folder / (repo.replace("/", "--") + ".json")
-        self.read_bytes = 0
-        self._new = False
-        recorded = state_file.read(self.path) or {}
-        self._known: dict[str, list[Any]] = {name: value for name, value in recorded.items() if isinstance(value, list)}
-
-    def digest_of(self, handle: IO[bytes], name: str, renew: bool = False) -> str:
-        """Return the SHA-256 of a file, from the record if the file is unchanged.
-
-        :param handle: the file, open
-        :param name: that it is noted by
-        :param renew: read it all the same
-        :returns: 64 hexadecimal digits
-        """
-        key = beneath.stat_key(os.fstat(handle.fileno()))
-        recorded = self._known.get(name)
-        if recorded and recorded[:-1] == key and not renew:
-            return str(recorded[-1])
-        digest = beneath.sha256_of(handle)
-        self.read_bytes += key[0]
-        self.note(key, name, digest)
-        return digest
-
-    def note(self, key: Sequence[int], name: str, digest: str) -> None:
-        """Keep the sum of a file.
-
-        :param key: what tells whether it changed
-        :param name: that it is noted by
-        :param digest: its SHA-256
-        """
-        self._known[name] = [*key, digest]
-        self._new = True
-
-    def follow(self, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
-        """Record new stat keys for files with unchanged content; each with the previous key, by path."""
-        for name, (before, after) in marks.items():
-            recorded = self._known.get(name)
-            if recorded and recorded[:-1] == before:
-                self.note(after, name, str(recorded[-1]))
-
-    def save(self) -> None:
-        """Write the record by one rename, without entries of removed files."""
-        if not self._new:
-            return
-        existing = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
-        state_file.write(self.path, existing)
-
-
 def sha256_of(file: Path) -> str:
     """Return the sum of a file that nobody else can exchange."""
     with file.open("rb", buffering=0) as handle:
@@ -540,16 +486,6 @@ def faults(present: Mapping[str, Any], expected: Mapping[str, Any], sums: Sums, 
     if expected.get("files"):
         return check(Path(present["path"]), expected["files"], sums, verify)
     return check_own(Path(present["path"]), sums, verify, expected.get("only") or [])
-
-
-def repair_stamp(sums_dir: Path, repo: str) -> Path:
-    """Return the file that is touched when a damaged file of a model is taken away: engines that ran by then are started anew."""
-    return sums_dir / (repo.replace("/", "--") + ".repaired")
-
-
-def note_repair(sums_dir: Path, repo: str) -> None:
-    """Say that a file of a model that was there was no good."""
-    file_times.mark(repair_stamp(sums_dir, repo))
 
 
 def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:

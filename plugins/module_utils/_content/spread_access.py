@@ -10,10 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._common import foreign_text, program_text, secret_names
+from .._common import foreign_text, plain_data, program_text, secret_names
+from .._common import reader as data_reader
 from .._host import beneath, docker, docker_commands, docker_facts, file_times
-from .._runtime import command
-from . import file_stream, image_layers, image_stream, spread_files, spread_names, spread_server, spread_worker
+from .._runtime import command, state_file
+from . import file_stream, file_sums, image_archive, spread_files, spread_names, spread_server, spread_worker
 
 SERVER_UNIT = "dgxspark-spread"
 WORKER_UNIT = "dgxspark-spread-worker"
@@ -21,6 +22,8 @@ PACKAGE = "dgxspark_vllm"
 """Name of the engine on hosts."""
 MODULES: tuple[ModuleType, ...] = (
     foreign_text,
+    plain_data,
+    data_reader,
     secret_names,
     command,
     beneath,
@@ -28,9 +31,10 @@ MODULES: tuple[ModuleType, ...] = (
     docker_commands,
     docker_facts,
     file_times,
+    state_file,
     file_stream,
-    image_layers,
-    image_stream,
+    file_sums,
+    image_archive,
     spread_files,
     spread_names,
     spread_server,

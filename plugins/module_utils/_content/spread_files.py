@@ -3,27 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Files of a model in the hub's layout and the identity of images, on the host: complete snapshots and verified files.
 
-Standard library and C(beneath.py): hosts run byte copies of both with the worker of the role spread.
+Standard library alone: hosts run byte copies of the engine's files with the worker of the role spread.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 import os
 import re
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from .._common.foreign_text import parse_json
-from .._host import beneath, file_times
+from .._host import beneath
+from . import file_sums, image_archive
+from .file_sums import SUMS_DIR, Sums
 
-RECORDS = Path("/var/lib/dgxspark/spread")
-SUMS = Path("/var/lib/dgxspark/models")
-"""Where the role models keeps what it knows of files, and the mark that engines are started anew by."""
+SAVED = Path("/var/lib/dgxspark/spread/images")
+"""Images that a host sends or receives, as C(image_archive.save) writes them, by C(spread_names.item_id)."""
+DRAFT = ".draft"
+"""Ending of the folder of an image that is being saved."""
+SUMS = Path(SUMS_DIR)
 STAGING = ".spread"
 """Below HF_HOME, so that received files are renamed and not copied."""
 CHUNK = 4 * 1024 * 1024
@@ -38,6 +40,35 @@ class Wrong(Failed):
     """A source sent something else than it said."""
 
 
+# --- saved images ---------------------------------------------------------------------------------------------------------
+
+
+def read_saved(folder: Path, image_id: str) -> dict[str, Any] | None:
+    """Return the description of a saved image, None unless the folder has all of it. image_id: of Docker."""
+    try:
+        saved = parse_json((folder / image_archive.IMAGE).read_text(encoding="utf-8"), image_archive.IMAGE)
+        image = dict(saved["image"]) if saved["id"] == image_id else {"files": {"": 0}}
+        is_whole = all((folder / name).stat().st_size == size for name, size in image["files"].items())
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return image if is_whole else None
+
+
+def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> None:
+    """Write the description of an image when its folder has all of it.
+
+    :param folder: of the image
+    :param image_id: of Docker
+    :param image: of the form C(image_archive.SAVED)
+    """
+    beneath.write(folder, image_archive.IMAGE, json.dumps({"id": image_id, "image": image}).encode())
+
+
+def finished_images() -> list[Path]:
+    """Return the folders of saved images from which no transfer resumes: whole ones, and those of interrupted C(docker save)."""
+    return sorted({*(path.parent for path in SAVED.glob(f"*/{image_archive.IMAGE}")), *SAVED.glob(f"*{DRAFT}")})
+
+
 # --- files and their digests ------------------------------------------------------------------------------------------
 
 
@@ -49,7 +80,7 @@ def named_digest(store: str) -> str | None:
     folder, _slash, name = store.rpartition("/")
     if not folder.endswith("/blobs") or not HEX.fullmatch(name):
         return None
-    return {64: f"sha256:{name}", 40: f"git:{name}"}.get(len(name))
+    return name if len(name) in (64, 40) else None
 
 
 def digests(handle: IO[bytes]) -> tuple[str, str]:
@@ -68,86 +99,7 @@ def digests(handle: IO[bytes]) -> tuple[str, str]:
         if small:
             git.update(piece)
     beneath.drop_pages(handle.fileno())
-    return f"sha256:{sha256.hexdigest()}", f"git:{git.hexdigest()}" if small else ""
-
-
-def stat_key(handle: IO[bytes]) -> list[int]:
-    """Return what changes when an open file does."""
-    return beneath.stat_key(os.fstat(handle.fileno()))
-
-
-def record_path(repo_folder: str) -> Path:
-    """Return where a host keeps which files of a model it has verified."""
-    return RECORDS / f"{repo_folder}.json"
-
-
-def read_record(repo_folder: str) -> dict[str, Any]:
-    """Return the verified files: C({store: {mark, sha256}})."""
-    try:
-        content = parse_json(record_path(repo_folder).read_text(encoding="utf-8"), str(record_path(repo_folder)))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def follow(repo_folder: str, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
-    """Record new marks for files with unchanged content; each with the previous mark, by the name of the store."""
-    record = read_record(repo_folder)
-    digests = {
-        store: after for store, (before, after) in marks.items() if (record.get(store) or {}).get("mark") == before
-    }
-    for store, after in digests.items():
-        record[store] = {**record[store], "mark": after}
-    if digests:
-        write_record(repo_folder, record)
-
-
-def write_record(repo_folder: str, record: Mapping[str, Any]) -> None:
-    """Write the record of verified files, by one rename."""
-    path = record_path(repo_folder)
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    beneath.write(path.parent, path.name, (json.dumps(record, sort_keys=True) + "\n").encode())
-
-
-def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """List the files of a snapshot.
-
-    :param hub: the hub folder of the host
-    :param repo_folder: of the model below it
-    :param commit: of the snapshot
-    :param only: patterns of the files that are meant; all when empty
-    :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are,
-        below the hub folder. link: the text of its link, empty for a plain file. size: bytes; None where a link
-        leads nowhere, or out of the model's folder: such files are never sent. sha256: as verified when
-        the file was last whole, else None. known: C(yes) when the file has not changed since, C(changed) when it
-        has, C(no) when it was never verified
-    """
-    record = read_record(repo_folder)
-    rows = []
-    top = f"snapshots/{commit}"
-    with beneath.folder(hub, repo_folder) as model:
-        for path, _info in beneath.walk(model, top):
-            relative = path[len(top) + 1 :]
-            if only and not any(fnmatch.fnmatch(relative, pattern) for pattern in only):
-                continue
-            entry: dict[str, Any] = {"path": relative, "store": f"{repo_folder}/{path}", "link": "", "size": None}
-            entry.update(sha256=None, known="no")
-            try:
-                real = beneath.find(model, path)
-                now = beneath.info(model, real)
-            except OSError:
-                now = None
-            if now and stat.S_ISREG(now.st_mode):
-                entry["store"] = f"{repo_folder}/{real}"
-                if real != path:
-                    entry["link"] = "/".join([".."] * (path.count("/")) + [real])
-                verified = record.get(entry["store"]) or {}
-                entry["size"] = now.st_size
-                if verified:
-                    entry["known"] = "yes" if verified.get("mark") == beneath.stat_key(now) else "changed"
-                    entry["sha256"] = verified.get("sha256")
-            rows.append(entry)
-    return sorted(rows, key=lambda entry: str(entry["path"]))
+    return sha256.hexdigest(), git.hexdigest() if small else ""
 
 
 def safe(relative: str) -> str:
@@ -166,6 +118,11 @@ def safe_link(path: str, link: str) -> str:
     return link
 
 
+def sums_of(repo_folder: str) -> Sums:
+    """Return the recorded sums of a model. repo_folder: below the hub folder."""
+    return Sums(SUMS, repo_folder[len("models--") :])
+
+
 def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> None:
     """Take a file that is not whole out of use; the start of a truncated one need not come a second time.
 
@@ -176,7 +133,7 @@ def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> Non
     :param size: expected bytes, None if unknown
     :param repo_folder: of the model
     """
-    file_times.mark(SUMS / f"{repo_folder[len('models--') :]}.repaired")
+    file_sums.note_repair(SUMS, repo_folder[len("models--") :])
     present_size = beneath.size(home, f"hub/{store}")
     if size is not None and present_size is not None and present_size < size:
         with beneath.own_folder(home, STAGING) as staging:

@@ -4,30 +4,31 @@
 """The command that the keys of a distribution are restricted to: it gives peers the models and images of the run, and nothing else.
 
 sshd runs it for each request, as C(python3 -m dgxspark_vllm._content.spread_server FOLDER). Requests: C(hold ID KIND) reserves an
-image or snapshot for one peer per kind of network, C(files) sends files of models inside SSH and C(files ADDRESS) over TCP,
-C(layers REF) lists the layers of an image, and C(image REF LAYER...) sends the image without these layers.
+image or snapshot for one peer per kind of network, C(files FOLDER) sends files of models (C(hub)) or of an image (its ID) inside SSH and
+C(files FOLDER ADDRESS) over TCP. An image is saved into files when the first peer reserves it; the answer describes them.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
-import subprocess
+import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._common.foreign_text import parse_json
-from .._host import docker_commands
-from . import file_stream
-from .image_layers import members
-from .image_stream import CHUNK, ArchiveGuard, Program, UnexpectedContent
+from .._host import docker
+from .._runtime.command import NoAnswer, Unknown, reader
+from . import file_stream, image_archive, spread_files
 
 SETTINGS = "served.json"
-"""What peers may take: C(hub), the folder of models; C(clear), addresses without encryption; C(images), references."""
+"""What peers may take: C(hub) and C(saved), the folders of models and saved images; C(clear), addresses without encryption; C(images),
+names on this host by id."""
 STATE = "state.json"
 """Progress of the job of this host, written once per second while it runs."""
 ITEMS = "items"
@@ -37,7 +38,8 @@ FREE, BUSY, COMING, GONE = "free", "busy", "coming", "gone"
 COMING_SECONDS = 300.0
 """Time without progress after which a job counts as dead. Jobs of a large play start minutes apart."""
 ITEM = re.compile(r"[0-9a-f]{16}")
-LAYER = re.compile(r"[0-9a-f]{64}")
+HUB = "hub"
+DOCKER_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,26 @@ class Access:
 
     folder: Path
     hub: Path
+    saved: Path
     clear: Sequence[str]
-    images: Sequence[str]
+    images: Mapping[str, str]
 
     @classmethod
     def load(cls, folder: Path) -> Access:
         """Read the settings of the run. folder: of the run."""
         settings = parse_json((folder / SETTINGS).read_text(encoding="utf-8"), SETTINGS)
-        return cls(folder, Path(settings["hub"]), settings["clear"], settings["images"])
+        return cls(folder, Path(settings["hub"]), Path(settings["saved"]), settings["clear"], settings["images"])
 
 
 def main() -> None:
     """Answer one request of a peer."""
     access = Access.load(Path(sys.argv[1]))
     verb, *words = os.environ.get("SSH_ORIGINAL_COMMAND", "").split(" ")
-    answer = {"hold": hold, "files": send_files, "layers": list_layers, "image": send_image}.get(verb)
+    answer = {"hold": hold, "files": send_files}.get(verb)
     try:
         if not answer or not answer(access, words):
             raise SystemExit("this key takes models and the images of this run, nothing else")
-    except (OSError, UnexpectedContent) as error:
+    except (OSError, Unknown, NoAnswer, image_archive.UnexpectedContent) as error:
         raise SystemExit(str(error)) from error
 
 
@@ -94,9 +97,38 @@ def hold(access: Access, words: Sequence[str]) -> bool:
         except BlockingIOError:
             announce(f"{BUSY}\n")
             return True
-        announce(f"{FREE}\n")
+        announce(f"{FREE}{' ' + describe_image(access, item) if item in access.images else ''}\n")
         sys.stdin.buffer.read()
     return True
+
+
+def describe_image(access: Access, item: str) -> str:
+    """Return the description of an image in JSON, after saving it into files unless that was done.
+
+    :raises OSError: if the disk has too little space
+    :raises UnexpectedContent: if docker save fails
+    """
+    name, folder = access.images[item], access.saved / item
+    with (access.folder / ITEMS / f"{item}.saving").open("ab") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # peers of two networks may come at once
+        present = docker.images(reader(DOCKER_SECONDS), [name])[name]
+        if not present:
+            raise OSError(f"this host has no image {name} any more")
+        image = spread_files.read_saved(folder, present["Id"])
+        if image is None:
+            draft = folder.with_name(folder.name + spread_files.DRAFT)
+            for path in (folder, draft):
+                shutil.rmtree(path, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            free, size = shutil.disk_usage(draft).free, int(present.get("Size") or 0)
+            if free < size:
+                raise OSError(
+                    f"{folder} has {free / 1e9:.2f} GB free, and the saved image {name} needs {size / 1e9:.2f} GB"
+                )
+            image = image_archive.save(name, draft)
+            spread_files.describe_saved(draft, present["Id"], image)
+            draft.rename(folder)
+    return json.dumps(image, separators=(",", ":"))
 
 
 def is_coming(folder: Path, item: str) -> bool:
@@ -108,46 +140,19 @@ def is_coming(folder: Path, item: str) -> bool:
 
 
 def send_files(access: Access, words: Sequence[str]) -> bool:
-    """Send files of models inside SSH, or over TCP on an address; returns whether the request is allowed."""
-    if words and (len(words) > 1 or words[0] not in access.clear):
-        return False
-    if words:
-        file_stream.serve_connection(access.hub, words[0], announce)
-    else:
-        file_stream.serve_output(access.hub)
-    return True
-
-
-def list_layers(access: Access, words: Sequence[str]) -> bool:
-    """Print the layers of an image; returns whether the request is allowed."""
-    if len(words) != 1 or words[0] not in access.images:
-        return False
-    command = docker_commands.layers(words[0])
-    os.execvp(command[0], command)
-
-
-def send_image(access: Access, words: Sequence[str]) -> bool:
-    """Write an archive of an image to standard output; returns whether the request is allowed.
+    """Send files inside SSH, or over TCP on an address; returns whether the request is allowed.
 
     :param access: of the run
-    :param words: reference of the image, and names of layers that the peer has
+    :param words: C(HUB) or the id of an image, and the address
     """
-    ref, *without = words or [""]
-    if ref not in access.images or not all(map(LAYER.fullmatch, without)):
+    folder, *address = words or [""]
+    if (folder != HUB and folder not in access.images) or len(address) > 1 or not set(address) <= set(access.clear):
         return False
-    command = docker_commands.save(ref)
-    if not without:
-        os.execvp(command[0], command)
-    guard = ArchiveGuard([ref], members(without))
-    with Program(command, stdout=subprocess.PIPE) as saving:
-        if saving.stdout is None:
-            raise UnexpectedContent("docker save has no output")
-        while piece := saving.stdout.read1(CHUNK):  # type: ignore[attr-defined]
-            sys.stdout.buffer.write(guard.feed(piece))
-        if saving.wait():
-            raise SystemExit(saving.returncode)
-    guard.end()
-    sys.stdout.buffer.flush()
+    root = access.hub if folder == HUB else access.saved / folder
+    if address:
+        file_stream.serve_connection(root, address[0], announce)
+    else:
+        file_stream.serve_output(root)
     return True
 
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The job of a host in a distribution: it pulls images and models from other nodes, or verifies files of models.
 
-Runs as C(python3 -m dgxspark_vllm._content.spread_worker FOLDER). Files arrive in a staging folder below HF_HOME and are compared with
-their digests before they are renamed into the layout of the hub. An image or snapshot that has arrived is offered to other nodes at once.
+Runs as C(python3 -m dgxspark_vllm._content.spread_worker FOLDER). Files arrive in a staging folder and are compared with their
+digests before they are renamed into the layout of the hub, or loaded by Docker. An image or snapshot that has arrived is offered to other nodes at once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import decode_text, parse_json
-from .._host import beneath, docker, docker_facts
+from .._common.reader import read
+from .._host import beneath, docker
 from .._runtime.command import NoAnswer, Unknown, reader
-from . import file_stream, image_layers, image_stream, spread_files
-from .image_stream import last_words
+from . import file_stream, image_archive, spread_files
+from .image_archive import last_words
 from .spread_files import (
     CHUNK,
     STAGING,
@@ -40,10 +41,9 @@ from .spread_files import (
     put_aside,
     safe,
     safe_link,
-    stat_key,
 )
 from .spread_names import item_id
-from .spread_server import BUSY, COMING, FREE, GONE, ITEMS, STATE
+from .spread_server import BUSY, COMING, FREE, GONE, HUB, ITEMS, STATE
 
 JOB = "job.json"
 RECEIVE_TRIES = 2
@@ -103,16 +103,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Source:
-    """A host that has an item or is about to have it. image: name of the image there; links: the fastest first."""
+    """A host that has an item or is about to have it. links: the fastest first."""
 
     name: str
-    image: str
     links: tuple[Link, ...]
 
     @classmethod
     def from_dict(cls, source: Mapping[str, Any]) -> Source:
         """Read a source of a task."""
-        return cls(source["name"], source["image"], tuple(Link(**link) for link in source["links"]))
+        return cls(source["name"], tuple(Link(**link) for link in source["links"]))
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def request(route: Route, link: Link, text: str) -> Iterator[subprocess.Popen[by
     """
     with (
         tempfile.TemporaryFile() as errors,
-        image_stream.Program(
+        image_archive.Program(
             route.ssh_argv(link, text), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
         ) as process,
     ):
@@ -222,7 +221,7 @@ def read_line(process: subprocess.Popen[bytes]) -> str:
 class Pull:
     """Takes an item from the first of its sources that has it and is free."""
 
-    item: str
+    key: str
     sources: Sequence[Source]
     port: int
     folder: Path
@@ -235,12 +234,17 @@ class Pull:
     def from_task(cls, task: Mapping[str, Any], folder: Path) -> Pull:
         """Read the sources of a task. folder: of the run."""
         sources = [Source.from_dict(source) for source in task.get("sources") or []]
-        return cls(item_id(task["key"]), sources, int(task.get("port") or 0), folder)
+        return cls(task["key"], sources, int(task.get("port") or 0), folder)
 
-    def run(self, take: Callable[[Route], None]) -> Route:
+    @property
+    def item(self) -> str:
+        """The id of the item."""
+        return item_id(self.key)
+
+    def run(self, take: Callable[[Route, str], None]) -> Route:
         """Ask the sources in turn until one is free, and take the item from it.
 
-        :param take: takes the item; raises C(Failed), C(Wrong) or OSError
+        :param take: takes the item, by the route and the source's description; raises C(Failed), C(Wrong) or OSError
         :returns: the route that it was taken over
         :raises Failed: when no source is left, or after C(MOST_TRIES) failures
         """
@@ -263,19 +267,19 @@ class Pull:
         untried = [source for source in remaining if source.name not in failed] or remaining
         return [source for source in untried if source.links[0].kind == "fabric"] or untried
 
-    def try_source(self, source: Source, take: Callable[[Route], None]) -> Route | None:
+    def try_source(self, source: Source, take: Callable[[Route, str], None]) -> Route | None:
         """Take the item from a source if the source reserves it for this host. Returns the route if it was taken."""
         try:
             route = find_route(source, self.port, self.folder)
             with request(route, route.links[0], f"hold {self.item} {route.kind}") as holding:
-                answer = read_line(holding)
+                answer, _space, description = read_line(holding).partition(" ")
                 if answer == FREE:
-                    take(route)
+                    take(route, description)
                     return route
                 if answer == GONE:
                     self.gone.add(source.name)
                 elif answer not in (BUSY, COMING):
-                    raise OSError(f"{source.name} gives no access to its images and models")
+                    raise OSError(f"{source.name} does not give {self.key}")
         except (Failed, OSError) as error:
             self.failures.append({"source": source.name, "why": str(error), "wrong": isinstance(error, Wrong)})
         return None
@@ -295,66 +299,61 @@ def share_out(files: Iterable[Mapping[str, Any]], streams: int) -> list[list[Map
     return [share for share in shares if share]
 
 
-class Model:
-    """One snapshot that this host pulls."""
+class Files:
+    """Files that this host receives into a staging folder.
 
-    def __init__(self, task: Mapping[str, Any], progress: Progress, pull: Pull) -> None:
-        self.task = task
+    folder: where sources have them, a word of the request C(files). staging: descriptor of the folder for incoming files, which only root
+    can enter, even if the folders around it are exchanged. missing: files with C(store), C(size), C(sha256) and C(path).
+    """
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, folder: str, staging: int) -> None:
         self.progress = progress
-        self.pull = pull
-        self.home = Path(task["hf_home"])
-        self.repo = safe(task["folder"])
+        self.folder = folder
+        self.staging = staging
         self.streams = int(task["streams"])
-        self.record = spread_files.read_record(self.repo)
-        self.lock = threading.Lock()
-        self.files = {safe(entry["store"]): entry for entry in task["files"]}
-        self.missing: list[Mapping[str, Any]] = []
-        self.verified: set[str] = set()
-        """Missing files that have arrived and have the expected digest."""
+        self.limit = float(task.get("limit_mbs") or 0) * 1e6
+        self.stream_limit = self.limit
+        """Most bytes per second of all streams, and of one."""
         self.uses_tcp = bool(task.get("clear"))
         """Whether files cross a fabric without encryption."""
         self.encrypted = True
         """Whether all that has arrived was encrypted."""
-        self.staging = -1
-        """Descriptor of the folder for incoming files; only root can enter it, whatever happens to the folders around it."""
+        self.missing: list[Mapping[str, Any]] = []
+        self.verified: set[str] = set()
+        """Files that have arrived and have the expected digest."""
+        self.announced = int(task["bytes"])
+        """Bytes that the total of the job has for these files."""
+        self.before = -1
+        """Bytes that had arrived before this job."""
         self.repeated = 0
         """Bytes that were received once more."""
-
-    def bring(self) -> dict[str, Any]:
-        """Pull the missing files, verify them and put them where the hub library looks; returns the result of the task."""
-        self.home.mkdir(mode=0o755, parents=True, exist_ok=True)
-        try:
-            with beneath.own_folder(self.home, STAGING) as self.staging:
-                try:
-                    return self.receive()
-                finally:
-                    for _path, folders, _files, at in os.fwalk(".", topdown=False, dir_fd=self.staging):
-                        for name in folders:
-                            with contextlib.suppress(OSError):  # not an empty folder
-                                os.rmdir(name, dir_fd=at)
-        finally:
-            with contextlib.suppress(OSError), beneath.folder(self.home) as home:
-                os.rmdir(STAGING, dir_fd=home)  # unless it holds parts of files
+        self.lock = threading.Lock()
 
     def staged(self, entry: Mapping[str, Any]) -> int:
         """Return how many bytes of a file have arrived."""
         return beneath.size(self.staging, entry["store"]) or 0
 
-    def receive(self) -> dict[str, Any]:
-        """Pull and publish the missing files; returns the result of the task."""
-        began = time.monotonic()
-        self.missing = [entry for entry in self.files.values() if not self.is_whole(entry)]
-        missing_bytes = sum(int(entry["size"]) for entry in self.missing)
-        staged_before = sum(min(self.staged(entry), int(entry["size"])) for entry in self.missing)
-        self.progress.state["total"] += missing_bytes - int(self.task["bytes"])
-        self.progress.state["before"] += staged_before  # counted, but not part of the rate
+    @property
+    def size(self) -> int:
+        """The bytes of the missing files."""
+        return sum(int(entry["size"]) for entry in self.missing)
+
+    def set_missing(self, missing: Sequence[Mapping[str, Any]]) -> None:
+        """Set the files to receive, for the progress too; called again, other files of the same item."""
+        self.missing = list(missing)
+        if self.before < 0:
+            self.before = sum(min(self.staged(entry), int(entry["size"])) for entry in missing)
+            self.progress.state["before"] += self.before  # counted, but not part of the rate
+        self.progress.state["total"] += self.size - self.announced
+        self.announced = self.size
         self.progress.count = lambda: sum(self.staged(entry) for entry in self.missing)
-        route = self.pull.run(self.take_from) if self.missing else None
-        self.publish()
+
+    def result(self, route: Route | None, began: float) -> dict[str, Any]:
+        """Return the result of a task, once the files have left the staging folder. began: by the monotonic clock."""
         self.progress.count = None
-        self.progress.add(missing_bytes)
+        self.progress.add(self.size)
         return {
-            "bytes": missing_bytes - staged_before + self.repeated,
+            "bytes": self.size - self.before + self.repeated,
             "files": len(self.missing),
             "source": route.source.name if route else "",
             "link": route.kind if route else "",
@@ -362,32 +361,10 @@ class Model:
             "seconds": round(time.monotonic() - began, 3),
         }
 
-    def is_whole(self, entry: Mapping[str, Any]) -> bool:
-        """Whether a file is in its place already; a damaged one is taken out of use."""
-        try:
-            with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
-                verified = self.record.get(entry["store"]) or {}
-                key = stat_key(handle)
-                is_same = key[0] == int(entry["size"]) and bool(
-                    (verified.get("mark") == key and verified.get("sha256") == entry["sha256"])
-                    or digests(handle)[0] == entry["sha256"]
-                )
-        except FileNotFoundError:
-            return False
-        if is_same:
-            self.note(entry, key)
-        else:
-            put_aside(self.home, entry["store"], int(entry["size"]), self.repo)
-        return is_same
-
-    def note(self, entry: Mapping[str, Any], key: list[int]) -> None:
-        """Record a verified file. key: changes when the file does."""
-        with self.lock:
-            self.record[entry["store"]] = {"mark": key, "sha256": entry["sha256"]}
-
     def take_from(self, route: Route) -> None:
         """Take the missing files from a source, in several streams. Raises C(Failed), or C(Wrong) for wrong digests."""
         shares = share_out((entry for entry in self.missing if entry["store"] not in self.verified), self.streams)
+        self.stream_limit = self.limit / max(len(shares), 1)
         with ThreadPoolExecutor(max_workers=max(len(shares), 1)) as pool:
             links = [route.links[number % len(route.links)] for number in range(len(shares))]
             errors = [error for error in pool.map(self.take_share, [route] * len(shares), links, shares) if error]
@@ -423,20 +400,19 @@ class Model:
     @contextlib.contextmanager
     def open_stream(self, route: Route, link: Link) -> Iterator[file_stream.Receiver]:
         """Yield a receiver: over TCP on a fabric, if allowed and possible, otherwise inside SSH."""
-        limit = float(self.task.get("limit_mbs") or 0) * 1e6 / self.streams
         with contextlib.ExitStack() as stack:
             if self.uses_tcp and link.kind == "fabric":
                 try:
-                    stream = stack.enter_context(open_tcp(route, link))
+                    stream = stack.enter_context(open_tcp(route, link, self.folder))
                 except file_stream.NoConnection:
                     self.uses_tcp = False  # a firewall, for example, which leaves the port of SSH open
                 else:
                     self.encrypted = False
-                    yield file_stream.Receiver(stream, stream, limit)
+                    yield file_stream.Receiver(stream, stream, self.stream_limit)
                     return
-            process = stack.enter_context(request(route, link, "files"))
+            process = stack.enter_context(request(route, link, f"files {self.folder}"))
             if process.stdout and process.stdin:
-                yield file_stream.Receiver(process.stdout, process.stdin, limit)
+                yield file_stream.Receiver(process.stdout, process.stdin, self.stream_limit)
 
     def receive_file(self, receiver: file_stream.Receiver, entry: Mapping[str, Any]) -> bool:
         """Receive the missing part of a file; returns whether the whole file has the expected digest."""
@@ -455,14 +431,71 @@ class Model:
                 receiver.take(store, begin, size, target, digest)
                 target.flush()
             beneath.drop_pages(target.fileno())
-        is_right = f"sha256:{digest.hexdigest()}" == str(entry["sha256"])
+        is_right = digest.hexdigest() == str(entry["sha256"])
         if is_right:
             self.verified.add(store)
         return is_right
 
-    def publish(self) -> None:
-        """Move the received files into the hub's layout: blobs first, then the snapshot, then the reference of the revision."""
-        for entry in self.missing:
+
+class Model:
+    """One snapshot that this host pulls."""
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, pull: Pull) -> None:
+        self.task = task
+        self.progress = progress
+        self.pull = pull
+        self.home = Path(task["hf_home"])
+        self.repo = safe(task["folder"])
+        self.sums = spread_files.sums_of(self.repo)
+        self.entries = {safe(entry["store"]): entry for entry in task["files"]}
+        self.staging = -1
+        """Descriptor of the staging folder."""
+
+    def bring(self) -> dict[str, Any]:
+        """Pull the missing files, verify them and put them where the hub library looks; returns the result of the task."""
+        self.home.mkdir(mode=0o755, parents=True, exist_ok=True)
+        try:
+            with beneath.own_folder(self.home, STAGING) as self.staging:
+                try:
+                    return self.receive()
+                finally:
+                    for _path, folders, _files, at in os.fwalk(".", topdown=False, dir_fd=self.staging):
+                        for name in folders:
+                            with contextlib.suppress(OSError):  # not an empty folder
+                                os.rmdir(name, dir_fd=at)
+        finally:
+            with contextlib.suppress(OSError), beneath.folder(self.home) as home:
+                os.rmdir(STAGING, dir_fd=home)  # unless it holds parts of files
+
+    def receive(self) -> dict[str, Any]:
+        """Pull and publish the missing files; returns the result of the task."""
+        began = time.monotonic()
+        files = Files(self.task, self.progress, HUB, self.staging)
+        files.set_missing([entry for entry in self.entries.values() if not self.is_whole(entry)])
+        route = self.pull.run(lambda route, _description: files.take_from(route)) if files.missing else None
+        self.publish(files.missing)
+        return files.result(route, began)
+
+    def path(self, entry: Mapping[str, Any]) -> str:
+        """Return the path of a file in its place; its sum is recorded under that."""
+        return f"{self.home}/hub/{entry['store']}"
+
+    def is_whole(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a file is in its place already; a damaged one is taken out of use."""
+        try:
+            with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
+                is_same = os.fstat(handle.fileno()).st_size == int(entry["size"]) and (
+                    self.sums.digest_of(handle, self.path(entry)) == entry["sha256"]
+                )
+        except FileNotFoundError:
+            return False
+        if not is_same:
+            put_aside(self.home, entry["store"], int(entry["size"]), self.repo)
+        return is_same
+
+    def publish(self, received: Sequence[Mapping[str, Any]]) -> None:
+        """Move received files into the hub's layout: blobs first, then the snapshot, then the reference of the revision."""
+        for entry in received:
             if "/snapshots/" not in entry["store"]:
                 beneath.move(self.staging, entry["store"], self.home, f"hub/{entry['store']}")
                 self.note_published(entry)
@@ -481,7 +514,7 @@ class Model:
         for entry in self.task["files"]:
             if not entry["link"]:
                 self.note_published(entry)
-        spread_files.write_record(self.repo, self.record)
+        self.sums.save()
         beneath.remove_tree(self.staging, self.repo)
 
     def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
@@ -503,14 +536,21 @@ class Model:
         """Record a file that is in its place now."""
         info = beneath.info(self.home, f"hub/{entry['store']}")
         if info is not None:
-            self.note(entry, beneath.stat_key(info))
+            self.sums.note(beneath.stat_key(info), self.path(entry), entry["sha256"])
 
 
 @contextlib.contextmanager
-def open_tcp(route: Route, link: Link) -> Iterator[socket.SocketIO]:
-    """Yield an unencrypted stream to a source. Raises C(file_stream.NoConnection) before anything is received."""
+def open_tcp(route: Route, link: Link, folder: str) -> Iterator[socket.SocketIO]:
+    """Yield an unencrypted stream to a source.
+
+    :param route: to the source
+    :param link: one of its links
+    :param folder: a word of the request C(files)
+    :returns: the stream
+    :raises file_stream.NoConnection: before anything is received
+    """
     with (
-        request(route, link, f"files {link.source}") as process,
+        request(route, link, f"files {folder} {link.source}") as process,
         file_stream.connect(link.own, link.source, read_line(process)) as connection,
         connection.makefile("rwb", buffering=0) as stream,
     ):
@@ -524,28 +564,30 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """
     began = time.monotonic()
     home, repo = Path(task["hf_home"]), safe(task["folder"])
-    record = spread_files.read_record(repo)
+    sums = spread_files.sums_of(repo)
     entries = list({entry["store"]: entry for entry in task["files"]}.values())
 
     def verify(entry: Mapping[str, Any]) -> str | None:
         try:
             with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
-                key, (sha256, git) = stat_key(handle), digests(handle)
+                key, (sha256, git) = beneath.stat_key(os.fstat(handle.fileno())), digests(handle)
         except (FileNotFoundError, beneath.Refused):
             return str(entry["path"])
-        verified = record.get(entry["store"]) or {}
+        name = f"{home}/hub/{entry['store']}"
         progress.add(key[0])
-        expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
+        expected = (
+            spread_files.named_digest(entry["store"]) or entry.get("sha256") or sums.recorded(name, key)[1] or sha256
+        )
         if expected not in (sha256, git):
-            record.pop(entry["store"], None)
+            sums.forget(name)
             put_aside(home, entry["store"], entry.get("whole_size"), repo)
             return str(entry["path"])
-        record[entry["store"]] = {"mark": key, "sha256": sha256}
+        sums.note(key, name, sha256)
         return None
 
     with ThreadPoolExecutor(max_workers=int(task["streams"])) as pool:
         damaged = sorted(filter(None, pool.map(verify, entries)))
-    spread_files.write_record(repo, record)
+    sums.save()
     read = sum(int(entry["size"] or 0) for entry in entries)
     return {"bytes": read, "damaged": damaged, "seconds": round(time.monotonic() - began, 3)}
 
@@ -554,32 +596,32 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 
 
 class Image:
-    """One image that this host pulls."""
+    """One image that this host pulls, as the files of a saved image."""
 
     def __init__(self, task: Mapping[str, Any], progress: Progress, pull: Pull) -> None:
         self.task = task
         self.progress = progress
         self.pull = pull
-        self.ref = str(task["ref"])
+        self.name = str(task.get("alias") or task["ref"])
         self.expected: Mapping[str, Any] = task["image"]
-        self.limit = float(task.get("limit_mbs") or 0) * 1e6
-        self.received = 0
-        """Bytes that have arrived."""
+        self.folder = spread_files.SAVED / pull.item
         self.image_id = ""
         self.run = reader(DOCKER_SECONDS)
 
     def bring(self) -> dict[str, Any]:
         """Pull and load the image, and give it its name; returns the result of the task."""
         began = time.monotonic()
-        route = self.pull.run(self.take_from)
-        name = self.task.get("alias") or self.ref
-        if not self.inspect([name]):
-            reason = docker.act(self.run, "image", "tag", self.image_id, name)
-            if reason:
-                raise Failed(f"docker image tag {self.image_id} {name} failed on {socket.gethostname()}: {reason}")
-        self.progress.add(max(int(self.expected["size"]) - self.received, 0))
-        seconds = round(time.monotonic() - began, 3)
-        return {"bytes": self.received, "source": route.source.name, "link": route.kind, "seconds": seconds}
+        self.folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with beneath.own_folder(self.folder.parent, self.folder.name) as staging:
+            files = Files(self.task, self.progress, self.pull.item, staging)
+            route = self.pull.run(lambda route, description: self.take_from(files, route, description))
+            if not self.inspect([self.name]):
+                reason = docker.act(self.run, "image", "tag", self.image_id, self.name)
+                if reason:
+                    raise Failed(
+                        f"docker image tag {self.image_id} {self.name} failed on {socket.gethostname()}: {reason}"
+                    )
+            return files.result(route, began)
 
     def inspect(self, names: Sequence[str]) -> dict[str, Any] | None:
         """Return the first image that Docker has under one of some names. Raises C(Failed) if Docker does not answer."""
@@ -590,69 +632,48 @@ class Image:
             raise Failed(f"{error} (on {socket.gethostname()})") from error
         return next((spread_files.describe(image) for image in images.values() if image), None)
 
-    def take_from(self, route: Route) -> None:
-        """Load the image from a source; Docker compares each layer with its digest. Raises C(Failed)."""
-        left_out = self.known_layers(route)
-        try:
-            loaded = self.load(route, left_out)
-        except Failed:
-            if not left_out:
-                raise
-            loaded = self.load(route, [])  # the whole image needs none of the present layers
-        # Saved by digest or id it arrives without a name, and another image store gives it another id.
-        names = loaded or [self.ref]
-        image = self.inspect([self.expected["id"], *names])
-        if not image or not spread_files.same_image(self.expected, image):
-            for name in names:
-                docker.act(self.run, "image", "rm", "--", name)
-            raise Failed(
-                f"{route.source.name} sent {self.ref} as {(image or {}).get('id')}, not as {self.expected['id']}; "
-                "it was removed again"
-            )
-        self.image_id = str(image["id"])
+    def take_from(self, files: Files, route: Route, description: str) -> None:
+        """Receive the files of the image that this host needs, and load them. Raises C(Failed).
 
-    def known_layers(self, route: Route) -> list[str]:
-        """Return the names that archives give to the layers this host has; none if they are not known."""
-        try:
-            present = docker.present_layers(self.run)
-            if not present:
-                return []
-            _code, output, _errors = self.run(route.ssh_argv(route.links[0], f"layers {route.source.image}"))
-            layers = docker_facts.read_layers(output)
-        except NoAnswer:
-            return []
-        return image_layers.stored_as(layers, image_layers.shared(layers, present))
-
-    def load(self, route: Route, left_out: Sequence[str]) -> list[str]:
-        """Stream the image from the source's C(docker save) into C(docker load).
-
+        :param files: receives them
         :param route: to the source
-        :param left_out: names of layers that the source need not send
-        :returns: names of the loaded images
+        :param description: of the saved image, by the source
         """
-        self.progress.add(-self.received)
-        began, self.received = time.monotonic(), 0
+        where = f"the image of {route.source.name}"
+        image = read(image_archive.SAVED, parse_json(description, where), where)
+        entries = [{"store": name, "path": name, "size": size, "sha256": name} for name, size in image["files"].items()]
+        for name in beneath.names(files.staging):
+            if name not in image["files"]:
+                beneath.remove(files.staging, name)
+        left_out = self.present_files(image)
+        while True:
+            files.set_missing([entry for entry in entries if entry["store"] not in left_out])
+            files.take_from(route)
+            try:
+                image_archive.load(image_archive.saved_members(self.folder, image, left_out), self.name)
+                break
+            except image_archive.UnexpectedContent as error:
+                if not left_out:
+                    raise Failed(f"loading {self.name} from {route.source.name} failed: {error}") from error
+                left_out = set()  # the whole image needs none of the present layers
+        present = self.inspect([self.expected["id"], self.name])
+        if not present or not spread_files.same_image(self.expected, present):
+            docker.act(self.run, "image", "rm", "--", self.name)
+            raise Failed(
+                f"{route.source.name} sent {self.name} as {(present or {}).get('id')}, not as {self.expected['id']}; it was removed again"
+            )
+        self.image_id = str(present["id"])
+        if not left_out:
+            spread_files.describe_saved(self.folder, self.image_id, image)
+        for name in beneath.names(files.staging) if left_out else []:
+            beneath.remove(files.staging, name)  # a part of an image serves nobody
 
-        def count(number: int) -> None:
-            self.received += number
-            self.progress.add(number)
-            if self.limit:
-                time.sleep(max(0.0, self.received / self.limit - (time.monotonic() - began)))
-
-        source = route.source
-        allowed = [name for name in (self.ref, self.task.get("alias"), source.image) if name]
-        command = " ".join(["image", source.image, *left_out])
+    def present_files(self, image: Mapping[str, Any]) -> set[str]:
+        """Return the files of the image that this host need not receive; none if its layers are not known."""
         try:
-            output = image_stream.load(route.ssh_argv(route.links[0], command), allowed, received=count)
-        except image_stream.ProgramFailed as error:
-            raise Failed(f"taking {self.ref} from {source.name} failed: {error}") from error
-        except image_stream.UnexpectedContent as error:
-            raise Failed(f"{source.name} sent something else than {self.ref}: {error}") from error
-        # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
-        lines = [line for line in output.splitlines() if line.startswith("Loaded image")]
-        names = [line.partition(": ")[2].strip() for line in lines]
-        allowed_names = set(map(image_stream.full_name, allowed))
-        return [name for name in names if name.startswith("sha256:") or image_stream.full_name(name) in allowed_names]
+            return image_archive.present_files(image, docker.present_layers(self.run))
+        except NoAnswer:
+            return set()
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from .spread_names import TOOLS, local_alias
 MOST_SOURCES = 8
 """Sources that a host asks for one thing; each question is a connection of SSH."""
 LOAD_FACTOR = 2
-"""Docker writes an image that it loads to the disk twice: as an archive, and as layers."""
+"""Docker writes an image that it loads to the disk twice: as an archive, and as layers. The received files are a third copy."""
 GB = 1e9
 
 Looks = Mapping[str, Mapping[str, Any]]
@@ -219,16 +219,16 @@ def verify_tasks(surveyed: Mapping[str, Any], looks: Looks, host: str) -> list[d
 # --- free space -------------------------------------------------------------------------------------------------------
 
 
-def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) -> int:
-    """Return the bytes that a thing still needs on a host's disk.
+def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) -> dict[str, int]:
+    """Return the bytes that a thing still needs on a host's disks.
 
     :param look: report of the host
     :param thing: the thing
     :param key: of the thing
-    :returns: bytes
+    :returns: bytes by key of the report's C(disks)
     """
     if thing["kind"] == "image":
-        return LOAD_FACTOR * int(thing["bytes"])
+        return {"images": LOAD_FACTOR * int(thing["bytes"]), "saved": int(thing["bytes"])}
     model = look["models"].get(key) or {}
     present = {entry["store"]: entry["size"] for entry in model.get("files") or [] if entry["size"] is not None}
     staged = model.get("staged") or {}
@@ -236,7 +236,7 @@ def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) ->
     for store, size in {entry["store"]: entry["size"] for entry in thing["files"]}.items():
         is_damaged = present.get(store) not in (None, size)
         total += size if is_damaged else max(size - present.get(store, staged.get(store, 0)), 0)
-    return total
+    return {"models": total}
 
 
 def without_room(surveyed: Mapping[str, Any], looks: Looks, reserve: float) -> dict[str, str]:
@@ -249,17 +249,16 @@ def without_room(surveyed: Mapping[str, Any], looks: Looks, reserve: float) -> d
     """
     messages: dict[str, str] = {}
     for host, look in looks.items():
-        needs: dict[str, list[tuple[str, int]]] = {}
+        needs: dict[str, Counter[str]] = {}
         disks: dict[str, Mapping[str, Any]] = {}
         for key, thing in surveyed["things"].items():
-            if host in thing["lacking"]:
-                disk = look["disks"][f"{thing['kind']}s"]
-                disks.setdefault(disk["device"], disk)
-                needs.setdefault(disk["device"], []).append((key, needed_bytes(look, thing, key)))
+            for name, count in needed_bytes(look, thing, key).items() if host in thing["lacking"] else []:
+                disk = disks.setdefault(look["disks"][name]["device"], look["disks"][name])
+                needs.setdefault(disk["device"], Counter())[key] += count
         for device, parts in needs.items():
-            needed, disk = sum(count for _key, count in parts), disks[device]
+            needed, disk = sum(parts.values()), disks[device]
             if disk["free"] - needed < reserve:
-                named = ", ".join(f"{gigabytes(count)} for {key}" for key, count in parts)
+                named = ", ".join(f"{gigabytes(count)} for {key}" for key, count in parts.items())
                 messages[host] = (
                     f"{host}: {disk['path']} has {gigabytes(disk['free'])} free; {gigabytes(needed)} are to come ({named}) "
                     f"and {gigabytes(reserve)} stay free (spread_reserve_gb). Nothing was moved. "
@@ -435,8 +434,7 @@ def pull_tasks(things: Mapping[str, Mapping[str, Any]], looks: Looks) -> dict[st
         order = pull_order(looks, [host for host in thing["holders"] if host in looks], lacking)
         for host in lacking:
             sources = [
-                {"name": name, "image": name_at(looks[name], key), "links": links(looks[host], looks[name])}
-                for name in sources_of(looks, order, host)
+                {"name": name, "links": links(looks[host], looks[name])} for name in sources_of(looks, order, host)
             ]
             tasks[host].append({"key": key, "sources": sources})
     return tasks

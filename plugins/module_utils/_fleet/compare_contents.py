@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._content import snapshots, vocabularies
+from .._content import file_sums, snapshots, vocabularies
 from .._host import beneath, file_times, made
 from .._runtime.command import NoAnswer
 from . import generations
@@ -80,7 +80,7 @@ def _repository_faults(host: Host, model: Mapping[str, Any]) -> Iterator[str]:
     hf_home, only = host.at(host.params["hf_home"]), list(model.get("only") or [])
     name = f"{model['repo']}@{model['revision']}"
     snapshot = snapshots.look(hf_home, model["repo"], model["revision"], only)
-    sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), model["repo"])
+    sums = file_sums.Sums(host.at(file_sums.SUMS_DIR), model["repo"])
     faults = snapshots.faults(snapshot, model, sums, _verify(host))
     _keep_sums(host, sums, model["repo"])
     for fault in faults:
@@ -104,7 +104,7 @@ def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     """
     hf_home, repo = host.at(host.params["hf_home"]), str(model["repo"])
     snapshot = snapshots.repo_folder(hf_home, repo) / "snapshots" / str(model["commit"])
-    sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), repo)
+    sums = file_sums.Sums(host.at(file_sums.SUMS_DIR), repo)
     faults = snapshots.check(snapshot, model["files"], sums, _verify(host))
     _keep_sums(host, sums, repo)
     why = [f"{repo}: {fault['file']} {fault['why']}" for fault in faults]
@@ -113,7 +113,7 @@ def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     return why
 
 
-def _keep_sums(host: Host, sums: snapshots.Sums, repo: str) -> None:
+def _keep_sums(host: Host, sums: file_sums.Sums, repo: str) -> None:
     """Keep the checksums of read files for the next run."""
     if host.check or not host.params["controller"]:  # only a run with the lock of the host writes
         return
@@ -171,7 +171,7 @@ def repaired_models(host: Host) -> list[str]:
         began = host.seen[unit].began if unit in host.seen else None
         if not repo or began is None:
             continue
-        stamp = snapshots.repair_stamp(host.at(snapshots.SUMS_DIR), repo)
+        stamp = file_sums.repair_stamp(host.at(file_sums.SUMS_DIR), repo)
         if stamp.exists() and file_times.written_at(stamp, *host.clocks) > began:
             why.append(f"{unit} runs with a file of {repo} that was damaged")
     return why
@@ -211,7 +211,7 @@ def _repository_report(host: Host, model: Mapping[str, Any]) -> dict[str, Any]:
         snapshot = snapshots.look(hf_home, repo, model["locked"], only)
     wrong = [f"{name} is missing" for name in snapshot["missing"]]
     if snapshot["path"] and model.get("files"):
-        path, sums = Path(snapshot["path"]), snapshots.Sums(host.at(snapshots.SUMS_DIR), repo)
+        path, sums = Path(snapshot["path"]), file_sums.Sums(host.at(file_sums.SUMS_DIR), repo)
         faults = snapshots.check(path, model["files"], sums, "size")
         wrong = list(dict.fromkeys([*wrong, *(f"{fault['file']} {fault['why']}" for fault in faults)]))
         wrong += [f"{name} is not in the lock file" for name in snapshots.unlisted(path, model["files"], only)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
-from .._host import guard_account, host_update
+from .._host import guard_account, host_update, quality_account
 from .._plan.planned import PlannedService
 from .doctor_host import Answer, HostReport, Image, Unit
 from .doctor_signs import FAN, KERNEL_SIGNS, Sign
@@ -31,6 +31,8 @@ WENT_OFF_DAYS = 14.0
 DAY_SECONDS = 86400.0
 UNUSED_IMAGES_GIB = 20.0
 PROCESS_GIB = 1.0
+UNPLANNED_RESETS = ("KERNEL_PANIC_OR_OOPS", "WATCHDOG_RESET_SUSPECTED", "POWER_LOSS_OR_HARD_RESET_SUSPECTED")
+"""Codes of NVIDIA's reset_reason_reporter 1.1.0 for a reset that nobody asked for."""
 BUSY_PERCENT, STUCK_MHZ, STUCK_WATTS = 90.0, 1000.0, 40.0
 IDLE_PERCENT, WARM_C = 10.0, 55.0
 MANY_REQUESTS = 8
@@ -146,6 +148,18 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
         text = f"the guard acted within a day; {guard_account.did(last)}."
         fix = f"{advice}. Plan an engine that grows with a larger spark_safety_margin_gib, or a smaller gpu-memory-utilization."
         yield _finding("guard_acted", "warning", text, fix)
+
+
+def check_quality(report: HostReport) -> Iterator[Finding]:
+    """Find services whose answers to the questions of the watchdog are bad."""
+    units = {service.name: service.unit for service in report.services}
+    for name, note in report.facts.quality.items():
+        if name not in units:
+            continue
+        drained = " The gateway gives it no new requests." if note["drained"] else ""
+        text = f"its answers are {note['state']}: {note['text']}.{drained}"
+        severity = "error" if note["state"] == "degenerate" else "warning"
+        yield _finding("degenerate", severity, text, quality_account.fix(note, units[name]), name)
 
 
 def _is_within_a_day(at: float | None, now: float | None) -> bool:
@@ -347,14 +361,18 @@ def check_gpu(report: HostReport) -> Iterator[Finding]:
 def check_boot(report: HostReport) -> Iterator[Finding]:
     """Find crashes, pending reboots, and faults of the next boot. The plan judges kernel and driver."""
     health, now = report.health, report.health.now
+    reset = _reset_reason(report)
     if health.went_off is not None and now and 0 <= now - health.went_off <= WENT_OFF_DAYS * DAY_SECONDS:
         text = f"it went off or froze without a shutdown, {(now - health.went_off) / 3600:.0f} h ago; its log shows no reason."
+        if reset:
+            text = f"{text[:-1]}, NVIDIA's reset_reason_reporter says: {reset}."
         fix = (
             "If the power supply was not cut: long prefills at full clock and heat have powered hosts off "
             "(spark_gpu_clocks: {max_mhz: 2200}, "
             "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-agent)."
         )
         yield _finding("went_off", "warning", text, fix)
+    yield from _check_nvidia_tools(report)
     if health.reboot_required:
         names = ", ".join(health.reboot_packages) or "an update"
         text = f"the host needs a reboot after the update of {names}."
@@ -366,6 +384,35 @@ def check_boot(report: HostReport) -> Iterator[Finding]:
         text = f"packages of driver branch {branch} are installed, but another branch is loaded: {', '.join(packages)}."
         fix = f"Remove them (apt purge {' '.join(packages)}), or install the whole driver of one branch, before the next reboot."
         yield _finding("driver_mixed", "warning", text, fix)
+
+
+def _reset_reason(report: HostReport) -> str:
+    """Return an unplanned reset within C(WENT_OFF_DAYS) by NVIDIA's tool, empty without one."""
+    answer = report.health.nvidia_tools.get("reset_reason_reporter") or {}
+    last, uptime = answer.get("last_reset"), (answer.get("current_boot") or {}).get("uptime_seconds")
+    if not last or last["reason_code"] not in UNPLANNED_RESETS or (uptime or 0) > WENT_OFF_DAYS * DAY_SECONDS:
+        return ""
+    return f"{last['summary']} ({last['reason_code']}, confidence {last['confidence']:g} %)"
+
+
+def _check_nvidia_tools(report: HostReport) -> Iterator[Finding]:
+    """Find what NVIDIA's management tools report and the other checks do not."""
+    health, tools = report.health, report.health.nvidia_tools
+    reset = _reset_reason(report)
+    if reset and health.went_off is None:
+        fix = "journalctl -b -1 -p warning shows the end of the boot before; reset_reason_reporter --human shows the evidence."
+        yield _finding(
+            "reset_reason", "warning", f"NVIDIA's reset_reason_reporter explains the last reset: {reset}.", fix
+        )
+    pending = (tools.get("spark_updatectl") or {}).get("pending_reboot") or {}
+    if pending.get("pending") and not health.reboot_required:
+        why = "; ".join(pending.get("indicators") or []) or "no reason given"
+        fix = "Reboot it when its services may be down for the time of a start."
+        yield _finding("reboot", "warning", f"NVIDIA's spark_updatectl reports a pending reboot: {why}.", fix)
+    dumps = [dump["path"] for dump in (tools.get("spark_diagctl") or {}).get("crash_dumps_found") or []]
+    if dumps:
+        text = f"NVIDIA's spark_diagctl found {len(dumps)} crash dumps, such as {dumps[0]}."
+        yield _finding("crash_dumps", "info", text, "Look at them (coredumpctl list; apport), then remove them.")
 
 
 def check_helpers(report: HostReport) -> Iterator[Finding]:
@@ -406,6 +453,7 @@ def check_caches(report: HostReport) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[HostReport], Iterable[Finding]], ...] = (
     check_units,
     check_guard,
+    check_quality,
     check_answers,
     check_logs,
     check_memory,

@@ -111,13 +111,14 @@ class Engine:
 @dataclass(frozen=True)
 class Facts:
     """The facts of a host. has_answered: it gave some. services: deployed ones. containers: ids of images by container. guard: of
-    C(guard_account.account). unknown: some programs gave no answer."""
+    C(guard_account.account). quality: of C(quality_account.account). unknown: some programs gave no answer."""
 
     has_answered: bool
     services: Sequence[str]
     units: Mapping[str, Unit]
     containers: Mapping[str, str | None]
     guard: Mapping[str, Any] | None
+    quality: Mapping[str, Mapping[str, Any]]
     unknown: bool
     memory: Memory
     processes: Sequence[Process]
@@ -131,6 +132,7 @@ class Facts:
             units={unit["name"]: from_dict(Unit, unit) for unit in spark.get("units") or []},
             containers={container["name"]: container.get("image_id") for container in spark.get("containers") or []},
             guard=spark.get("guard"),
+            quality=spark.get("quality") or {},
             unknown=bool(spark.get("unknown")),
             memory=from_dict(Memory, spark.get("memory") or {}),
             processes=[from_dict(Process, process) for process in (spark.get("gpu") or {}).get("processes") or []],
@@ -150,6 +152,7 @@ class Health:
     helpers: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     kernel_log: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     no_initrd: Sequence[str] = ()
+    nvidia_tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reboot_required: bool = False
     reboot_packages: Sequence[str] = ()
     registries: Sequence[str] | None = None

@@ -20,11 +20,13 @@ from . import status_rows
 from .status_rows import NOT_KNOWN, Row
 
 SCHEMA = 1
-STATES = ("unreachable", "unknown", "down", "starting", "warning", "healthy", "unloaded", "stopped")
-"""Worst first. unknown: the host was reached and gave no answer. warning: it serves, with notes. unloaded: the first request starts it. stopped: as planned."""
-BAD, BELOW = STATES[:4], STATES[4:]
+STATES = ("unreachable", "unknown", "down", "degenerate", "starting", "warning", "healthy", "unloaded", "stopped")
+"""Worst first. unknown: the host was reached and gave no answer. degenerate: it serves bad answers. warning: it serves, with notes. unloaded: the
+first request starts it. stopped: as planned."""
+BAD, BELOW = STATES[:5], STATES[5:]
 WORDS = {
     "down": "down",
+    "degenerate": "degenerate",
     "starting": "starting",
     "warning": "with warnings",
     "healthy": "healthy",
@@ -154,7 +156,7 @@ def judge_row(row: Row, host: HostState) -> None:
         row.state, row.unit, row.error, row.ready = host.state, host.state, host.why, False
     elif row.ready:
         row.notes = list(_notes(row))
-        row.state = "warning" if row.notes else "healthy"
+        row.state = "degenerate" if row.degenerate else "warning" if row.notes else "healthy"
     else:
         row.state = _state_of_down(row)
         if row.state in MEANT_IDLE or (row.state == "down" and _is_kept_down(row)):
@@ -180,6 +182,8 @@ def _state_of_down(row: Row) -> str:
 
 def _notes(row: Row) -> Iterator[str]:
     """Yield the notes about a ready service."""
+    if row.degenerate:
+        yield row.degenerate
     if row.unit not in ("active", NOT_KNOWN):
         yield f"it answers, but its unit is {row.unit}"
     if _restarted_lately(row):
@@ -241,11 +245,14 @@ def _reasons(
     """Yield why a fleet is not healthy. services: states by name."""
     if silent:
         yield f"{len(silent)} of {len(hosts)} hosts did not answer: {names_text(silent)}"
-    bad = [name for name, state in services.items() if state in BAD]
+    bad = [name for name, state in services.items() if state in BAD and state != "degenerate"]
     # Services of silent hosts come last: the hosts are named already.
     bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     if bad:
         yield f"{len(bad)} of {len(services)} services are not ready: {_some(bad)}"
+    degenerate = [name for name, state in services.items() if state == "degenerate"]
+    if degenerate:
+        yield f"{len(degenerate)} of {len(services)} services give degenerate answers: {_some(degenerate)}"
     noted = [name for name, state in services.items() if state == "warning"]
     noted += [host for host, state in hosts.items() if state.state == "warning"]
     if noted and fail_on == "warning":

@@ -24,7 +24,7 @@ from .._host.host_view import HostView, Request
 from .._proof import explain, receipts, service_arguments, speed_proof
 from .._runtime import engine_client, start_stages, state_file
 from .._runtime.command import answered, noted, says_missing
-from . import doctor_signs
+from . import doctor_signs, nvidia_tools
 
 KERNEL_LINES = 20000
 PROXIES = {
@@ -75,6 +75,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "kernel_log": noted(unknown, {}, kernel_log, view),
         "last_boot": noted(unknown, {}, last_boot, view),
         "no_initrd": no_initrd(Path(view.root, "boot")),
+        "nvidia_tools": nvidia_tools.look(run, Path(view.root), unknown),
         **reboot(),
         "receipts": read_receipts(state / "receipts"),
         "registries": registries(Path("/root/.docker/config.json")),

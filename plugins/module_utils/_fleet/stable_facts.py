@@ -35,7 +35,7 @@ GPU = ("name", "count", "driver_version", "cuda_version", "compute_capability")
 """Stable fields of the GPU; the others are load, temperature, clocks and processes."""
 TOTALS = ("total_gib", "swap_total_gib", "hugepages_total", "cma_total_gib")
 """Stable figures of the memory."""
-EXCLUDED = ("guard",)
+EXCLUDED = ("guard", "quality")
 """Sections that no plan reads."""
 
 

@@ -23,6 +23,7 @@ SHADES = {
     "unreachable": "fails",
     "unknown": "fails",
     "down": "fails",
+    "degenerate": "fails",
     "starting": "tight",
     "warning": "tight",
     "healthy": "fits",
@@ -55,6 +56,7 @@ border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.a
 FIXES = {
     "unreachable": "Check whether it is on and answers ssh; the other hosts are not affected.",
     "unknown": "Log in and check uptime, df and sudo -v; use -K if sudo asks for a password.",
+    "degenerate": "doctor.yml --limit {host} has the evidence and the cure.",
     "starting": "Wait, and run status.yml again; doctor.yml shows how far the start is.",
     "warning": "doctor.yml --limit {host} explains it, with the fix.",
 }
@@ -171,7 +173,7 @@ def _troubled(status: Status) -> list[str]:
     lines = []
     for row in status.services:
         state = row.state
-        if state not in ("down", "starting", "warning"):
+        if state not in ("down", "degenerate", "starting", "warning"):
             continue
         texts = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
         fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")

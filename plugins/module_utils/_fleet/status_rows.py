@@ -30,7 +30,7 @@ class Row:
 
     Later steps join ranks and set C(state) and C(notes) in place. meant: the planned state, C(started), C(stopped) or C(on_demand).
     status: text of its unit and progress of a start. kept_down: stopped for another reason than missing requests. stage, error: of the
-    answer, or of the unit. speed: verdict of the last whole proof on it.
+    answer, or of the unit. degenerate: why its answers are bad, by the quality questions of the watchdog. speed: verdict of the last whole proof on it.
     """
 
     host: str
@@ -62,6 +62,7 @@ class Row:
     speed: str | None = None
     url: str | None = None
     vllm_version: str | None = None
+    degenerate: str = ""
     watched: Watched | None = None
     notes: list[str] = field(default_factory=list)
     state: str = ""
@@ -168,6 +169,7 @@ def _service_row(
         speed=answer.get("speed"),
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
+        degenerate=_degenerate(measured, name),
     )
 
 
@@ -193,6 +195,14 @@ def _guard_reason(measured: Mapping[str, Any] | None, name: str) -> str:
     """Return why the guard of the memory stopped a service; without it an inactive unit looks stopped by hand."""
     why = (_section(measured, "guard").get("stopped") or {}).get(name)
     return f"the memory guard stopped it: {why}" if why else ""
+
+
+def _degenerate(measured: Mapping[str, Any] | None, name: str) -> str:
+    """Return why the answers of a service are degenerate, with the state of its drain; empty for others."""
+    note = _section(measured, "quality").get(name) or {}
+    if note.get("state") != "degenerate":
+        return ""
+    return f"its answers degenerate: {note.get('text')}{'; drained at the gateway' if note.get('drained') else ''}"
 
 
 def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:

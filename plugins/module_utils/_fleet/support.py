@@ -34,6 +34,7 @@ FILES = (
     *((f"/etc/dgxspark/{part}", "*") for part in ADDONS),
     ("/var/lib/dgxspark/generations", "*.json"),
     ("/var/lib/dgxspark/watchdog", "state.json"),
+    ("/var/lib/dgxspark/watchdog", "quality.json"),
     ("/var/lib/dgxspark/guard", "state.json"),
     ("/var/lib/dgxspark/watchdog", "*/*/*"),
     ("/var/lib/dgxspark/fleet_monitor", "state.json"),

@@ -183,7 +183,18 @@ class _Host:
         return {
             "units": [self.unit(str(service["unit"])) for service in services],
             "memory": memory if self.fresh else {},
+            "quality": self.degenerate() if self.fresh else {},
             "resident": self.resident() if self.fresh else [],
+        }
+
+    def degenerate(self) -> dict[str, dict[str, Any]]:
+        """Return the services whose answers degenerate, as C(quality) of M(dgxspark.vllm.spark_info)."""
+        samples = self.samples.get("dgxspark_quality_state") or ()
+        text = "doctor.yml has the evidence"
+        return {
+            labels.get("service", ""): {"state": "degenerate", "text": text}
+            for labels, value in samples
+            if value and labels.get("state") == "degenerate"
         }
 
     def notes(self) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._runtime import state_file
-from . import guard_account, machine, nvidia_smi
+from .._runtime import power_switches, state_file
+from . import guard_account, machine, nvidia_smi, quality_account
 from .host_view import HostView
 
 
@@ -33,6 +33,7 @@ def host(view: HostView) -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "docker_users": machine.read_docker_users(),
         "nft": machine.has_program("nft"),
+        "power": power_switches.facts(Path(view.root)),
         "firewall": "firewall.nft" in machine.names_in(view.settings, ""),  # the folder may be root's alone
     }
 
@@ -60,10 +61,11 @@ def _resident(view: HostView) -> list[dict[str, Any]]:
 
 
 def memory(view: HostView) -> dict[str, Any]:
-    """Return the unified memory, and the settings and the last step of its guard."""
+    """Return the unified memory, the settings and the last step of its guard, and servers with bad answers, which the same agent finds."""
     files = Path(view.settings, guard_account.SETTINGS), Path(guard_account.STATE)
     guard = guard_account.account(*map(state_file.read, files))
-    return {"memory": machine.read_memory(view.root), "guard": guard}
+    quality = quality_account.account(state_file.read(Path(quality_account.STATE)))
+    return {"memory": machine.read_memory(view.root), "guard": guard, "quality": quality}
 
 
 def network(view: HostView) -> dict[str, Any]:
@@ -91,7 +93,7 @@ FACTS: dict[str, Section] = {
     "containers": (containers, {"docker": None, "containers": []}),
     "gpu": (gpu, {"gpu": None}),
     "residency": (residency, {"resident": []}),
-    "memory": (memory, {"memory": None, "guard": None}),
+    "memory": (memory, {"memory": None, "guard": None, "quality": {}}),
     "network": (network, {"fabric": {"connectx": False, "pci_functions": [], "ports": []}, "management_address": None}),
     "ports": (ports, {"listening": []}),
     "units": (units, {"services": [], "units": []}),

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state document: the folders, files, accounts and units of a host, each row with the part that owns it.
 
+Rows are read without C(reader.py): hosts read them with Python 3.9, which cannot evaluate the annotation C(str | None).
 A part is what one role, and the tag of its name, puts on a host. The same input gives the same document: rows hold no times and no host facts.
 """
 

@@ -13,6 +13,7 @@ from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._common.findings import Finding
+from .._vllm import known_failures
 from . import client_tools, lock_findings, on_demand
 from . import lock as lock_file
 from .planned import Backend, PlannedHost, PlannedService
@@ -88,6 +89,7 @@ def _architectures(sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost
 
 _NO_SPARK: Mapping[str, Any] = {
     "engines": None,
+    "engine_facts": {},
     "planned_gib": {},
     "service_keys": {},
     "reserve_gib": 0.0,
@@ -128,6 +130,7 @@ def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dic
         "address": address,
         "settings": host.settings["addons"],
         "engines": endpoints_of(host.name, address, body.services),
+        "engine_facts": engine_facts(body),
         "planned_gib": planned_gib(body.services),
         "service_keys": {service.name: "" if service.rank else service.key(host.name) for service in body.services},
         "reserve_gib": body.settings["reserve_gib"],
@@ -169,6 +172,30 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
         }
         listed.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))
     return listed
+
+
+WRONG_OUTPUT = {row["id"] for row in known_failures.ROWS if row["verdict"] == "wrong output"}
+
+
+def engine_facts(body: PlannedHost) -> dict[str, dict[str, Any]]:
+    """Return the facts of each engine of a host that questions about its quality depend on.
+
+    Its cures are those of the findings of its launch that the table of known failures has for wrong output.
+    """
+    cures: dict[str, list[str]] = {}
+    for finding in body.findings:
+        if finding["rule"] in WRONG_OUTPUT:
+            cures.setdefault(finding["service"], []).append(f"{finding['rule']}: {finding['fix']}")
+    facts = {}
+    for service in body.services:
+        values = {
+            "tools": bool(service.checks.get("tools")),
+            "temperature": service.checks.get("temperature"),
+            "length": service.args.get("max-model-len"),
+            "cures": sorted(cures.get(service.name, ())),
+        }
+        facts[service.name] = {key: value for key, value in values.items() if value not in (None, False, [])}
+    return facts
 
 
 def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:

@@ -23,6 +23,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     # ray_nodes.py runs inside a container, as a file.
     "host": ("roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py", f"{ENGINE}/_runtime/ray_nodes.py"),
     "on_demand": DEMAND_PROGRAMS,
+    "power": ("roles/guard/files/spark_power.py",),
     "unit_helper": ("roles/host/files/spark_unit.py",),
 }
 """Programs of each part that import files of the engine, by their paths in the collection."""

@@ -16,7 +16,7 @@ from .import_inline import inline_scripts, mounted_scripts, script_path
 from .import_scripts import RANKS, run_role
 from .import_tables import GPU
 
-_VALUES = {
+VALUES = {
     "container_name": "--name",
     "mem_limit": "--memory",
     "memswap_limit": "--memory-swap",
@@ -40,7 +40,7 @@ _VALUES = {
         ]
     },
 }
-_LISTS = {
+LISTS = {
     "devices": "--device",
     "extra_hosts": "--add-host",
     "networks": "--network",
@@ -49,7 +49,7 @@ _LISTS = {
         for key in ["cap_add", "dns", "env_file", "expose", "group_add", "security_opt", "tmpfs"]
     },
 }
-_FLAGS = {
+FLAGS = {
     "init": "--init",
     "privileged": "--privileged",
     "read_only": "--read-only",
@@ -210,13 +210,13 @@ def _config_scripts(draft: Draft, body: Mapping[str, Any], configs: Mapping[str,
 def _read_key(draft: Draft, key: str, value: Any) -> None:
     """Add one key of a service as options of docker run."""
     options = draft.run.options
-    if key in _VALUES:
-        options.append((_VALUES[key], str(value)))
-    elif key in _LISTS:
+    if key in VALUES:
+        options.append((VALUES[key], str(value)))
+    elif key in LISTS:
         for item in value if isinstance(value, (list, Mapping)) else [value]:
-            options.append((_LISTS[key], str(item.get("path") if isinstance(item, Mapping) else item)))
-    elif key in _FLAGS:
-        options += [(_FLAGS[key], None)] if value else []
+            options.append((LISTS[key], str(item.get("path") if isinstance(item, Mapping) else item)))
+    elif key in FLAGS:
+        options += [(FLAGS[key], None)] if value else []
     elif key == "environment":
         draft.env(value)
     elif key in _ITEMS:

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from .._addons import power
 from .._common import validation
 from .._common.findings import Finding
 from .._common.plain_data import Written
 from .._compat import compat
 from .._memory.budget import AtOnce, memory_budget
 from .._memory.service_input import VARIABLES
+from .._vllm import image_catalogue
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
@@ -77,9 +80,25 @@ def check_launch(
     findings = [{**finding, "basis": _basis(finding["rule"], on_host)} for finding in findings]
     image_findings = image_check.findings(image["ref"], on_host, measured or {}, image.get("vllm_version"), service.env)
     findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
-    findings = [{**finding, "service": service.name} for finding in findings]
     version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
+    if (settings.get("addons") or {}).get("power", {}).get("spin_wait") == "low":
+        quiet, finding = _spin_wait(service, args, env, version, request["catalogue"])
+        env = {**quiet, **env}
+        findings = [*(item for item in findings if item["rule"] != "SPK829"), finding.to_dict()]
+    findings = [{**finding, "service": service.name} for finding in findings]
     return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
+
+
+def _spin_wait(
+    service: PlacedService, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
+) -> tuple[dict[str, str], Finding]:
+    """Return C(power.spin_wait) of a launch. entries: of the catalogue of images, those of the host first."""
+    sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
+    workers = math.prod(size for size in sizes if isinstance(size, int))
+    entry = (
+        image_catalogue.lookup(service.image["ref"], [entry for entry in entries if isinstance(entry, Mapping)]) or {}
+    )
+    return power.spin_wait(service.name, version, entry.get("features") or (), max(workers, service.nodes), env)
 
 
 def _basis(rule: str, on_host: Mapping[str, Any]) -> str:

@@ -78,6 +78,7 @@ _MEASURED = facts_form(
         "unknown": {str: str},
         "firewall": bool,
         "nft": bool,
+        "power": facts_form({"cx7_hotplug": bool, "cx7_cable": bool, "governors": [str]}),
         "disks": {str: facts_form({"free_gib!": float, "total_gib": float, "exists": bool})},
         "management_address": HOST,
         "fabric": _FABRIC,

@@ -621,6 +621,20 @@ def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {"folders": [], "files": files, "units": [_of_own_files(name, files)]}
 
 
+def power(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of the switches for an idle Spark; see C(services). planned: C(switches), names of C(power.IDLE)."""
+    name, program, imported = "spark-power.service", f"{LIBEXEC}/spark_power.py", library("power")
+    unit = _verified(_unit(name, "guard/spark-power.service.j2", program=program, switches=list(planned["switches"])))
+    files = [*imported["files"], _copy(program, "roles/guard/files/spark_power.py"), unit]
+    return {
+        "folders": imported["folders"],
+        "files": files,
+        # Stopping it restores the state before, so that a removed row and a reset undo the switches.
+        "units": [_of_own_files(name, [unit])],
+        "created": ["/var/lib/dgxspark/power.json"],
+    }
+
+
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the accounts, folders and files that every Spark needs before its services; see C(services).
 
@@ -709,4 +723,6 @@ def _guard_parts(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         parts["protection"] = protection(planned["protection"])
     if planned.get("clocks"):
         parts["gpu_clocks"] = gpu_clocks(planned["clocks"])
+    if planned.get("power"):
+        parts["power"] = power(planned["power"])
     return parts

@@ -234,4 +234,16 @@ ROWS: tuple[dict[str, Any], ...] = (
         "source": "reports on nvcr.io/nvidia/vllm:26.06-py3",
         "date": "2026-11-22",
     },
+    {
+        "id": "SPKK16",
+        "title": "DeepSeek V4 on sparse B12X attention after hours",
+        "verdict": "wrong output",
+        "severity": "info",
+        "when": {"architecture": "DeepseekV4", "args": {"attention-backend": "B12X_MLA_SPARSE"}},
+        "message": "A build of 2026-08-15 with B12X_MLA_SPARSE was reported to garble and repeat long prompts and long answers of DeepSeek V4 after "
+        "hours, while short requests and /health stay fine.",
+        "fix": "Restart the service, which clears it for hours; use another build; quality in spark_watchdog notices it.",
+        "source": "eugr/spark-vllm-docker#356, two pairs",
+        "date": "2026-11-29",
+    },
 )

@@ -5,6 +5,7 @@
 
     spark_gateway.py drain KEY [--timeout SECONDS]   stop new requests for a backend; wait for the end of its requests
                            [--hold]                  and prevent runs of site.yml from admitting it
+                           [--spare-last]            unless a name would be left without a backend
     spark_gateway.py admit KEY                       send requests to the backend again
     spark_gateway.py status                          list backends with their requests and drained backends
     spark_gateway.py reload                          load the current files without losing a request
@@ -248,8 +249,28 @@ def engine_requests(backend: dict[str, Any]) -> int | None:
         return None
 
 
-def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False) -> dict[str, Any]:
+def check_spare(gateway: Gateway, key: str) -> None:
+    """Raise GatewayError if a name has no other backend that is admitted and healthy."""
+    unhealthy = {key for child in gateway.children() if not child["leaving"] for key in child["unhealthy"]}
+    gone = {key, *gateway.drained(), *unhealthy}
+    routes = gateway.settings()["routes"]
+    alone = sorted(name for name, keys in routes.items() if key in keys and not set(keys) - gone)
+    if alone:
+        raise GatewayError(f"{key} is the last backend of {', '.join(alone)}, so it is not drained.")
+
+
+def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare: bool = False) -> dict[str, Any]:
+    """Give a backend no new requests, and wait for the end of its requests.
+
+    :param gateway: of this host
+    :param key: of the backend
+    :param timeout: seconds
+    :param hold: no run of site.yml admits it
+    :param spare: refuse if a name would be left without a backend
+    """
     backend = gateway.backend(key)
+    if spare:
+        check_spare(gateway, key)
     with gateway.draining(key):
         with gateway.changing(key if hold else "") as since:
             changed = key not in since
@@ -480,7 +501,7 @@ def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
 def run_verb(gateway: Gateway, options: argparse.Namespace) -> dict[str, Any]:
     """Run the verb of the command line; returns its result."""
     if options.verb == "drain":
-        return drain(gateway, options.key, options.timeout, options.hold)
+        return drain(gateway, options.key, options.timeout, options.hold, options.spare_last)
     if options.verb == "admit":
         return admit(gateway, options.key)
     if options.verb == "reload":
@@ -511,6 +532,7 @@ def main(values: list[str]) -> int:
         if name == "drain":
             verb.add_argument("--timeout", type=float, default=1800)
             verb.add_argument("--hold", action="store_true", help="no run of site.yml is to admit it")
+            verb.add_argument("--spare-last", action="store_true", help="not if a name would be left without a backend")
     verbs.add_parser("status")
     verb = verbs.add_parser("reload")
     verb.add_argument("--timeout", type=float, default=300)

@@ -76,24 +76,28 @@ def collect(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_loop(name: str, args: argparse.Namespace) -> loops.Loop:
-    """Return a slow loop. name: of the loop."""
+def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
+    """Return the slow loops of a settings file: the watchdog has one that looks and one that asks questions. name: of the file."""
     if name == services.WATCHDOG:
-        from dgxspark_vllm._agent import watch
+        from dgxspark_vllm._agent import questions, watch
 
         watchdog = watch.Watchdog(args.etc, args.run, args.state / "watchdog")
         loop = loops.Loop(name, watchdog.interval, watchdog.round, watchdog.status)
         watchdog.beat = loop.beat
         watch.say(f"watches the services of {args.etc}/services every {watchdog.interval:g} s")
-        return loop
+        asker = questions.QualityLoop(watchdog, args.gateway)
+        asking = loops.Loop("quality", watchdog.interval, asker.round, asker.status)
+        asker.beat = asking.beat
+        return [loop, asking]
     from dgxspark_vllm._agent import figures
 
     settings = services.load_settings(args.etc, name)
     collector = figures.Collector(args.etc, args.state, args.run, args.units)
     interval, folder = float(settings.get("interval") or INTERVAL_SECONDS), Path(str(settings["textfile_dir"]))
-    return loops.Loop(
+    page = loops.Loop(
         name, interval, lambda: figures.write(folder, collector.collect(interval)), nice=loops.COLLECTOR_NICE
     )
+    return [page]
 
 
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
@@ -103,17 +107,17 @@ def run_slow(names: list[str], args: argparse.Namespace) -> int:
     :param args: of the command line
     :returns: the exit code if no loop has settings
     """
-    slow = []
+    slow: list[loops.Loop] = []
     for name in names:
         if name == services.GUARD:
             continue
         try:
-            slow.append(make_loop(name, args))
+            slow += make_loops(name, args)
         except services.SettingsError as error:
             say(f"{name} does not run: {error}", 3)
     if not slow:
         return 1
-    loops.lower_priority([loop.name for loop in slow])
+    loops.lower_priority([loop.name for loop in slow if loop.name in loops.OOM_SCORES])
     if args.beats is not None:
         loops.run_slow(slow, loops.pipe_sender(args.beats))
 

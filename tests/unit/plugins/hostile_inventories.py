@@ -28,6 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     load_guard,
     monitoring,
     ollama,
+    power,
     speech,
     watchdog,
 )
@@ -446,6 +447,7 @@ def _duo() -> dict[str, Any]:
         "spark_guard": {**schema.defaults(guard.KEYS), "order": ["heavy", "fast"]},
         "spark_host_protection": schema.defaults(guard.PROTECTION_KEYS),
         "spark_gpu_clocks": {"max_mhz": 2200, "min_mhz": 200},
+        "spark_power": {"spin_wait": "low", "idle": ["cx7_hotplug", "cpu_governor"]},
     }
     box = {
         "spark_gateway": {
@@ -844,6 +846,7 @@ def documented(path: Path) -> list[str]:
         (("spark_guard",), guard.KEYS),
         (("spark_host_protection",), guard.PROTECTION_KEYS),
         (("spark_gpu_clocks",), guard.CLOCK_KEYS),
+        (("spark_power",), power.KEYS),
         (("spark_sidecars", "*"), service_keys.SIDECAR),
         (("spark_overheads",), overheads.OVERHEADS),
         (

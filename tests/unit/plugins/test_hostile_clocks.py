@@ -20,7 +20,7 @@ import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, host_health, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage
@@ -116,10 +116,10 @@ def test_an_engine_with_a_file_that_was_damaged_is_known_by(
     (tmp_path / "hub").mkdir()
     before = time.time()
     if by == "fetch":
-        snapshots.note_repair(tmp_path, "Org/M")
+        file_sums.note_repair(tmp_path, "Org/M")
     else:
         spread_files.put_aside(tmp_path, "models--Org--M/blobs/x", None, "models--Org--M")
-    path, other = snapshots.repair_stamp(tmp_path, "Org/M"), tmp_path / "other"
+    path, other = file_sums.repair_stamp(tmp_path, "Org/M"), tmp_path / "other"
     other.write_text("x")
     file_times.stamp_written(other)
     if not os.listxattr(other):

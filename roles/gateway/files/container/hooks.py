@@ -20,7 +20,8 @@ import os
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,6 +69,11 @@ MOST_VALUES = 1_000_000
 LINGER_SECONDS = 2.0
 """Time for the rest of the body after a rejection without a key; with a key it is BODY_SECONDS. A connection that is closed with unread bytes
 is reset, and the client may lose the answer."""
+PREFIX_BLOCK, LEAST_PREFIX = 4096, 1024
+"""Characters of a block of a text, and bytes below which a prefix is not worth a choice: 16 blocks of 16 tokens."""
+MOST_PREFIXES, MOST_HOLDERS, MOST_PARTS = 20_000, 8, 4096
+"""Remembered beginnings (6 MB), backends of each, and messages of a conversation that are read."""
+FIRST_PART = b"first"
 POLL_SECONDS = 0.25
 TELL_SECONDS = 0.5
 RECHECK_SECONDS = 5.0
@@ -80,6 +86,11 @@ QUEUED = Gauge("dgxspark_gateway_queued_requests", "Requests that wait for a bac
 WAITED = Counter("dgxspark_gateway_queue", "Requests that had to wait for a backend, by how it ended.", ["outcome"])
 CHOSEN = Counter(
     "dgxspark_gateway_choices", "Times a backend was given a request, retries included.", ["backend", "alias"]
+)
+PREFIXED = Counter(
+    "dgxspark_gateway_prefix",
+    "Requests with a choice of backends, by what became of the cached beginning of their prompt: kept, moved, new.",
+    ["outcome"],
 )
 CHECKS = Counter("dgxspark_gateway_checks", "Checks of a backend by a request of one token.", ["backend", "outcome"])
 REJECTED = Counter("dgxspark_gateway_rejected", "Requests that did not come as far as LiteLLM.", ["reason"])
@@ -264,18 +275,82 @@ def level_of(deployment: Mapping[str, Any]) -> int:
     return int((deployment.get("model_info") or {}).get("level") or 0)
 
 
+def prefix_keys(model: str, messages: Any, options: Mapping[str, Any]) -> list[bytes]:
+    """Return the checksums of the beginnings of a prompt, the shortest first: up to each message, or to each block of a text.
+
+    :param model: name that the client asks for
+    :param messages: of a chat, None for other requests
+    :param options: further parameters of the request
+    """
+    text = options.get("prompt") or options.get("input") or messages
+    is_blocks = isinstance(text, str) or (isinstance(text, list) and bool(text) and isinstance(text[0], int))
+    if is_blocks:  # a text, or ids of tokens
+        text = [text[begin : begin + PREFIX_BLOCK] for begin in range(0, len(text) - PREFIX_BLOCK + 1, PREFIX_BLOCK)]
+    keys: list[bytes] = []
+    size = 0
+    head = [model, *(options.get(name) for name in ("tools", "system", "instructions"))]
+    digest = hashlib.blake2b(json.dumps(head, default=str).encode(), digest_size=16)
+    for part in text[:MOST_PARTS] if isinstance(text, list) else ():
+        data = json.dumps(part, default=str).encode()
+        digest.update(data)
+        size += len(data)
+        if size >= LEAST_PREFIX:
+            keys.append(digest.digest())
+    return keys
+
+
+class Prefixes:
+    """Which backends have worked on which beginnings of prompts, so that their prefix caches probably have them."""
+
+    def __init__(self) -> None:
+        self.holders: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
+
+    def find(self, keys: list[bytes]) -> tuple[tuple[str, ...], bool]:
+        """Return the backends with the longest of some beginnings, and whether it is a conversation so far, not only a first part that many share."""
+        whole = next((self.holders[key] for key in reversed(keys) if key in self.holders), ())
+        return whole or self.holders.get(keys[0] + FIRST_PART if keys else b"", ()), bool(whole)
+
+    def note(self, keys: list[bytes], backend: str) -> None:
+        """Note that a backend works on a prompt: on the whole of it, and on its first part, such as a system prompt."""
+        for key in (keys[0] + FIRST_PART, keys[-1]):
+            others = (other for other in self.holders.pop(key, ()) if other != backend)
+            self.holders[key] = (backend, *others)[:MOST_HOLDERS]
+        while len(self.holders) > MOST_PREFIXES:
+            self.holders.popitem(last=False)
+
+
+prefixes = Prefixes()
+
+
 def choose(
-    usable: list[dict[str, Any]], tried: set[str], unhealthy: Mapping[str, str], running: Mapping[str, int]
+    usable: list[dict[str, Any]],
+    tried: set[str],
+    unhealthy: Mapping[str, str],
+    running: Mapping[str, int],
+    holders: Collection[str] = (),
+    lead: int = 0,
 ) -> dict[str, Any]:
-    """Return a usable backend: preferably untried and healthy, then of the first level, then with the fewest requests."""
+    """Return a usable backend: preferably untried and healthy, then of the first level, then with the prompt's prefix, then with the fewest requests.
+
+    :param usable: backends of the name
+    :param tried: backends that failed for this request
+    :param unhealthy: backends whose last check failed
+    :param running: requests by backend
+    :param holders: backends that probably have the beginning of the prompt in their prefix caches
+    :param lead: requests that a holder may have more than the least busy backend
+    """
     candidates = [row for row in usable if backend_of(row) not in tried] or usable
     candidates = [row for row in candidates if backend_of(row) not in unhealthy] or candidates
+    level = min(map(level_of, candidates))
 
-    def rank(row: dict[str, Any]) -> tuple[int, int]:
-        return level_of(row), running.get(backend_of(row), 0)
+    def load(row: dict[str, Any]) -> int:
+        return running.get(backend_of(row), 0)
 
-    best = min(map(rank, candidates))
-    return random.choice([row for row in candidates if rank(row) == best])
+    candidates = [row for row in candidates if level_of(row) == level]
+    bound = min(map(load, candidates)) + lead
+    candidates = [row for row in candidates if backend_of(row) in holders and load(row) <= bound] or candidates
+    least = min(map(load, candidates))
+    return random.choice([row for row in candidates if load(row) == least])
 
 
 class Chooser(CustomLogger):
@@ -317,8 +392,15 @@ class Chooser(CustomLogger):
             usable = await self.wait(model, healthy_deployments, record)
         if not usable:
             return healthy_deployments
-        chosen = choose(usable, record.tried, state.unhealthy, state.running)
+        lead = int(state.settings["prefix_lead"])
+        keys = prefix_keys(model, messages, request_kwargs or {}) if lead and len(everything) > 1 else []
+        holders, is_conversation = prefixes.find(keys)
+        # A shared first part decides between equally busy backends only: new conversations use all of them.
+        chosen = choose(usable, record.tried, state.unhealthy, state.running, holders, lead if is_conversation else 0)
         backend = backend_of(chosen)
+        if keys:
+            prefixes.note(keys, backend)
+            PREFIXED.labels("new" if not is_conversation else "kept" if backend in holders else "moved").inc()
         record.tried.add(backend)
         if RECORD.get() is not None:
             record.take(backend)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from .arguments import version_tuple
 REPLY = ["Hello", " from", " the", " simulated", " engine", "."]
 THOUGHT = ["The", " user", " asked", ",", " a", " short", " answer", " will", " do", "."]
 SECONDS_PER_TOKEN = 0.002
+LONG_PROMPT, LONG_ANSWER = 200, 300  # in tokens
 BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
 
 
@@ -50,6 +52,7 @@ class State:
     tools: bool
     reasoning: bool
     wedged: bool
+    degenerates_after: int | None
     values: dict[str, Any]
     alive: bool = True
     started: float = field(default_factory=time.time)
@@ -63,6 +66,10 @@ class State:
     first_token: Histogram = field(default_factory=Histogram)
     between: Histogram = field(default_factory=Histogram)
     end_to_end: Histogram = field(default_factory=Histogram)
+
+    def is_degenerate(self) -> bool:
+        """Whether it has answered so many requests that long prompts and long answers are garbage (SPARK_SIM_DEGENERATES_AFTER)."""
+        return self.degenerates_after is not None and sum(self.finished.values()) >= self.degenerates_after
 
     def is_wedged(self) -> bool:
         """Wedged from the start, or since `spark-sim wedge NAME`: the next token never comes, as long as this process lives."""
@@ -258,7 +265,7 @@ def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
     thinking = (body.get("chat_template_kwargs") or {}).get("enable_thinking", True)
     if chat and state.reasoning and thinking:
         reasoning = list(THOUGHT)
-    text = [] if call else list(REPLY)
+    text = [] if call else reply_of(state, prompt, tokens, limit)
     if body.get("ignore_eos") or body.get("min_tokens"):
         least = int(limit or 16) if body.get("ignore_eos") else int(body["min_tokens"])
         while len(reasoning) + len(text) < least:
@@ -269,6 +276,18 @@ def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
         text = text[: limit - len(reasoning)]
         finish = "length"
     return Answer(reasoning, text, call, finish, tokens, cached(state, prompt))
+
+
+def reply_of(state: State, prompt: Any, tokens: int, limit: int | None) -> list[str]:
+    """Return the text of an answer: to the questions that the agent asks of a serving engine, and to all others."""
+    asked = json.dumps(prompt)
+    is_long = tokens > LONG_PROMPT or (limit or 0) > LONG_ANSWER
+    code = re.search(r"The code of the vault is (\S+)\.\\n", asked)
+    if is_long and state.is_degenerate():
+        return ["!"] * int(limit or 16)
+    if code:
+        return [f" {code[1]}"]
+    return [f" word{number}" for number in range(200)] if "Write a story of" in asked else list(REPLY)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -428,6 +447,9 @@ class Handler(BaseHTTPRequestHandler):
         for _ in self.pieces(result):
             pass
         text = "".join(result.text)
+        logprobs = None
+        if chat and body.get("logprobs"):
+            logprobs = {"content": [{"token": token, "logprob": -0.5, "top_logprobs": []} for token in result.text]}
         if chat:
             message: dict[str, Any] = {
                 "role": "assistant",
@@ -436,7 +458,12 @@ class Handler(BaseHTTPRequestHandler):
             }
             for name in state.reasoning_fields:
                 message[name] = "".join(result.reasoning) or None
-            choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": result.finish}
+            choice: dict[str, Any] = {
+                "index": 0,
+                "message": message,
+                "logprobs": logprobs,
+                "finish_reason": result.finish,
+            }
         else:
             choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": result.finish, "stop_reason": None}
         kind = "chat.completion" if chat else "text_completion"

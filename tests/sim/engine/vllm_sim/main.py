@@ -4,7 +4,8 @@
 """`vllm serve` of the stand-in: start an engine process, then answer like vLLM's OpenAI server.
 
 Misbehaviour on demand: SPARK_SIM_FAULT=fail|oom|hang|wedge|slow, SPARK_SIM_DELAY=seconds until ready,
-SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of the requested memory.
+SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of the requested memory,
+SPARK_SIM_DEGENERATES_AFTER=requests after which long prompts and long answers are garbage.
 """
 
 from __future__ import annotations
@@ -179,6 +180,9 @@ def serve(argv: list[str], image: dict[str, str]) -> int:
         tools=bool(values.get("enable_auto_tool_choice")),
         reasoning=bool(values.get("reasoning_parser")),
         wedged=fault == "wedge",
+        degenerates_after=int(os.environ["SPARK_SIM_DEGENERATES_AFTER"])
+        if os.environ.get("SPARK_SIM_DEGENERATES_AFTER")
+        else None,
         values=values,
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from playbook_runs import ansible_playbook
+from spread_fixture import contents
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
 
@@ -418,7 +419,7 @@ def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
         sidecar.write_text(json.dumps(entry))
     code, text = fleet.bring()
     assert code == 0, text
-    assert (fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes() == image
+    assert contents((fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes()) == contents(image)
     # A run that adds to it does not change that image.
     before = written(next(fleet.bundle.glob("images/*")))
     code, text = fleet.pack()
@@ -449,7 +450,7 @@ def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     assert code == 0, text
     assert "changed=2" in text
     store = fleet.folder / "target" / "docker"
-    assert (store / ID.replace(":", "_")).read_bytes() == image
+    assert contents((store / ID.replace(":", "_")).read_bytes()) == contents(image)
     assert (store / f"tag_{REF}").read_text() == ID
     check_weights(fleet, files)
     assert (fleet.snapshot("target").parents[1] / "refs" / "main").read_text() == COMMIT
@@ -542,7 +543,9 @@ def test_names_stand_for_what_was_packed_last(packed: Packed) -> None:
         code, text = fleet.bring()
         assert code == 0, text
         assert (fleet.folder / "target" / "docker" / f"tag_{REF}").read_text() == image_id
-        assert (fleet.folder / "target" / "docker" / image_id.replace(":", "_")).read_bytes() == content
+        assert contents((fleet.folder / "target" / "docker" / image_id.replace(":", "_")).read_bytes()) == contents(
+            content
+        )
 
 
 def test_a_damaged_source_is_named_and_not_packed(fleet: Fleet) -> None:
@@ -623,7 +626,7 @@ def test_what_stands_around_the_engines_comes_where_the_bundle_has_it(packed: Pa
     assert list((fleet.folder / "target" / "docker").iterdir()) == []
     code, text = fleet.bring(refs=(), optional=[REF, "other:1"])
     assert code == 0, text
-    assert (fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes() == image
+    assert contents((fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes()) == contents(image)
 
 
 def test_the_lock_decides_what_may_come(packed: Packed) -> None:

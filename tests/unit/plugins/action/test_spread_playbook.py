@@ -106,7 +106,7 @@ def test_a_site_with_a_mirror_is_left_alone(tmp_path: Path) -> None:
 def look(index: int, has_model: bool) -> dict[str, Any]:
     store = "models--Org--Model/blobs/" + "a" * 64
     entry = {"path": "model.safetensors", "store": store, "link": "../../blobs/" + "a" * 64, "size": 5_000_000_000}
-    files = [{**entry, "sha256": "sha256:" + "a" * 64, "known": "yes"}] if has_model else []
+    files = [{**entry, "sha256": "a" * 64, "known": "yes"}] if has_model else []
     model = {"repo": "Org/Model", "revision": "main", "only": [], "folder": "models--Org--Model", "files": files}
     return {
         "images": {},
@@ -116,7 +116,7 @@ def look(index: int, has_model: bool) -> dict[str, Any]:
         "address": f"192.0.2.{index}",
         "fabric": "",
         "interfaces": [],
-        "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models")},
+        "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models", "saved")},
         "tools_missing": [],
     }
 

@@ -31,6 +31,7 @@ OF_ROLE = {
         "__guard_document": "guard",
         "__guard_protection": "protection",
         "__guard_clocks": "gpu_clocks",
+        "__guard_power": "power",
     },
 }
 
@@ -53,6 +54,7 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "spark_guard": True,
         "spark_host_protection": True,
         "spark_gpu_clocks": {"max_mhz": 2200},
+        "spark_power": {"idle": "save"},
         "spark_total_gib": 119.67,
     }
     plan = engine.make_plan({"spark-1": {"vars": variables, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
@@ -65,6 +67,7 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "guard_settings": addons["guard"]["settings"],
         "guard_protection": addons["guard"]["protection"],
         "guard_clocks": addons["guard"]["clocks"],
+        "guard_power": addons["guard"]["power"],
         "__guard_watchdog": {"stat": {"exists": True}},
         **{f"ollama_{name}": value for name, value in addons["ollama"].items()},
     }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def test_an_image_of_which_docker_does_not_say_is_not_of_another_store(
 ) -> None:
     (tmp_path / "000").write_text("abc")
     monkeypatch.setattr(bundle.snapshots, "sha256_of", lambda path: "0" * 64)
-    monkeypatch.setattr(bundle.image_stream, "load", lambda unpack, names, files: "Loaded image: an/image:1")
+    monkeypatch.setattr(bundle.image_archive, "load", lambda members, name: "Loaded image ID: sha256:1")
+    monkeypatch.setattr(bundle.image_archive, "output_of", lambda *commands: contextlib.nullcontext())
     fake_run.on("docker image inspect", "", 1, errors)
     with pytest.raises(Failed, match=why):
         bundle.load(Module(), fake_run, ITEM, tmp_path)
@@ -88,6 +90,11 @@ def test_layers_that_are_there_need_no_room_and_do_not_come(
         bundle.stage(Module(), fake_run, {**LAYERED, "whole": True}, tmp_path / "x")
 
 
+def test_layers_of_docker_before_25_are_known_by_the_digest_beside_their_name(fake_run: Any) -> None:
+    named = [{**layer, "name": "e" * 64, "diff_id": layer["name"]} for layer in LAYERED["layers"]]
+    assert bundle.known_layers(engine(fake_run), {**LAYERED, "layers": named}) == ["e" * 64]
+
+
 @pytest.mark.parametrize(
     ("docker", "item"),
     [
@@ -110,14 +117,14 @@ def test_a_part_that_docker_refuses_is_no_failure_and_the_pieces_stay(
 ) -> None:
     loaded_files: list[list[str]] = []
 
-    def refuses(unpack: list[str], names: list[str], files: list[Path]) -> str:
-        loaded_files.append([file.name for file in files])
-        raise bundle.image_stream.UnexpectedContent("no such file")
+    def refuses(join: list[str], unpack: list[str]) -> Any:
+        loaded_files.append([Path(path).name for path in join[1:]])
+        raise bundle.image_archive.UnexpectedContent("no such file")
 
     for name in (f"{A}-0000", f"{B}-0000", "000"):
         (tmp_path / name).write_text("abc")
     monkeypatch.setattr(bundle.snapshots, "sha256_of", lambda path: "0" * 64)
-    monkeypatch.setattr(bundle.image_stream, "load", refuses)
+    monkeypatch.setattr(bundle.image_archive, "output_of", refuses)
     answer = bundle.load(Module(), fake_run, {**LAYERED, "left_out": [A]}, tmp_path)
     assert answer == {"bad": [], "refused": "no such file"}
     with pytest.raises(Failed, match="docker load of an/image:1 failed: no such file"):
@@ -132,14 +139,14 @@ def test_what_a_cut_off_run_packed_is_taken_unless_the_bundle_has_lost_a_layer(
     module.params = {"piece_bytes": 10**6}  # type: ignore[attr-defined]
     saved: list[list[str]] = []
 
-    def save(image_id: str, folder: Path, compress: list[str], splitter: Any, piece_bytes: int) -> dict[str, int]:
-        saved.append(splitter.args[2])
+    def pack(image_id: str, folder: Path, compress: Any, known: list[str], *_more: Any) -> list[dict[str, Any]]:
+        saved.append(known)
         (folder / "0000").write_text("rest")
-        if not splitter.args[2]:
+        if not known:
             (folder / f"{A}-0000").write_text("layer")
-        return {A: 500_000}
+        return [{"name": A, "size": 500_000}]
 
-    monkeypatch.setattr(bundle.image_parts, "save", save)
+    monkeypatch.setattr(bundle.image_archive, "pack", pack)
     engine(fake_run)
     folder = tmp_path / "x"
     first = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [A], "gzip": []}}, folder)

@@ -21,7 +21,7 @@ from paced_engine import PacedEngine
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import compare_programs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deploy_fill, host_lock
@@ -572,7 +572,7 @@ def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled
 ) -> None:
     now = time.time()
     assert up_to_date()["up_to_date"] is True
-    mark = snapshots.repair_stamp(spark.root / snapshots.SUMS_DIR.lstrip("/"), "Org/M")
+    mark = file_sums.repair_stamp(spark.root / file_sums.SUMS_DIR.lstrip("/"), "Org/M")
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     os.utime(mark, (now - 1000,) * 2)

@@ -11,7 +11,7 @@ import pytest
 from module_calls import call_module
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums, snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import model_snapshot
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -179,7 +179,7 @@ def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
     weights(tmp_path).write_text(content)
     checked = call(**locked(tmp_path), _ansible_check_mode=True)
     assert (checked["changed"], weights(tmp_path).exists(), docker.calls) == (True, True, [])
-    mark = snapshots.repair_stamp(tmp_path / "sums", "Org/Model")
+    mark = file_sums.repair_stamp(tmp_path / "sums", "Org/Model")
     assert not mark.exists()
     result = call(**locked(tmp_path))
     # This mark restarts the engine that has loaded the file.
@@ -199,7 +199,7 @@ def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) ->
     assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
     assert weights(tmp_path).exists()
     # No engine had loaded it, so nothing has to be restarted.
-    assert not snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
+    assert not file_sums.repair_stamp(tmp_path / "sums", "Org/Model").exists()
 
 
 def test_without_a_lock_a_truncated_file_is_found_by_its_header(docker: Docker, call: Any, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from module_calls import call_module
 from programs_fixture import play
-from spread_fixture import HASH, saved
+from spread_fixture import NAME, contents, oci
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     file_stream,
@@ -38,6 +37,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "registry.example/an/image@sha256:" + "ab" * 32
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKeyOfATest0"
 PEER = {"name": "spark-2", "client_key": KEY, "host_key": KEY, "addresses": ["192.0.2.12", "10.0.0.12"]}
+ITEM = spread_names.item_id(NAME)
 LINKS = [
     {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
     {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "prefixlen": 16}]},
@@ -56,7 +56,8 @@ def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
     play(monkeypatch, fake_run)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: f"/usr/bin/{name}")
     monkeypatch.setattr(machine, "has_program", lambda name: True)
-    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SAVED", tmp_path / "saved")
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     for module in (spread_access, transfer):
         monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
     monkeypatch.setattr(spread_names, "RUN_DIR", str(tmp_path / "run"))
@@ -232,7 +233,7 @@ def speak(server: socket.socket) -> None:
 
 def opened(call: Any, tmp_path: Path, **more: Any) -> dict[str, Any]:
     (tmp_path / "run").mkdir(exist_ok=True)
-    args = {"state": "open", "name": "spark-1", "peers": [PEER], "addresses": ["127.0.0.1"], "images": ["an/image:1"]}
+    args = {"state": "open", "name": "spark-1", "peers": [PEER], "addresses": ["127.0.0.1"], "images": {NAME: NAME}}
     result: dict[str, Any] = call(spread_access, **{**args, "hf_home": str(tmp_path), **more})
     return result
 
@@ -254,7 +255,12 @@ def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_pat
     assert f"ForceCommand {command}\n" in files["sshd_config"].read_text()
     assert files["known_hosts"].read_text() == f"spark-2 {KEY}\n"
     # Unencrypted files leave the host only over addresses of the fabric.
-    settings = {"hub": f"{tmp_path}/hub", "clear": ["127.0.0.1"], "images": ["an/image:1"]}
+    settings = {
+        "hub": f"{tmp_path}/hub",
+        "saved": f"{tmp_path}/saved",
+        "clear": ["127.0.0.1"],
+        "images": {ITEM: NAME},
+    }
     assert json.loads(files["served.json"].read_text()) == settings
     assert f"items/{spread_names.item_id('an/image:1')}.ready" in files
     (started,) = [argv for argv in run.calls if argv[0] == "systemd-run"]
@@ -284,8 +290,9 @@ def test_a_port_that_is_taken_is_told_and_the_keys_go(run: Any, call: Any, tmp_p
         {"peers": [{**PEER, "client_key": "ssh-rsa AAAA"}]},
         {"peers": [{**PEER, "addresses": ['*",command="x']}]},
         {"peers": [{**PEER, "name": "a b"}]},
-        {"images": ["an/image:1\nother:1"]},
-        {"images": ["--output=/etc/passwd"]},
+        {"images": {NAME: "an/image:1\nother:1"}},
+        {"images": {NAME: "--output=/etc/passwd"}},
+        {"images": {NAME: 1}},
     ],
 )
 def test_nothing_is_smuggled_into_the_servers_files(run: Any, call: Any, tmp_path: Path, wrong: dict[str, Any]) -> None:
@@ -298,6 +305,17 @@ def test_closing_is_a_change_where_there_was_something(run: Any, call: Any, tmp_
     (tmp_path / "run").mkdir()
     assert call(spread_access, state="closed")["changed"] is True
     assert not (tmp_path / "run").exists()
+
+
+def test_saved_images_go_with_the_access_and_parts_of_others_stay(run: Any, call: Any, tmp_path: Path) -> None:
+    whole, part, draft = (tmp_path / "saved" / name for name in ("whole", "part", "part.draft"))
+    for folder in (whole, part, draft):
+        folder.mkdir(parents=True)
+    spread_files.describe_saved(whole, "sha256:1", {})
+    run.on("ip -json", "[]")
+    assert survey(call, hf_home=str(tmp_path), address="192.0.2.11")["distribution"]["left_open"] is True
+    assert call(spread_access, state="closed")["changed"] is True
+    assert (whole.exists(), part.exists(), draft.exists()) == (False, True, False)
 
 
 def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp_path: Path) -> None:
@@ -315,7 +333,8 @@ def bound(tmp_path: Path, request: str, docker: str = 'echo docker "$@"') -> dic
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin/docker").write_text(f"#!/bin/sh\n{docker}\n")
     (tmp_path / "bin/docker").chmod(0o755)
-    settings = {"hub": f"{tmp_path}/h u b", "clear": ["127.0.0.1"], "images": ["an/image:1"]}
+    folders = {"hub": f"{tmp_path}/h u b", "saved": f"{tmp_path}/saved"}
+    settings = {**folders, "clear": ["127.0.0.1"], "images": {ITEM: NAME}}
     access.write(tmp_path / "run", {**access.programs(), spread_server.SETTINGS: json.dumps(settings)})
     environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": request}
     command = access.serve_command(tmp_path / "run", sys.executable)
@@ -327,30 +346,43 @@ def serve(tmp_path: Path, request: str, **more: str) -> subprocess.CompletedProc
     return subprocess.run(**bound(tmp_path, request, **more), capture_output=True, check=False, input="")
 
 
-def test_a_key_gives_the_images_of_the_run(tmp_path: Path) -> None:
-    assert serve(tmp_path, "image an/image:1").stdout == "docker save -- an/image:1\n"
-    layers = "docker image inspect --format {{json .RootFS.Layers}} -- an/image:1\n"
-    assert serve(tmp_path, "layers an/image:1").stdout == layers
+DOCKER = """case "$1 $2" in
+"image inspect") printf '[{"Id": "sha256:1", "Size": 5}]';;
+*) cat archive;;
+esac"""
 
 
-def test_an_image_is_sent_without_the_layers_that_the_receiver_has(tmp_path: Path) -> None:
-    request = f"image an/image:1 {HASH}"
-    assert (
-        "the received data is not an archive of docker save" in serve(tmp_path, request).stderr
-    )  # the docker of these tests
-    (tmp_path / "archive").write_bytes(saved("an/image:1"))
-    done = serve(tmp_path, request, docker=f"cat {tmp_path}/archive")
-    assert (done.returncode, done.stderr) == (0, "")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout.encode())) as sent, tarfile.open(tmp_path / "archive") as archive:
-        assert set(archive.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
-    assert serve(tmp_path, request, docker=f"cat {tmp_path}/archive; exit 3").returncode == 3
+def test_an_image_is_saved_when_a_peer_reserves_it_and_its_files_are_given(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(oci(b"layer"))
+    access.write(tmp_path / "run", {f"items/{ITEM}.ready": ""})
+    done = serve(tmp_path, f"hold {ITEM} lan", docker=DOCKER.replace("archive", str(tmp_path / "archive")))
+    free, _space, description = done.stdout.partition(" ")
+    image = json.loads(description)
+    assert (free, done.stderr) == ("free", "")
+    blobs = {name[len("blobs/sha256/") :] for name in contents(oci(b"layer")) if name.startswith("blobs/")}
+    assert set(image["files"]) == blobs
+    name = image["layers"][0]
+    sent = subprocess.run(
+        **{**bound(tmp_path, f"files {ITEM}"), "text": False},
+        capture_output=True,
+        check=False,
+        input=f"0 5 {name}\n".encode(),
+    )
+    assert sent.stdout == b"5\nlayer"
+    outside = subprocess.run(
+        **{**bound(tmp_path, f"files {ITEM}"), "text": False},
+        capture_output=True,
+        check=False,
+        input=b"0 5 ../../archive\n",
+    )
+    assert b"does not stay below its folder" in outside.stdout
 
 
 def test_a_key_gives_files_of_the_hub_over_tcp_on_an_address_of_the_fabric(tmp_path: Path) -> None:
     (tmp_path / "h u b").mkdir()
     (tmp_path / "h u b/file").write_bytes(b"weights")
     target = io.BytesIO()
-    with subprocess.Popen(**bound(tmp_path, "files 127.0.0.1"), stdout=subprocess.PIPE) as asking:
+    with subprocess.Popen(**bound(tmp_path, "files hub 127.0.0.1"), stdout=subprocess.PIPE) as asking:
         assert asking.stdout is not None
         with file_stream.connect("127.0.0.1", "127.0.0.1", asking.stdout.readline()) as connection:
             stream = connection.makefile("rwb", buffering=0)
@@ -360,7 +392,7 @@ def test_a_key_gives_files_of_the_hub_over_tcp_on_an_address_of_the_fabric(tmp_p
 
 
 def test_an_item_is_reserved_only_if_the_host_has_it(tmp_path: Path) -> None:
-    item = spread_names.item_id("an/image:1")
+    item = spread_names.item_id("Org/Model@main")
     assert serve(tmp_path, f"hold {item} lan").stdout == "coming\n"
     access.write(tmp_path / "run", {f"items/{item}.failed": ""})
     assert serve(tmp_path, f"hold {item} lan").stdout == "gone\n"
@@ -373,22 +405,16 @@ def test_an_item_is_reserved_only_if_the_host_has_it(tmp_path: Path) -> None:
     [
         "",
         "id",
+        "files",
         "files ",
-        "files 127.0.0.2",
-        "files 127.0.0.1 /",
-        "files 127.0.0.1;id",
+        "files 127.0.0.1",
+        "files hub 127.0.0.2",
+        "files hub 127.0.0.1 /",
+        "files hub 127.0.0.1;id",
         "files *",
-        "image other:1",
-        "image an/image:",
-        "image an.image:1",
-        "image an/image:1\nid",
-        "image an/image:1 abc;id",
-        "image an/image:1 *",
-        "image ",
-        "image",
-        "layers other:1",
-        "layers an/image:1 abc",
-        "layers",
+        "files ..",
+        "files 0123456789abcdef",
+        "image an/image:1",
         "hold ../../../etc/passwd lan",
         "hold 0123456789abcdef",
         "hold 0123456789abcdef ../x",
@@ -408,7 +434,7 @@ def test_a_job_is_started_and_followed_to_its_end(run: Any, call: Any, tmp_path:
     result = call(transfer, tasks=[{"kind": "verify", "key": "a"}])
     assert result["running"] is True
     assert json.loads((tmp_path / "run/job.json").read_text()) == {"tasks": [{"kind": "verify", "key": "a"}]}
-    assert "def snapshot_files" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
+    assert "def put_aside" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
     state = {"finished": False, "done": 5, "total": 10, "results": []}
     (tmp_path / "run/state.json").write_text(json.dumps(state))
     assert call(transfer, tasks=[], step="look")["done"] == 5

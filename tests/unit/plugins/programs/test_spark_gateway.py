@@ -104,6 +104,17 @@ def test_what_answers_is_admitted_and_what_does_not_is_named(gateway: Gateway) -
     assert second["changed"] is False and second["admitted"] == []
 
 
+def test_the_last_backend_of_a_name_is_spared(gateway: Gateway) -> None:
+    gateway.settings["routes"] = {"both": sorted([HEAVY, VOICE]), "heavy": [HEAVY]}
+    gateway.write()
+    assert "is the last backend of heavy, so it is not drained" in gateway("drain", HEAVY, "--spare-last", code=1)
+    gateway.settings["routes"] = {"both": sorted([HEAVY, VOICE])}
+    gateway.write()
+    assert gateway("drain", VOICE, "--spare-last")["changed"]
+    assert "is the last backend of both" in gateway("drain", HEAVY, "--spare-last", code=1)
+    assert gateway.drained() == [VOICE]
+
+
 def test_nothing_drained_asks_nobody(gateway: Gateway) -> None:
     assert gateway.settle()["changed"] is False
     assert gateway.engine.requests == []

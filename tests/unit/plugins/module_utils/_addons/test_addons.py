@@ -206,3 +206,13 @@ def test_a_service_knows_the_gateway_that_drains_it() -> None:
     only = forge(spark_gateway={**GATEWAY, "serve": "none", "aliases": {"a": {"backends": ["spark-1/qwen36"]}}})
     services = {name: body["services"][0]["gateway"] for name, body in plan(other_hosts=only)["hosts"].items()}
     assert services["spark-1"] and services["spark-2"] is None
+
+
+def test_the_agent_knows_what_its_questions_depend_on() -> None:
+    quality = {"spark_watchdog": {"quality": True}}
+    made = plan(fleet(**quality, spark_gateway=GATEWAY))
+    facts = made["addons"]["spark-1"]["watchdog"]["settings"]["engines"]["qwen36"]
+    assert facts["backend"] == "spark-1/qwen36" and facts["tools"] is True and facts["length"] > 0
+    # A gateway elsewhere is not the agent's to change.
+    facts = plan(fleet(**quality), forge())["addons"]["spark-1"]["watchdog"]["settings"]["engines"]["qwen36"]
+    assert "backend" not in facts

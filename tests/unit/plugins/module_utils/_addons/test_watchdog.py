@@ -53,7 +53,7 @@ def test_defaults_are_nobodys_to_change() -> None:
         ({"probes": 1}, "'probes' is 1; it must be a whole number from 2 to 10"),
         ({"probe_seconds": 2}, "'probe_seconds' is 2; it must be a number from 10 to 600"),
         ({"window_seconds": float("nan")}, "'window_seconds' is nan"),
-        ({"window_seconds": 40}, "a window needs two looks"),
+        ({"window_seconds": 40}, "a window needs two checks"),
         (
             {"services": {"heavy": {"window_seconds": 50}}},
             "services.heavy.window_seconds: is 50 with checks every 30",
@@ -91,3 +91,18 @@ def test_names_that_nobody_has_are_found() -> None:
     _outcome, findings = watchdog.plan("spark-1", settings, FLEET)
     assert [finding.rule for finding in findings] == ["watchdog.unknown_service"] * 2 + ["watchdog.max_restarts"]
     assert "'heavi'" in findings[1].message and "did you mean 'heavy'?" in findings[1].message
+
+
+def test_questions_are_off_and_their_facts_are_of_servers_that_are_asked() -> None:
+    facts = {"heavy": {"tools": True, "backend": "spark-1/heavy"}, "fast": {"temperature": 0.6}}
+    settings, _messages = watchdog.read("spark-1", None)
+    assert settings["quality"] is False
+    assert "engines" not in watchdog.plan("spark-1", settings, FLEET, facts)[0]["settings"]
+    for value in ({"quality": True}, {"services": {"heavy": {"quality": True, "quality_looks": 5}}}):
+        settings, messages = watchdog.read("spark-1", value)
+        assert messages == []
+        assert watchdog.plan("spark-1", settings, FLEET, facts)[0]["settings"]["engines"] == {"heavy": facts["heavy"]}
+    settings, _messages = watchdog.read("spark-1", {"quality": True, "services": {"heavy": {"quality": False}}})
+    assert "engines" not in watchdog.plan("spark-1", settings, FLEET, facts)[0]["settings"]
+    for wrong in ({"quality_looks": 1}, {"quality_share": 90}, {"quality_tokens": 10}, {"quality": 3}):
+        assert len(watchdog.read("spark-1", wrong)[1]) == 1

@@ -57,6 +57,7 @@ def site(tmp_path: Path) -> Path:
         "torch/__init__.py": "raise SystemExit('torch was imported')",
         "vllm/engine/arg_utils.py": ARG_UTILS,
         "vllm/entrypoints/openai/cli_args.py": CLI_ARGS,
+        f"vllm/{image_probe_program.SPIN_FILE}": 'window = os.getenv("FORK_SHM_BUSY_LOOP_S", "1")  # LOOP_S, SHM_LOOP_SIZE',
         "vllm/envs.py": 'environment_variables = {"VLLM_PORT": lambda: 1, "VLLM_OF_A_FORK": lambda: 2}',
         "vllm/tool_parsers/__init__.py": '_TOOL_PARSERS_TO_REGISTER = {"hermes": ("file", "Class")}',
         "vllm/reasoning/__init__.py": "this is = not Python",
@@ -92,7 +93,7 @@ def test_packages_and_sources_are_read_without_importing_them(site: Path) -> Non
         "quantization",
         "seed-of-a-fork",
     ]
-    assert answer["names"] == ["B", "Qwen3ForCausalLM", "VLLM_OF_A_FORK", "VLLM_PORT", "hermes"]
+    assert answer["names"] == ["B", "FORK_SHM_BUSY_LOOP_S", "Qwen3ForCausalLM", "VLLM_OF_A_FORK", "VLLM_PORT", "hermes"]
 
 
 def wheel_of_nccl(site: Path, recorded: int, content: bytes) -> None:

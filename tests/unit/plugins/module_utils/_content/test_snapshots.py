@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums, snapshots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -201,7 +201,7 @@ def test_a_lock_has_no_copies_of_weights_and_does_not_miss_them(hub: Path, tmp_p
     snapshot, files = snapshot_of(hub)
     (snapshot / "metal").mkdir()
     (snapshot / "metal" / "model.bin").write_bytes(b"again")
-    described, problems = snapshots.describe_files(snapshot, snapshots.Sums(tmp_path, "Org/Model"))
+    described, problems = snapshots.describe_files(snapshot, file_sums.Sums(tmp_path, "Org/Model"))
     assert problems == [] and set(described) == set(files)
     assert snapshots.unlisted(snapshot, files) == []
     # Without all that the index names, nothing counts as there twice.
@@ -245,7 +245,7 @@ def safetensors(size: int) -> bytes:
 
 def snapshot_of(hub: Path) -> tuple[Path, dict[str, dict[str, Any]]]:
     snapshot = snapshots.repo_folder(hub, "Org/Model") / "snapshots" / COMMIT
-    files, _problems = snapshots.describe_files(snapshot, snapshots.Sums(hub / "sums", "Org/Model"))
+    files, _problems = snapshots.describe_files(snapshot, file_sums.Sums(hub / "sums", "Org/Model"))
     return snapshot, files
 
 
@@ -254,7 +254,7 @@ def test_a_whole_snapshot_is_what_it_is_to_be(hub: Path) -> None:
     assert files["one.safetensors"]["size"] == 10
     assert files["one.safetensors"]["sha256"] == hashlib.sha256(b"1" * 10).hexdigest()
     for verify in ("size", "changed", "all"):
-        assert snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), verify) == []
+        assert snapshots.check(snapshot, files, file_sums.Sums(hub / "sums", "Org/Model"), verify) == []
 
 
 def test_truncated_flipped_and_missing_files_are_named(hub: Path) -> None:
@@ -262,23 +262,23 @@ def test_truncated_flipped_and_missing_files_are_named(hub: Path) -> None:
     (snapshot / "one.safetensors").resolve().write_text("1" * 9)
     (snapshot / "two.safetensors").resolve().write_text("2" * 19 + "3")
     (snapshot / "config.json").unlink()
-    wrong_files = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
+    wrong_files = snapshots.check(snapshot, files, file_sums.Sums(hub / "sums", "Org/Model"), "changed")
     assert [(entry["file"], entry["why"].split(" in")[0]) for entry in wrong_files] == [
         ("config.json", "is missing"),
         ("one.safetensors", "has 9 bytes"),
         ("two.safetensors", f"has the sha256 {hashlib.sha256(b'2' * 19 + b'3').hexdigest()[:12]}"),
     ]
-    sizes = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "size")
+    sizes = snapshots.check(snapshot, files, file_sums.Sums(hub / "sums", "Org/Model"), "size")
     assert [entry["file"] for entry in sizes] == ["config.json", "one.safetensors"]
 
 
 def test_what_was_read_is_not_read_again_until_it_is_touched(hub: Path) -> None:
     snapshot, files = snapshot_of(hub)
-    first = snapshots.Sums(hub / "sums", "Org/Model")
+    first = file_sums.Sums(hub / "sums", "Org/Model")
     assert snapshots.check(snapshot, files, first, "changed") == []
     first.save()
     assert first.read_bytes > 30
-    second = snapshots.Sums(hub / "sums", "Org/Model")
+    second = file_sums.Sums(hub / "sums", "Org/Model")
     assert snapshots.check(snapshot, files, second, "changed") == []
     assert second.read_bytes == 0
     # Setting the time of change back hides nothing: the kernel keeps a time that nobody can set.
@@ -286,17 +286,17 @@ def test_what_was_read_is_not_read_again_until_it_is_touched(hub: Path) -> None:
     stat = blob.stat()
     blob.write_text("2" * 19 + "3")
     os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    wrong_files = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
+    wrong_files = snapshots.check(snapshot, files, file_sums.Sums(hub / "sums", "Org/Model"), "changed")
     assert [entry["file"] for entry in wrong_files] == ["two.safetensors"]
 
 
 def test_sums_that_cannot_be_read_are_made_again(hub: Path) -> None:
     snapshot, files = snapshot_of(hub)
-    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    sums = file_sums.Sums(hub / "sums", "Org/Model")
     sums.path.parent.mkdir()
     for content in ("", "[]", '{"x": 1}'):
         sums.path.write_text(content)
-        new_sums = snapshots.Sums(hub / "sums", "Org/Model")
+        new_sums = file_sums.Sums(hub / "sums", "Org/Model")
         assert snapshots.check(snapshot, files, new_sums, "changed") == []
         new_sums.save()
         assert len(json.loads(sums.path.read_text())) == 4
@@ -308,7 +308,7 @@ def test_the_hubs_names_are_believed_until_asked_to_verify(hub: Path) -> None:
     blob = snapshot.parents[1] / "blobs" / hashlib.sha256(content).hexdigest()
     blob.write_bytes(content[:-1] + b"y")
     (snapshot / "three.safetensors").symlink_to(blob)
-    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    sums = file_sums.Sums(hub / "sums", "Org/Model")
     files, problems = snapshots.describe_files(snapshot, sums)
     assert files["three.safetensors"]["sha256"] == blob.name
     assert problems == []
@@ -320,7 +320,7 @@ def test_a_truncated_weight_file_contradicts_its_header(hub: Path) -> None:
     snapshot, _files = snapshot_of(hub)
     content = safetensors(100)
     (snapshot / "three.safetensors").write_bytes(content[:-1])
-    _files, problems = snapshots.describe_files(snapshot, snapshots.Sums(hub / "sums", "Org/Model"))
+    _files, problems = snapshots.describe_files(snapshot, file_sums.Sums(hub / "sums", "Org/Model"))
     assert problems == [
         f"three.safetensors has {len(content) - 1} bytes, by its own header it is one of {len(content)}"
     ]
@@ -332,7 +332,7 @@ def test_without_a_lock_a_snapshot_is_held_against_itself(hub: Path) -> None:
     blob = snapshot.parents[1] / "blobs" / hashlib.sha256(content).hexdigest()
     blob.write_bytes(content)
     (snapshot / "three.safetensors").symlink_to(blob)
-    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    sums = file_sums.Sums(hub / "sums", "Org/Model")
     assert snapshots.check_own(snapshot, sums, "all") == []
     blob.write_bytes(content[:-1] + b"y")
     assert snapshots.check_own(snapshot, sums, "changed") == []
@@ -393,7 +393,7 @@ def test_one_bad_model_folder_hides_no_other(hub: Path, content: str) -> None:
     assert snapshots.present(hub) == ({"Org/Model": good}, {})
     state = snapshots.look(hub, "Org/Bad", COMMIT)
     assert not state["complete"] and state["missing"] == ["model.safetensors.index.json"]
-    problems = snapshots.describe_files(Path(state["path"]), snapshots.Sums(hub / "sums", "Org/Bad"))[1]
+    problems = snapshots.describe_files(Path(state["path"]), file_sums.Sums(hub / "sums", "Org/Bad"))[1]
     assert "model.safetensors.index.json is no index that can be read" in problems
 
 
@@ -405,7 +405,7 @@ def test_a_header_that_cannot_be_read_says_no_size(hub: Path, header: str) -> No
     file = snapshots.repo_folder(hub, "Org/Model") / "blobs" / "one.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     state = snapshots.look(hub, "Org/Model", "main")
-    assert snapshots.check_own(Path(state["path"]), snapshots.Sums(hub / "sums", "Org/Model"), "all") == []
+    assert snapshots.check_own(Path(state["path"]), file_sums.Sums(hub / "sums", "Org/Model"), "all") == []
 
 
 def test_a_model_folder_that_cannot_be_walked_is_named_with_its_reason(hub: Path) -> None:

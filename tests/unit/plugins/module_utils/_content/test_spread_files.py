@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from spread_fixture import COMMIT, REPO, lay
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import distribution, file_sums, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, made
 
 
 @pytest.fixture(autouse=True)
 def _records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
 
 
 def test_the_hub_names_files_by_their_digests(tmp_path: Path) -> None:
@@ -41,57 +41,54 @@ def test_other_names_say_nothing(store: str) -> None:
 
 
 def test_files_are_listed_with_where_their_bytes_are(tmp_path: Path) -> None:
-    blob = lay(tmp_path, "model.safetensors", b"weights")
-    nested = lay(tmp_path, "nested/tokenizer.json", b"{}", large=False)
-    plain = tmp_path / REPO / "snapshots" / COMMIT / "plain.txt"
+    blob = lay(tmp_path / "hub", "model.safetensors", b"weights")
+    nested = lay(tmp_path / "hub", "nested/tokenizer.json", b"{}", large=False)
+    plain = tmp_path / "hub" / REPO / "snapshots" / COMMIT / "plain.txt"
     plain.write_text("text")
-    listed = {entry["path"]: entry for entry in spread_files.snapshot_files(tmp_path, REPO, COMMIT)}
+    listed = {entry["path"]: entry for entry in distribution.model_files(tmp_path, "Org/Model", COMMIT)}
     assert listed["model.safetensors"]["store"] == f"{REPO}/blobs/{blob.name}"
     assert listed["nested/tokenizer.json"]["link"] == f"../../../blobs/{nested.name}"
     assert listed["plain.txt"]["store"] == f"{REPO}/snapshots/{COMMIT}/plain.txt" and listed["plain.txt"]["link"] == ""
     assert [entry["size"] for entry in listed.values()] == [7, 2, 4]
-    assert [entry["path"] for entry in spread_files.snapshot_files(tmp_path, REPO, COMMIT, ["*.txt"])] == ["plain.txt"]
+    assert [entry["path"] for entry in distribution.model_files(tmp_path, "Org/Model", COMMIT, ["*.txt"])] == [
+        "plain.txt"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["file", "blob", "folder"])
 def test_what_a_link_out_of_the_models_folder_leads_to_is_not_sent(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "elsewhere").write_text("bytes")
-    link = tmp_path / REPO / "snapshots" / COMMIT / "file"
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub/elsewhere").write_text("bytes")
+    link = tmp_path / "hub" / REPO / "snapshots" / COMMIT / "file"
     link.parent.mkdir(parents=True)
     if kind == "file":
         link.symlink_to("../../../elsewhere")
     elif kind == "blob":
         link.symlink_to("../../blobs/x")
-        (tmp_path / REPO / "blobs").mkdir()
-        (tmp_path / REPO / "blobs/x").symlink_to("../../elsewhere")
+        (tmp_path / "hub" / REPO / "blobs").mkdir()
+        (tmp_path / "hub" / REPO / "blobs/x").symlink_to("../../elsewhere")
     else:
         link.symlink_to("../../blobs/elsewhere")
-        (tmp_path / REPO / "blobs").symlink_to("..")
-    (entry,) = spread_files.snapshot_files(tmp_path, REPO, COMMIT)
+        (tmp_path / "hub" / REPO / "blobs").symlink_to("..")
+    (entry,) = distribution.model_files(tmp_path, "Org/Model", COMMIT)
     assert (entry["store"], entry["link"], entry["size"]) == (f"{REPO}/snapshots/{COMMIT}/file", "", None)
 
 
 def test_what_was_verified_is_known_until_the_file_changes(tmp_path: Path) -> None:
-    blob = lay(tmp_path, "model.safetensors", b"weights")
-    store = f"{REPO}/blobs/{blob.name}"
+    blob = lay(tmp_path / "hub", "model.safetensors", b"weights")
 
     def states() -> str:
-        return str(spread_files.snapshot_files(tmp_path, REPO, COMMIT)[0]["known"])
+        return str(distribution.model_files(tmp_path, "Org/Model", COMMIT)[0]["known"])
 
     assert states() == "no"
-    with blob.open("rb") as handle:
-        mark = spread_files.stat_key(handle)
-    spread_files.write_record(REPO, {store: {"mark": mark, "sha256": f"sha256:{blob.name}"}})
+    mark = beneath.stat_key(blob.stat())
+    sums = spread_files.sums_of(REPO)
+    sums.note(mark, str(blob), blob.name)
+    sums.save()
     assert states() == "yes"
     blob.write_bytes(b"weightz")
     os.utime(blob, ns=(mark[1], mark[1]))  # restored; the time of the change itself cannot be set
     assert states() == "changed"
-
-
-def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    spread_files.write_record(REPO, {"a": {}})
-    spread_files.record_path(REPO).write_text("{")
-    assert spread_files.read_record(REPO) == {}
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\nb", "a\0b"])
@@ -107,11 +104,7 @@ def test_another_host_cannot_make_links_elsewhere(link: str) -> None:
     assert spread_files.safe_link(f"snapshots/{COMMIT}/a/file", "../../../blobs/x")
 
 
-def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert str(spread_files.SUMS) == snapshots.SUMS_DIR
-    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
+def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(tmp_path: Path) -> None:
     store = f"{REPO}/blobs/x"
     for content, size, is_staged in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
         path, staged = tmp_path / "hub" / store, tmp_path / spread_files.STAGING / store
@@ -121,7 +114,7 @@ def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
         spread_files.put_aside(tmp_path, store, size, REPO)
         assert not path.exists() and staged.exists() is is_staged
     # Engines that have loaded it are started anew by the mark that the role models leaves, too.
-    assert snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
+    assert file_sums.repair_stamp(tmp_path / "sums", "Org/Model").exists()
 
 
 def test_images_are_told_apart_by_what_they_are_made_of() -> None:
@@ -141,19 +134,21 @@ def test_files_that_are_handed_over_are_not_read_again(tmp_path: Path) -> None:
     hub = tmp_path / "hub"
     blob, strange = lay(hub, "model.safetensors", b"weights"), lay(hub, "other.safetensors", b"other weights")
     store = f"{REPO}/blobs/{blob.name}"
-    spread_files.write_record(REPO, {store: {"mark": beneath.stat_key(blob.stat()), "sha256": f"sha256:{blob.name}"}})
-    sums = snapshots.Sums(tmp_path / "sums", "Org/Model")
+    sums = spread_files.sums_of(REPO)
     sums.note(beneath.stat_key(blob.stat()), str(blob), blob.name)
+    sums.save()
 
     def states() -> dict[str, str]:
-        return {str(file["path"]): str(file["known"]) for file in spread_files.snapshot_files(hub, REPO, COMMIT)}
+        return {
+            str(file["path"]): str(file["known"]) for file in distribution.model_files(tmp_path, "Org/Model", COMMIT)
+        }
 
     os.chown(tmp_path, 1234, 1234)
     handed_over = made.hand_over(tmp_path, [f"hub/{REPO}", f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"])
     assert set(handed_over) == {f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"}
     assert blob.stat().st_uid == 1234 and states()["model.safetensors"] == "changed"
-    spread_files.follow(REPO, {path[len("hub/") :]: marks for path, marks in handed_over.items()})
     sums.follow({str(tmp_path / path): marks for path, marks in handed_over.items()})
+    sums.save()
     assert states() == {"model.safetensors": "yes", "other.safetensors": "no"}
     with blob.open("rb") as handle:
         assert sums.digest_of(handle, str(blob)) == blob.name and sums.read_bytes == 0

@@ -12,16 +12,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spread_fixture import COMMIT, EVIL, REPO, lay, saved
+from spread_fixture import COMMIT, NAME, REPO, contents, digest, lay, oci
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    distribution,
     file_stream,
-    image_layers,
     spread_files,
     spread_names,
     spread_server,
@@ -37,13 +36,13 @@ FABRIC = [
 ]
 
 
-def source_of(name: str = "spark-1", links: list[dict[str, str]] | None = None, image: str = KEY) -> dict[str, Any]:
-    return {"name": name, "image": image, "links": links or LAN}
+def source_of(name: str = "spark-1", links: list[dict[str, str]] | None = None) -> dict[str, Any]:
+    return {"name": name, "links": links or LAN}
 
 
 @pytest.fixture(autouse=True)
 def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SAVED", tmp_path / "saved")
     monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     monkeypatch.setattr(worker, "PAUSES", (0.05,))
 
@@ -66,7 +65,7 @@ class Site:
         lay(self.source, "nested/config.json", b"{}", large=False)
         plain = self.source / REPO / "snapshots" / COMMIT / "plain.txt"
         plain.write_text("text")
-        self.files = spread_files.snapshot_files(self.source, REPO, COMMIT)
+        self.files = distribution.model_files(self.source.parent, "Org/Model", COMMIT)
         for entry in self.files:
             entry["sha256"] = digest_of(self.source / entry["store"])
         self.hub = self.home / "hub"
@@ -78,14 +77,16 @@ class Site:
         """Open the access of a source; returns the folder of its run."""
         run = self.tmp_path / name / "run"
         (run / spread_server.ITEMS).mkdir(parents=True)
-        settings = {"hub": str(self.tmp_path / name / "hub"), "clear": ["127.0.0.1", "127.0.0.2"], "images": []}
+        folders = {folder: str(self.tmp_path / name / folder) for folder in ("hub", "saved")}
+        settings = {**folders, "clear": ["127.0.0.1", "127.0.0.2"], "images": {spread_names.item_id(NAME): NAME}}
         (run / spread_server.SETTINGS).write_text(json.dumps(settings))
         if ready:
             self.make_ready(name)
         return run
 
     def make_ready(self, name: str) -> None:
-        (self.tmp_path / name / "run" / spread_server.ITEMS / f"{spread_names.item_id(KEY)}.ready").touch()
+        for key in (KEY, NAME):
+            (self.tmp_path / name / "run" / spread_server.ITEMS / f"{spread_names.item_id(key)}.ready").touch()
 
     def copy_source(self, name: str) -> None:
         shutil.copytree(self.source, self.tmp_path / name / "hub", symlinks=True)
@@ -283,7 +284,7 @@ def test_a_partly_unencrypted_transfer_is_not_reported_as_encrypted(
 @pytest.mark.parametrize("more", [{"clear": False, "sources": [source_of(links=FABRIC)]}, {"clear": True}])
 def test_a_lan_and_an_encrypted_fabric_use_ssh(site: Site, more: dict[str, Any]) -> None:
     assert site.bring(**more)["encrypted"]
-    assert {request for _source, _address, request in site.streams()} == {"files"}
+    assert {request for _source, _address, request in site.streams()} == {"files hub"}
 
 
 # --- sources
@@ -351,8 +352,7 @@ def test_the_last_words_of_ssh_are_reported(site: Site) -> None:
     site.refused = {"hold": "echo 'root@192.0.2.1: Permission denied (publickey).' >&2; exit 255"}
     result = site.run()
     assert result["why"] == (
-        "spark-1 gives no access to its images and models; root@192.0.2.1: Permission denied (publickey). "
-        "(ssh ended with 255)"
+        "spark-1 does not give Org/Model@main; root@192.0.2.1: Permission denied (publickey). (ssh ended with 255)"
     )
     site.refused = {"files": "echo 'Connection reset' >&2; exit 255"}
     result = site.run()
@@ -395,7 +395,7 @@ def verify(site: Site, **more: Any) -> dict[str, Any]:
 
 def test_verified_files_are_recorded(site: Site) -> None:
     assert verify(site)["damaged"] == []
-    listed = spread_files.snapshot_files(site.source, REPO, COMMIT)
+    listed = distribution.model_files(site.source.parent, "Org/Model", COMMIT)
     assert {entry["known"] for entry in listed} == {"yes"}
     assert [entry["sha256"] for entry in listed] == [entry["sha256"] for entry in site.files]
 
@@ -419,41 +419,30 @@ def test_damage_of_a_plain_file_is_found_by_its_recorded_digest(site: Site) -> N
 # --- images and the job
 
 
-PROGRAM = """#!{python} -SE
-import pathlib, sys
+DOCKER = """#!{python} -SE
+import os, pathlib, sys, time
 home = pathlib.Path({home!r})
-name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+words = sys.argv[1:]
+is_source = "SSH_ORIGINAL_COMMAND" in os.environ
 
 def text(file):
     return (home / file).read_text() if (home / file).exists() else ""
 
-if name == "ssh":
-    if words[-1].startswith("hold "):
-        print("free", flush=True)
-        sys.stdin.read()
-        sys.exit(0)
-    if words[-1].startswith("layers "):
-        print(text("layers"))
-        sys.exit(0)
-    with (home / "asked").open("a") as stream:
-        stream.write(words[-1] + "\\n")
-    sys.stdout.buffer.write((home / "sent").read_bytes())
-    if text("ssh.err"):
-        print(text("ssh.err"), file=sys.stderr)
-    sys.exit(int(text("ssh.rc") or 0))
 with (home / "calls").open("a") as stream:
     stream.write(" ".join(words) + "\\n")
+if words[0] == "save":
+    sys.stdout.buffer.write((home / "archive").read_bytes())
+    sys.stdout.flush()
+    sys.exit(text("save.err") or 0)
 if words[0] == "load":
     content = sys.stdin.buffer.read()
     if not content.endswith(bytes(1024)):
-        print("invalid tar header", file=sys.stderr)
-        sys.exit(1)
+        sys.exit("invalid tar header")
     (home / "loaded").write_bytes(content)
-    print(text("said"))
+    print("Loaded image")
     if (home / "once").exists():
         (home / "once").unlink()
-        print("open blobs/sha256/0: no such file or directory", file=sys.stderr)
-        sys.exit(1)
+        sys.exit("open blobs/sha256/0: no such file or directory")
 elif words[0] == "info":
     print(text("store"))
 elif words[:2] == ["image", "ls"]:
@@ -461,46 +450,48 @@ elif words[:2] == ["image", "ls"]:
 elif words[:3] == ["image", "inspect", "--format"]:
     print(text("present"))
 elif words[:2] == ["image", "inspect"]:
-    if (home / "down").exists():
-        print("Cannot connect to the Docker daemon", file=sys.stderr)
-        sys.exit(1)
+    if (home / "down").exists() and not is_source:
+        sys.exit("Cannot connect to the Docker daemon")
     known = text("known").split() or words[3:]
-    found = [word for word in words[3:] if (home / "loaded").exists() and word in known]
-    print("[" + ",".join(text("inspect.json") for _word in found) + "]")
+    is_there = is_source or (home / "loaded").exists()
+    present = [word for word in words[3:] if is_there and (is_source or word in known)]
+    print("[" + ",".join(text("source.json" if is_source else "inspect.json") for _word in present) + "]")
     for word in words[3:]:
-        if word not in found:
+        if word not in present:
             print(f"Error response from daemon: No such image: {{word}}", file=sys.stderr)
-    sys.exit(len(found) < len(words[3:]))
+    sys.exit(len(present) < len(words[3:]))
 elif words[:2] == ["image", "tag"] and (home / "full").exists():
-    print("no space left on device", file=sys.stderr)
-    sys.exit(1)
+    sys.exit("no space left on device")
 """
 ITEM = {"Id": "sha256:1", "Size": 5000, "RootFS": {"Layers": ["sha256:a"]}, "Config": {}}
+BELOW, ABOVE = os.urandom(300_000), os.urandom(20_000)
+ARCHIVE = oci(BELOW, ABOVE)
+BYTES = sum(len(content) for name, content in contents(ARCHIVE).items() if name.startswith("blobs/"))
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    (tmp_path / "run").mkdir()
-    for name in ("ssh", "docker"):
-        (folder / name).write_text(PROGRAM.format(python=sys.executable, home=str(tmp_path)))
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
-    monkeypatch.setattr(worker, "is_reachable", lambda link, port: link.source != "10.0.0.9")
-    (tmp_path / "sent").write_bytes(saved("an/image:1"))
-    (tmp_path / "inspect.json").write_text(json.dumps(ITEM))
-    return tmp_path
+def images(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A source with an image, and a program in the place of docker on both hosts."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/docker").write_text(DOCKER.format(python=sys.executable, home=str(tmp_path)))
+    (tmp_path / "bin/docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    (tmp_path / "archive").write_bytes(ARCHIVE)
+    for name in ("source.json", "inspect.json"):
+        (tmp_path / name).write_text(json.dumps(ITEM))
+    return site
 
 
 def image_task(**more: Any) -> dict[str, Any]:
     return {
         "kind": "image",
-        "key": "an/image:1",
-        "ref": "an/image:1",
+        "key": NAME,
+        "ref": NAME,
         "alias": "",
-        "sources": [source_of(image="an/image:1", links=[{"kind": "fabric", "own": "10.0.0.2", "source": "10.0.0.1"}])],
+        "sources": [source_of(links=FABRIC)],
         "port": 8722,
+        "streams": 2,
+        "clear": True,
         "image": spread_files.describe(ITEM),
         "bytes": 5000,
         **more,
@@ -516,45 +507,65 @@ def run_job(tmp_path: Path, *tasks: dict[str, Any]) -> list[dict[str, Any]]:
     return results
 
 
-def calls(programs: Path) -> str:
-    return (programs / "calls").read_text() if (programs / "calls").exists() else ""
+def calls(tmp_path: Path, start: str = "") -> list[str]:
+    lines = (tmp_path / "calls").read_text().splitlines() if (tmp_path / "calls").exists() else []
+    return [line for line in lines if line.startswith(start)]
 
 
-def test_an_image_is_loaded_while_it_arrives(programs: Path) -> None:
-    (result,) = run_job(programs, image_task())
-    size = len(saved("an/image:1"))
-    assert (result["ok"], result["bytes"], result["link"], result["source"]) == (True, size, "fabric", "spark-1"), (
-        result
-    )
-    assert "image tag" not in calls(programs)
+def received(name: str = NAME) -> Path:
+    return spread_files.SAVED / spread_names.item_id(name)
 
 
-BELOW, ABOVE = ("sha256:" + sign * 64 for sign in "ab")
+def test_an_image_arrives_as_files_and_is_loaded(images: Site, tmp_path: Path) -> None:
+    (result,) = run_job(tmp_path, image_task())
+    assert (result["ok"], result["bytes"], result["files"], result["link"]) == (True, BYTES, 4, "fabric"), result
+    assert (result["source"], result["encrypted"]) == ("spark-1", False)
+    assert {address for _source, address, _request in images.streams()} == {"127.0.0.1", "127.0.0.2"}
+    loaded = contents((tmp_path / "loaded").read_bytes())
+    blobs = {name: content for name, content in contents(ARCHIVE).items() if name.startswith("blobs/")}
+    assert {name: content for name, content in loaded.items() if name.startswith("blobs/")} == blobs
+    assert json.loads(loaded["manifest.json"])[0]["RepoTags"] == [NAME]
+    assert calls(tmp_path, "image tag") == []
+    state = json.loads((tmp_path / "run" / worker.STATE).read_text())
+    assert state["done"] == state["total"] == BYTES
+    # This host is a source itself now, and saves nothing.
+    assert spread_files.finished_images() == [received()]
+    assert spread_files.read_saved(received(), "sha256:1") is not None
 
 
-def lay_layers(programs: Path) -> list[str]:
-    """Give the host the lower layer of the image; returns the names of that layer in archives."""
-    (programs / "layers").write_text(json.dumps([BELOW, ABOVE]))
-    (programs / "ids").write_text(f"{'7' * 64}\n{'8' * 64}\n")
-    (programs / "present").write_text(f"{json.dumps([BELOW])}\nnull")
-    return image_layers.stored_as([BELOW, ABOVE], [BELOW])
+def test_a_source_saves_an_image_once(images: Site, tmp_path: Path) -> None:
+    for _host in range(2):
+        (result,) = run_job(tmp_path, image_task())
+        assert result["ok"], result
+        shutil.rmtree(received())
+        (tmp_path / "loaded").unlink()
+    assert len(calls(tmp_path, "save")) == 1
+    (tmp_path / "source.json").write_text(json.dumps({**ITEM, "Id": "sha256:2"}))  # another image under the name
+    run_job(tmp_path, image_task())
+    assert len(calls(tmp_path, "save")) == 2
 
 
-def test_present_layers_are_not_sent(programs: Path) -> None:
-    names = lay_layers(programs)
-    (result,) = run_job(programs, image_task())
-    assert result["ok"] and names[0] == "a" * 64 and len(names) == 2, result
-    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(names)}"]
+def lay_layers(tmp_path: Path) -> None:
+    """Give the host the lower layer of the image."""
+    (tmp_path / "ids").write_text(f"{'7' * 64}\n{'8' * 64}\n")
+    (tmp_path / "present").write_text(f"{json.dumps([f'sha256:{digest(BELOW)}'])}\nnull")
 
 
-def test_an_image_that_does_not_load_without_layers_is_sent_whole(programs: Path) -> None:
-    names = lay_layers(programs)
-    (programs / "once").touch()
-    (result,) = run_job(programs, image_task())
-    assert result["ok"] and result["bytes"] == len(saved("an/image:1")), result
-    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(names)}", "image an/image:1"]
-    state = json.loads((programs / "run" / worker.STATE).read_text())
-    assert state["done"] == len(saved("an/image:1"))
+def test_present_layers_are_not_sent(images: Site, tmp_path: Path) -> None:
+    lay_layers(tmp_path)
+    (result,) = run_job(tmp_path, image_task())
+    assert result["ok"] and result["bytes"] == BYTES - len(BELOW), result
+    # Before it is a source it has to save the image, since it has not received all of it.
+    assert list(received().iterdir()) == []
+
+
+def test_an_image_that_does_not_load_without_layers_is_received_whole(images: Site, tmp_path: Path) -> None:
+    lay_layers(tmp_path)
+    (tmp_path / "once").touch()
+    (result,) = run_job(tmp_path, image_task())
+    assert result["ok"] and result["bytes"] == BYTES, result
+    state = json.loads((tmp_path / "run" / worker.STATE).read_text())
+    assert state["done"] == state["total"] == BYTES
 
 
 @pytest.mark.parametrize(
@@ -563,85 +574,115 @@ def test_an_image_that_does_not_load_without_layers_is_sent_whole(programs: Path
         ("store", '[["driver-type","io.containerd.snapshotter.v1"]]'),
         ("present", "[1]"),
         ("present", "not JSON"),
-        ("layers", ""),
-        ("layers", '["sha256:../../etc"]'),
         ("ids", ""),
     ],
 )
-def test_without_known_layers_the_whole_image_is_sent(programs: Path, file: str, text: str) -> None:
-    lay_layers(programs)
-    (programs / file).write_text(text)
-    (result,) = run_job(programs, image_task())
-    assert result["ok"] and (programs / "asked").read_text() == "image an/image:1\n", result
+def test_without_known_layers_the_whole_image_is_sent(images: Site, tmp_path: Path, file: str, text: str) -> None:
+    lay_layers(tmp_path)
+    (tmp_path / file).write_text(text)
+    (result,) = run_job(tmp_path, image_task())
+    assert result["ok"] and result["bytes"] == BYTES, result
+
+
+def test_layers_that_have_arrived_are_not_received_again(images: Site, tmp_path: Path) -> None:
+    received().mkdir(parents=True)
+    (received() / digest(BELOW)).write_bytes(BELOW[:200_000])
+    (received() / digest(ABOVE)).write_bytes(ABOVE)
+    (received() / ("0" * 64)).write_bytes(b"of another image of that name")
+    (result,) = run_job(tmp_path, image_task())
+    assert result["ok"] and result["bytes"] == BYTES - 200_000 - len(ABOVE), result
+    assert not (received() / ("0" * 64)).exists()
+
+
+def test_a_layer_that_differs_from_its_digest_is_not_loaded(images: Site, tmp_path: Path) -> None:
+    (result,) = run_job(tmp_path, image_task())
+    saved_layer = tmp_path / "spark-1/saved" / received().name / digest(BELOW)
+    saved_layer.write_bytes(BELOW[:-1] + bytes([BELOW[-1] ^ 1]))
+    shutil.rmtree(received())
+    (tmp_path / "loaded").unlink()
+    (result,) = run_job(tmp_path, image_task())
+    assert not result["ok"] and "came from spark-1 2 times with another SHA-256" in result["why"]
+    assert not (tmp_path / "loaded").exists()
+    # What is right stays for the next attempt.
+    assert digest(ABOVE) in [path.name for path in received().iterdir()]
+
+
+def test_an_image_by_digest_gets_its_alias(images: Site, tmp_path: Path) -> None:
+    """Docker has another id for it here than at the source."""
+    more = {
+        "ref": "an/image@sha256:1",
+        "alias": "an/image:sha256-1",
+        "image": {**spread_files.describe(ITEM), "id": "sha256:0"},
+    }
+    (result,) = run_job(tmp_path, image_task(**more))
+    assert result["ok"], result
+    loaded = contents((tmp_path / "loaded").read_bytes())
+    assert json.loads(loaded["manifest.json"])[0]["RepoTags"] == ["an/image:sha256-1"]
 
 
 @pytest.mark.parametrize(
-    ("more", "tag"),
+    ("description", "why"),
     [
-        ({"ref": "an/image@sha256:1", "alias": "an/image:sha256-1"}, "an/image:sha256-1"),
-        ({"sources": [source_of(image="sha256:0")]}, "an/image:1"),
+        ({"files": {"../../etc/passwd": 1}}, "a name in the image of spark-1.files is '../../etc/passwd'"),
+        ({"layers": ["x"]}, "the image of spark-1.layers[0] is 'x'"),
+        ({"root": {"mediaType": "x", "digest": "x", "size": 1}}, "the image of spark-1.root.digest is 'x'"),
+        ({"files": None}, "the image of spark-1.files is "),
     ],
 )
-def test_an_image_without_a_name_gets_one(programs: Path, more: dict[str, Any], tag: str) -> None:
-    """Docker has another id for it here than at the source."""
-    (programs / "known").write_text("sha256:1")
-    (programs / "said").write_text("Loaded image ID: sha256:1")
-    (result,) = run_job(programs, image_task(image={**spread_files.describe(ITEM), "id": "sha256:0"}, **more))
-    assert result["ok"], result
-    assert f"image tag sha256:1 {tag}" in calls(programs)
+def test_a_wrong_description_is_refused(images: Site, tmp_path: Path, description: dict[str, Any], why: str) -> None:
+    right = {"config": "0" * 64, "layers": [], "diff_ids": [], "files": {}, "root": None}
+    images.refused = {"hold": f"echo 'free {json.dumps({**right, **description})}'; cat > /dev/null"}
+    (result,) = run_job(tmp_path, image_task())
+    assert not result["ok"] and why in result["why"], result
+    assert calls(tmp_path, "load") == []
 
 
-def test_a_truncated_image_is_refused(programs: Path) -> None:
-    (programs / "sent").write_bytes(saved("an/image:1")[:5000])
-    (result,) = run_job(programs, image_task())
-    assert not result["ok"] and "the archive of docker save ends too early" in result["why"]
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("save.err", "reference does not exist", "reference does not exist (docker ended with 1)"),
+        ("archive", "", "not an archive of docker save"),
+        (
+            "source.json",
+            json.dumps({**ITEM, "Size": 10**18}),
+            "GB free, and the saved image an/image:1 needs 1000000000.00 GB",
+        ),
+    ],
+)
+def test_the_reason_of_the_source_is_reported(images: Site, tmp_path: Path, file: str, text: str, why: str) -> None:
+    (tmp_path / file).write_text(text)
+    (result,) = run_job(tmp_path, image_task())
+    assert not result["ok"] and result["why"].startswith("spark-1 does not give an/image:1; "), result
+    assert why in result["why"]
 
 
-@pytest.mark.parametrize("names", [(EVIL,), ("an/image:1", EVIL)])
-def test_an_archive_with_another_name_is_refused_before_docker_sees_it(programs: Path, names: tuple[str, ...]) -> None:
-    (programs / "sent").write_bytes(saved(*names))
-    (result,) = run_job(programs, image_task())
-    assert not result["ok"] and f"the archive names images 'docker.io/{EVIL}'" in result["why"]
-    assert not (programs / "loaded").exists()
-    assert EVIL not in calls(programs)  # nor is an image of that name removed
-
-
-def test_the_reason_of_the_source_is_reported(programs: Path) -> None:
-    """Docker's complaint about the archive that ended too early is a consequence."""
-    (programs / "sent").write_bytes(b"")
-    (programs / "ssh.err").write_text("reference does not exist")
-    (programs / "ssh.rc").write_text("1")
-    (result,) = run_job(programs, image_task())
-    assert not result["ok"] and result["why"].endswith("reference does not exist (ssh ended with 1)")
-
-
-def test_a_different_image_is_removed_again(programs: Path) -> None:
+def test_a_different_image_is_removed_again(images: Site, tmp_path: Path) -> None:
     (result,) = run_job(
-        programs, image_task(image={**spread_files.describe(ITEM), "id": "sha256:2", "content": "other"})
+        tmp_path, image_task(image={**spread_files.describe(ITEM), "id": "sha256:2", "content": "other"})
     )
     assert not result["ok"] and "sent an/image:1 as sha256:1, not as sha256:2" in result["why"]
-    assert "image rm -- an/image:1" in calls(programs)
+    assert "image rm -- an/image:1" in calls(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["down", "inspect.json"])
-def test_an_image_stays_if_docker_does_not_describe_it(programs: Path, file: str) -> None:
-    (programs / file).write_text("")
-    (result,) = run_job(programs, image_task())
-    assert not result["ok"] and "docker image inspect failed for" in result["why"]
+def test_an_image_stays_if_docker_does_not_describe_it(images: Site, tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_text("")
+    (result,) = run_job(tmp_path, image_task())
+    assert not result["ok"] and "docker image inspect failed for" in result["why"], result
     assert result["why"].endswith(f"(on {socket.gethostname()})")
-    assert "image rm" not in calls(programs)
+    assert calls(tmp_path, "image rm") == []
 
 
-def test_a_failed_tag_is_reported_and_the_image_is_not_sent_again(programs: Path) -> None:
-    (programs / "known").write_text("sha256:1")
-    (programs / "full").touch()
-    (result,) = run_job(programs, image_task(alias="an/image:own"))
+def test_a_failed_tag_is_reported_and_the_image_is_not_sent_again(images: Site, tmp_path: Path) -> None:
+    (tmp_path / "known").write_text("sha256:1")
+    (tmp_path / "full").touch()
+    (result,) = run_job(tmp_path, image_task(alias="an/image:own"))
     assert not result["ok"] and "image tag sha256:1 an/image:own failed on" in result["why"]
     assert "no space left on device" in result["why"]
-    assert len((programs / "asked").read_text().splitlines()) == 1
+    assert len(calls(tmp_path, "load")) == 1
 
 
-def test_a_failed_task_does_not_stop_the_others(programs: Path) -> None:
-    unreachable = [{"kind": "lan", "own": "10.0.0.2", "source": "10.0.0.9"}]
-    first, second = run_job(programs, image_task(key="lost", sources=[source_of(links=unreachable)]), image_task())
+def test_a_failed_task_does_not_stop_the_others(images: Site, tmp_path: Path) -> None:
+    images.refused = {}
+    first, second = run_job(tmp_path, image_task(key="lost", sources=[]), image_task())
     assert (first["ok"], second["ok"]) == (False, True)

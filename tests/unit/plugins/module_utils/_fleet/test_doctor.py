@@ -118,6 +118,12 @@ def went_off(hours: float, shut_down: bool = False) -> Callable[[dict[str, Any]]
     return change
 
 
+def reset(code: str, uptime: float = 60.0) -> dict[str, Any]:
+    """The answer of NVIDIA's reset_reason_reporter."""
+    last = {"reason_code": code, "confidence": 95, "summary": "Kernel panic in the boot before"}
+    return {"reset_reason_reporter": {"last_reset": last, "current_boot": {"uptime_seconds": uptime}}}
+
+
 def memory(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda host: host["facts"]["memory"].update(values)
 
@@ -202,6 +208,14 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (went_off(hours=1), {"went_off": "warning"}),
     (went_off(hours=1, shut_down=True), {}),
     (went_off(hours=24 * 15), {}),
+    (looked(nvidia_tools=reset("PLANNED_REBOOT")), {}),
+    (looked(nvidia_tools=reset("KERNEL_PANIC_OR_OOPS")), {"reset_reason": "warning"}),
+    (looked(nvidia_tools=reset("KERNEL_PANIC_OR_OOPS", 15 * 86400)), {}),
+    (both(went_off(hours=1), looked(nvidia_tools=reset("KERNEL_PANIC_OR_OOPS"))), {"went_off": "warning"}),
+    (looked(nvidia_tools={"spark_updatectl": {"pending_reboot": {"pending": True}}}), {"reboot": "warning"}),
+    (looked(nvidia_tools={"spark_updatectl": {"pending_reboot": {"pending": True}}}, reboot_required=True), {"reboot": "warning"}),
+    (looked(nvidia_tools={"spark_updatectl": {"pending_reboot": {"pending": False}}, "spark_diagctl": {"crash_dumps_found": []}}), {}),
+    (looked(nvidia_tools={"spark_diagctl": {"crash_dumps_found": [{"path": "/var/crash/x"}]}}), {"crash_dumps": "info"}),
     (looked(last_boot={}), {}),
     (looked(helpers={"docker.service": {"active": True, "enabled": False}}), {"docker_disabled": "warning"}),
     (both(looked(helpers={"earlyoom.service": {"active": True, "enabled": True}}), service(cluster=SPAN)), {"earlyoom": "warning"}),
@@ -293,6 +307,24 @@ def test_what_the_guard_sees_and_did() -> None:
     assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
     last["at"] = 1000.0 - 90000
     assert severities(host) == {}
+
+
+def test_degenerate_answers_are_an_error_with_the_known_cure() -> None:
+    host = healthy()
+    note = {
+        "state": "degenerate",
+        "text": "a loop",
+        "evidence": "/var/x",
+        "cures": ["SPKK04: Do that."],
+        "drained": True,
+    }
+    host["facts"]["quality"] = {"heavy": note, "left": note}
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    assert (finding.rule, finding.severity, finding.service) == ("doctor.degenerate", "error", "heavy")
+    assert "a loop. The gateway gives it no new requests." in finding.message
+    assert finding.fix.startswith("SPKK04: Do that. systemctl restart spark-heavy.service") and "/var/x" in finding.fix
+    host["facts"]["quality"] = {"heavy": {**note, "state": "doubtful", "cures": [], "drained": False}}
+    assert severities(host) == {"degenerate": "warning"}
 
 
 def test_a_service_that_the_guard_stopped_says_so() -> None:

@@ -168,6 +168,18 @@ GUARD = {
 }
 
 
+def test_degenerate_answers_are_a_state_that_fails_the_run() -> None:
+    results = {"a": result_of("heavy", "fast")}
+    note = {"state": "degenerate", "text": "a loop", "drained": True}
+    results["a"]["answers"]["services"]["host"]["quality"] = {"heavy": note, "fast": {**note, "state": "doubtful"}}
+    status = judged({"a": planned("heavy", "fast")}, results)
+    assert {row.service: row.state for row in status.services} == {"heavy": "degenerate", "fast": "healthy"}
+    assert status.reason == "1 of 2 services give degenerate answers: a/heavy" and status.counts["degenerate"] == 1
+    for show in ("table", "groups"):
+        text = fleet_status.text(status, show)
+        assert "1 degenerate" in text and "its answers degenerate: a loop; drained at the gateway" in text
+
+
 def test_the_guard_of_a_host_is_one_line() -> None:
     results = result_of("heavy", "fast")
     host = results["answers"]["services"]["host"]

@@ -96,10 +96,10 @@ GOOD: dict[str, tuple[Any, Any]] = {
          "models": {"Org/Model@main": {"repo": "Org/Model", "revision": "main", "only": [], "folder": FOLDER, "commit": COMMIT,
                                        "complete": True, "staged": {f"{FOLDER}/blobs/x": 5},
                                        "files": [{"path": "a/b", "store": f"{FOLDER}/blobs/{SHA}", "link": f"../../../blobs/{SHA}",
-                                                  "size": 5, "sha256": f"sha256:{SHA}", "known": "yes"}]}},
+                                                  "size": 5, "sha256": SHA, "known": "yes"}]}},
          "hf_home": "/srv/x", "address": "192.0.2.1", "fabric": "pair", "tools_missing": ["sshd"], "left_open": False,
          "interfaces": [{"interface": "enp1s0f0np0", "address": "10.0.0.1", "network": "10.0.0.0/24"}],
-         "disks": {"images": {"path": "/x", "device": "1", "free": 5}, "models": {"path": "/x", "device": "1", "free": 5}}},
+         "disks": {key: {"path": "/x", "device": "1", "free": 5} for key in ("images", "models", "saved")}},
     ),
     "spread_access": (answers.KEYS, {"client_key": KEY, "host_key": KEY}),
     "transfer": (
@@ -224,7 +224,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
         {"link": "/etc/passwd"},
         {"store": "models--Org--Other/blobs/x"},
         {"store": f"{FOLDER}/refs/main"},
-        {"sha256": SHA},
+        {"sha256": f"sha256:{SHA}"},
         {"known": "perhaps"},
     ],
 )

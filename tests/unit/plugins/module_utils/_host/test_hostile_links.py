@@ -18,7 +18,7 @@ from module_calls import call_module
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import distribution, file_sums, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
 from ansible_collections.dgxspark.vllm.plugins.modules import bundle, model_folder, model_snapshot
@@ -213,7 +213,7 @@ def test_a_link_out_of_a_snapshot_is_neither_read_nor_sent(host: Host, target: s
     files = host.whole()
     (host.snapshot / "config.json").unlink()
     host.link(f"{REPO}/snapshots/{COMMIT}/config.json", target)
-    sums = snapshots.Sums(host.sums, "Org/Model")
+    sums = file_sums.Sums(host.sums, "Org/Model")
     message, problems = snapshots.describe_files(host.snapshot, sums)
     assert list(message) == ["model.safetensors"] and problems == ["config.json leads out of the model's folder"]
     assert snapshots.check(host.snapshot, files, sums, "all") == [
@@ -222,7 +222,7 @@ def test_a_link_out_of_a_snapshot_is_neither_read_nor_sent(host: Host, target: s
     assert snapshots.check_own(host.snapshot, sums, "all") == [
         {"file": "config.json", "why": "leads out of the model's folder"}
     ]
-    listed = spread_files.snapshot_files(host.home / "hub", "models--Org--Model", COMMIT)
+    listed = distribution.model_files(host.home, "Org/Model", COMMIT)
     assert [entry["size"] for entry in listed if entry["path"] == "config.json"] == [None]
     snapshots.drop(host.home, "Org/Model", host.snapshot, "config.json")
     assert not (host.snapshot / "config.json").is_symlink()
@@ -312,7 +312,7 @@ def test_a_change_with_the_old_time_is_found(host: Host, call: Any) -> None:
     with blob.open("r+b") as handle:
         handle.write(b"evil")
     os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
-    problems = snapshots.check(host.snapshot, files, snapshots.Sums(host.sums, "Org/Model"), "changed")
+    problems = snapshots.check(host.snapshot, files, file_sums.Sums(host.sums, "Org/Model"), "changed")
     assert [entry["file"] for entry in problems] == ["model.safetensors"]
 
 

@@ -30,6 +30,7 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
         "spark_guard": True,
         "spark_host_protection": True,
         "spark_gpu_clocks": {"max_mhz": 2200},
+        "spark_power": {"idle": "save"},
     }
     plan, addons = planned(**variables)
     state = planned_state.planned_state(plan, addons, None, located)
@@ -38,7 +39,7 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
     assert {row.part for kind in vars(state).values() for row in kind} == parts
     assert [file.path for file in state.files] == [file["path"] for part in made.values() for file in part["files"]]
     guards = [unit.name for unit in state.of_parts({"guard"}).units]
-    assert guards == ["spark-agent.service", "spark-gpu-clocks.service"]
+    assert guards == ["spark-agent.service", "spark-gpu-clocks.service", "spark-power.service"]
     assert [account.name for account in state.accounts] == ["dgxspark"]
     assert [row.path for row in state.of_parts({"watchdog"}).removed] == [unit_files.PYTHON_STACKS]
     # Parts that share files of the library do so with the same content.

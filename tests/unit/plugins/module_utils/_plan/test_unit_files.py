@@ -257,7 +257,12 @@ def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
     without = {Path(path).name for path, text in units.items() if "\nLimitCORE=0\n" not in text}
     assert without <= {
         *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service.j2"),
-        *("spark-gpu-exporter.service.j2", "spark-node-exporter.service.j2", "spark-status-page.service.j2"),
+        *(
+            "spark-power.service.j2",
+            "spark-gpu-exporter.service.j2",
+            "spark-node-exporter.service.j2",
+            "spark-status-page.service.j2",
+        ),
     }, without
 
 
@@ -283,6 +288,19 @@ def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
     (start,) = seen["ExecStart"]
     assert run_by_systemd(unquoted(start)) == ["/usr/bin/nvidia-smi", "--lock-gpu-clocks=300,2200"]
     assert "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks\n" in file["content"]
+
+
+@needs_systemd
+def test_systemd_gives_the_power_switches_as_words() -> None:
+    made = located(unit_files.power({"switches": ["cx7_hotplug", "cpu_governor"]}))
+    (file,) = [file for file in made["files"] if file["path"].endswith(".service")]
+    (start,) = read_by_systemd({"spark-power.service": file["content"]})["spark-power.service"]["ExecStart"]
+    program = "/usr/local/libexec/dgxspark/spark_power.py"
+    assert run_by_systemd(unquoted(start)) == ["/usr/bin/python3", program, "apply", "cx7_hotplug", "cpu_governor"]
+    assert f"ExecStop=/usr/bin/python3 {program} undo\n" in file["content"]
+    (unit,) = made["units"]
+    assert unit["enabled"] and program in [entry["path"] for entry in made["files"]]
+    assert made["created"] == ["/var/lib/dgxspark/power.json"]
 
 
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:

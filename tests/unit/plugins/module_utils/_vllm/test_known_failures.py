@@ -131,6 +131,10 @@ CASES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
         [launch("0.27.0", DENSE, {"tensor-parallel-size": 4})],
         [launch("0.27.1", DENSE, {"tensor-parallel-size": 4}), launch("0.27.0", DENSE, {"tensor-parallel-size": 2})],
     ),
+    "SPKK16": (
+        [launch("0.25.0", DEEPSEEK4, {"attention-backend": "B12X_MLA_SPARSE"})],
+        [launch("0.25.0", DEEPSEEK4), launch("0.25.0", DENSE, {"attention-backend": "B12X_MLA_SPARSE"})],
+    ),
     "SPKK13": (
         [launch("0.30.0", DEEPSEEK4, {"compilation-config": {"cudagraph_mode": "FULL_AND_PIECEWISE"}})],
         [

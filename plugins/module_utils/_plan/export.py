@@ -1,0 +1,434 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writes a planned service as launches for machines without this collection: docker run, compose, systemd, recipes of eugr and sparkrun.
+
+The forms are those that C(importer.py) reads. A launch is the planned C(docker run) without the parts that belong to this collection: its labels,
+wrapper of keys, caches, and offline settings. Secrets are named, never written.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from .._cluster import clustering, engine_env
+from .._common import plain_secrets, redaction
+from .._common.docker_run import DockerRun, read_docker_run
+from .._common.file_syntax import command_line, specifiers
+from .._common.reader import from_dict
+from .._host import containers, docker_facts
+from . import import_compose
+from .container_argv import WITH_SECRETS
+from .import_tables import CLUSTER_ENV, OWN_ENV
+from .planned import PlannedService
+from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, PROFILE, REQUIREMENTS
+from .service_keys import HASHED
+
+FORMS = ("docker", "compose", "systemd", "eugr", "sparkrun")
+FILES = "/srv/{name}-files"
+"""Folder on the target machine for the files of a service."""
+OWN_OPTIONS = {
+    "--rm": None,
+    "--name": None,
+    "--pull": "never",
+    "--cap-drop": "ALL",
+    "--pids-limit": str(containers.ENGINE_PIDS),
+    "--stop-timeout": None,
+    "--log-driver": None,
+    "--env-file": None,
+}
+"""Options of docker run that this collection adds, with the value that is its own; None for any value."""
+IN_EVERY_RECIPE = ("--network", "--ipc", "--shm-size", "--gpus", "--ulimit", "--device", "--cap-add")
+"""Options that the launchers of eugr and sparkrun set themselves."""
+PLACEHOLDERS = {
+    "host": "host",
+    "port": "port",
+    "tensor-parallel-size": "tensor_parallel",
+    "gpu-memory-utilization": "gpu_memory_utilization",
+    "max-model-len": "max_model_len",
+    "max-num-seqs": "max_num_seqs",
+}
+"""Options of vLLM that a recipe has as defaults, by their names there."""
+FIGURES = {
+    "decode_tokens_per_second": "{:.1f} tokens/s of one request",
+    "ttft_seconds": "first token after {:.2f} s",
+    "start_seconds": "start {:.0f} s",
+    "residency_gib": "{:.1f} GiB of memory",
+    "kv_cache_tokens": "KV cache of {:,.0f} tokens",
+}
+"""Figures of a receipt, in the order of the comment."""
+
+
+@dataclass
+class Launch:
+    """One container of a service. words: arguments of C(vllm serve), the model first. notes: work that remains, for comments."""
+
+    name: str
+    run: DockerRun
+    words: list[str]
+    env: dict[str, str]
+    secrets: list[str]
+    pip: list[str]
+    nodes: int
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def command(self) -> list[str]:
+        """The words behind the image, for an image whose entrypoint does not start vLLM."""
+        serve = ["vllm", "serve", *self.words]
+        if not self.pip:
+            return serve
+        return ["bash", "-c", f"pip install {shlex.join(self.pip)} && exec {shlex.join(serve)}"]
+
+
+def export(
+    service: Mapping[str, Any], receipt: Mapping[str, Any] | None = None, forms: Sequence[str] = FORMS
+) -> dict[str, dict[str, Any]]:
+    """Return the files of a planned service by name, each C({header, body}): lines for comments, and a text or a document for YAML.
+
+    :param service: a planned service, as M(dgxspark.vllm.plan) returns it
+    :param receipt: of its last proof, None without one
+    :param forms: some of C(FORMS)
+    :returns: texts and documents
+    """
+    planned = from_dict(PlannedService, service)
+    launch = launch_of(planned)
+    header = [f"{planned.name}: {launch.words[0]} on {_sparks(launch.nodes)}, exported by dgxspark.vllm"]
+    header += _proved(planned, receipt)
+    header += [*(f"set {name} in the environment before the start" for name in launch.secrets), *launch.notes]
+    # An engine of Ray is two containers that wait for each other; recipes leave that to their launchers.
+    by_ray = planned.cluster is not None and planned.cluster.executor == "ray"
+    files: dict[str, dict[str, Any]] = {}
+    for form in forms:
+        extension, write = WRITERS[form]
+        is_recipe = form in ("eugr", "sparkrun")
+        if planned.rank if is_recipe else by_ray:
+            continue
+        rank = f"-rank{planned.rank}" if planned.cluster and not is_recipe else ""
+        body, notes = write(planned, launch)
+        files[f"{planned.name}{rank}.{extension}"] = {"header": [*header, *notes], "body": body}
+    mounted = [target for _source, target in launch.run.mounts]
+    for file in planned.files:
+        if file.content is not None and file.path in mounted:
+            files[f"files/{_base(file.path)}"] = {"header": [], "body": file.content}
+    return files
+
+
+def sources(service: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of the controller that a service mounts, by their name below the exported folder."""
+    return {f"files/{_base(file['path'])}": file["source"] for file in service["files"] if file.get("source")}
+
+
+def _sparks(nodes: int) -> str:
+    return "one DGX Spark" if nodes == 1 else f"{nodes} DGX Sparks"
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _proved(planned: PlannedService, receipt: Mapping[str, Any] | None) -> list[str]:
+    """Return the lines about version and proof. receipt: of the host, whose figures may be missing or of another type."""
+    lines = [f"image {planned.image.ref}" + (f", digest {planned.image.digest}" if planned.image.digest else "")]
+    deployed, measured = (receipt or {}).get("deployed") or {}, (receipt or {}).get("measured") or {}
+    version = deployed.get("vllm_version") or planned.vllm_version
+    lines[0] += f", vLLM {version}" if version else ""
+    figures = [
+        text.format(measured[name])
+        for name, text in FIGURES.items()
+        if isinstance(measured.get(name), (int, float)) and not isinstance(measured[name], bool)
+    ]
+    if not figures:
+        return [*lines, "not proved on this host"]
+    present = list(deployed.get("argv") or []) == list(planned.argv or _argv(planned))
+    return [*lines, f"proof{'' if present else ' of an earlier deployment'}: {', '.join(figures)}"]
+
+
+# --- the launch -----------------------------------------------------------------------------------------------------
+
+
+def _argv(planned: PlannedService) -> list[str]:
+    """Return the C(docker run) of the engine."""
+    rank = planned.settings.rank
+    return list(planned.argv or (rank.parts[-1].argv if rank else ()))
+
+
+def launch_of(planned: PlannedService) -> Launch:
+    """Return the launch of a planned service without the parts that belong to this collection."""
+    run = read_docker_run(_argv(planned)) or DockerRun()
+    env = {name: value for name, value in planned.env.items() if name not in OWN_ENV}
+    hidden = plain_secrets.in_environment(env)
+    launch = Launch(
+        name=planned.name,
+        run=DockerRun(image=planned.image.ref),
+        words=_serve_words(planned),
+        env={name: value for name, value in env.items() if name not in hidden},
+        secrets=list(dict.fromkeys([*(secret.name for secret in planned.secrets), *hidden])),
+        pip=[name.partition(" --hash")[0] for name in planned.pip],
+        nodes=planned.cluster.size if planned.cluster else 1,
+    )
+    if any(HASHED.fullmatch(name) for name in planned.pip):
+        launch.notes.append("pip installs by version, without the checksums of the inventory")
+    own_files = {file.host: file for file in planned.files}
+    for option, value in run.options:
+        if option in ("--volume", "--mount"):
+            _add_mount(launch, planned, own_files, option, value or "")
+        elif not _is_own(option, value, planned):
+            launch.run.options.append((option, value))
+    _note_places(launch, planned)
+    return launch
+
+
+def _is_own(option: str, value: str | None, planned: PlannedService) -> bool:
+    """Tell whether this collection added an option of docker run."""
+    if option in OWN_OPTIONS:
+        return OWN_OPTIONS[option] in (None, value)
+    if option == "--security-opt" and value and value.startswith("seccomp=") and containers.OWN_STATE[0] in value:
+        return True
+    own_pairs = {
+        ("--security-opt", "no-new-privileges"),
+        ("--ulimit", "core=0"),
+        ("--entrypoint", WITH_SECRETS),
+        ("--entrypoint", "/bin/sh" if planned.pip else None),
+    }
+    is_label = option == "--label" and str(value).partition("=")[0].startswith(
+        docker_facts.MANAGED_LABEL.partition(".")[0]
+    )
+    return is_label or (option, value) in own_pairs
+
+
+def _add_mount(launch: Launch, planned: PlannedService, own_files: Mapping[str, Any], option: str, value: str) -> None:
+    """Add a mount of the person's, of the weights, or of a file of the service; other mounts are this collection's."""
+    source, target = DockerRun(options=[(option, value)]).mounts[0]
+    if target == CONTAINER_HF_HOME:
+        # The engine downloads its model, so that the folder is writable.
+        launch.run.options.append(("--volume", f"{source}:{target}"))
+    elif source in own_files:
+        file = own_files[source]
+        if file.source is None and file.content is None:
+            folder = target.rpartition("/")[0]
+            variables = [name for name, text in launch.env.items() if text == folder]
+            for name in variables:  # the folder of a vocabulary, which an engine that is online downloads
+                del launch.env[name]
+            if not variables:
+                launch.notes.append(
+                    f"{target} is {_base(source)} of the model's repository: download it, and mount it there"
+                )
+        elif target != REQUIREMENTS:
+            folder = FILES.format(name=planned.name)
+            launch.run.options.append(("--volume", f"{folder}/{_base(target)}:{target}:ro"))
+            launch.notes.append(f"copy files/{_base(target)} to {folder}")
+    elif source != planned.cache_dir and not source.startswith(containers.OWN_STATE):
+        launch.run.options.append((option, value))
+
+
+def _serve_words(planned: PlannedService) -> list[str]:
+    """Return the arguments of C(vllm serve), with the repository as the model and the address of clients."""
+    words = [word for word in planned.command if word != WITH_SECRETS]
+    if planned.pip:
+        words = words[words.index("vllm") + 1 :]
+    if words[:2] == ["vllm", "serve"]:
+        words = words[2:]
+    words[0] = planned.model.repo or planned.model.argument
+    for option, value in (("--host", planned.host), ("--port", str(planned.port))):
+        if option in words:  # behind a socket the engine listens elsewhere
+            words[words.index(option) + 1] = value
+    return [redaction.clean_forms(word, "(hidden)") for word in words]
+
+
+def _note_places(launch: Launch, planned: PlannedService) -> None:
+    """Note what a machine without this collection lacks."""
+    if planned.model.source:
+        launch.notes.append(f"the model is a folder: copy it to {launch.words[0]} of the container")
+    texts = [*launch.words[1:], *launch.env.values()]
+    if any(place in text for text in texts for place in (f"{CONTAINER_HF_HOME}/", CONTAINER_CACHE)):
+        launch.notes.append(
+            f"an option names a file below {CONTAINER_HF_HOME} or {CONTAINER_CACHE} that this collection puts there"
+        )
+    if any(file.host.endswith(PROFILE) for file in planned.files):
+        launch.notes.append(
+            "the engine uses io_uring, which Docker's seccomp profile denies: allow its three system calls"
+        )
+    if planned.built_image:
+        launch.notes.append(f"the image is built from {planned.built_image.base}: {planned.built_image.dockerfile!r}")
+    if launch.nodes > 1:
+        launch.notes.append("addresses, interfaces and devices are those of this host: adapt them")
+    for extra in planned.model.extra:
+        launch.notes.append(f"it also loads {extra.repo}")
+
+
+# --- forms ----------------------------------------------------------------------------------------------------------
+
+
+def _docker_words(program: str, planned: PlannedService, launch: Launch) -> list[str]:
+    """Return the words of C(docker run). program: its path or name."""
+    options = [
+        word for option, value in launch.run.options for word in ([option] if value is None else [option, value])
+    ]
+    variables = [word for name in launch.secrets for word in ("--env", name)]
+    variables += [word for name, value in launch.env.items() for word in ("--env", f"{name}={value}")]
+    entrypoint, command = _start(planned, launch)
+    start = ["--entrypoint", entrypoint] if entrypoint else []
+    return [program, "run", "--rm", "--name", launch.name, *options, *variables, *start, launch.run.image, *command]
+
+
+def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+    """Return the entrypoint to set, empty for the image's own, and the words behind the image."""
+    if planned.entrypoint != "serve":
+        return "", launch.command
+    return (launch.command[0], launch.command[1:]) if launch.pip else ("", launch.words)
+
+
+def _script(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+    """Return a script with C(docker run)."""
+    words = _docker_words("docker", planned, launch)
+    image = len(words) - len(_start(planned, launch)[1]) - 1
+    lines: list[list[str]] = [[]]
+    for index, word in enumerate(words):
+        if word.startswith("-") or index == image:
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return "#!/bin/bash\n" + " \\\n  ".join(" ".join(line) for line in lines) + "\n", []
+
+
+def _unit(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+    """Return a unit that runs the container."""
+    keys = [f"EnvironmentFile=/etc/{launch.name}.env"] if launch.secrets else []
+    lines = [
+        "[Unit]",
+        f"Description={specifiers(f'vLLM: {launch.words[0]}')}",
+        "Requires=docker.service",
+        "After=docker.service network-online.target",
+        "",
+        "[Service]",
+        *keys,
+        f"ExecStartPre=-/usr/bin/docker rm -f {launch.name}",
+        f"ExecStart={command_line(_docker_words('/usr/bin/docker', planned, launch))}",
+        f"ExecStop=/usr/bin/docker stop -t 60 {launch.name}",
+        "Restart=always",
+        "RestartSec=30",
+        "TimeoutStopSec=90",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n", []
+
+
+def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
+    """Return a compose file, and notes about options without a key."""
+    body: dict[str, Any] = {"image": launch.run.image, "container_name": launch.name, "restart": "unless-stopped"}
+    notes: list[str] = []
+    values = {option: key for key, option in import_compose.VALUES.items()}
+    lists = {option: key for key, option in import_compose.LISTS.items() if key != "networks"}
+    flags = {option: key for key, option in import_compose.FLAGS.items()}
+    for option, value in launch.run.options:
+        if option in ("--volume", "--mount"):
+            source, target = DockerRun(options=[(option, value)]).mounts[0]
+            read_only = ":ro" if str(value).endswith(":ro") or "readonly" in str(value).split(",") else ""
+            body.setdefault("volumes", []).append(f"{source}:{target}{read_only}")
+        elif option == "--gpus":
+            body["gpus"] = value
+        elif option == "--ulimit":
+            name, _equals, limit = str(value).partition("=")
+            soft, colon, hard = limit.partition(":")
+            body.setdefault("ulimits", {})[name] = {"soft": int(soft), "hard": int(hard)} if colon else int(soft)
+        elif option in flags:
+            body[flags[option]] = True
+        elif option in lists:
+            body.setdefault(lists[option], []).append(value)
+        elif option in values:
+            body[values[option]] = value
+        elif option == "--entrypoint":
+            body["entrypoint"] = [value] if value else []
+        else:
+            notes.append(f"not in this form: {option} {value or ''}".rstrip())
+    body["environment"] = [*launch.secrets, *(f"{name}={value}" for name, value in launch.env.items())]
+    entrypoint, command = _start(planned, launch)
+    if entrypoint:
+        body["entrypoint"] = [entrypoint]
+    body["command"] = command
+    return {"services": {launch.name: _doubled(body)}}, notes
+
+
+def _doubled(value: Any) -> Any:
+    """Return a value in which compose finds no variable."""
+    if isinstance(value, dict):
+        return {key: _doubled(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_doubled(item) for item in value]
+    return value.replace("$", "$$") if isinstance(value, str) else value
+
+
+def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
+    """Return a recipe of eugr or sparkrun, and notes about parts that such a recipe cannot hold."""
+    words, defaults = _without_ranks(launch.words), {}
+    for index, word in enumerate(words[:-1]):
+        name = PLACEHOLDERS.get(word[2:]) if word.startswith("--") else None
+        if name:
+            defaults[name] = words[index + 1] if name == "host" else _number(words[index + 1])
+            words[index + 1] = f"\0{name}\0"
+    lines: list[list[str]] = [["vllm", "serve"]]
+    for word in words:
+        if word.startswith("--"):
+            lines.append([])
+        text = shlex.quote(word) if not word.startswith("\0") else word
+        # eugr fills its template as Python formats texts, so that braces are doubled; sparkrun replaces names alone.
+        text = text.replace("{", "{{").replace("}", "}}") if form == "eugr" else text
+        lines[-1].append(f"{{{text[1:-1]}}}" if word.startswith("\0") else text)
+    command = " \\\n  ".join(" ".join(line) for line in lines)
+    command = "".join(f"pip install {shlex.quote(name)}\n" for name in launch.pip) + command + "\n"
+    by_cluster = {*CLUSTER_ENV, *engine_env.ALWAYS, *engine_env.RING, *engine_env.LONG_RING, *engine_env.MANY}
+    env = {name: value for name, value in launch.env.items() if launch.nodes == 1 or name not in by_cluster}
+    env.update({name: f"${{{name}}}" for name in launch.secrets})
+    document: dict[str, Any] = {
+        "recipe_version": "1" if form == "eugr" else "2",
+        "name": launch.name,
+        "description": f"{launch.words[0]} on {_sparks(launch.nodes)}",
+        "model": launch.words[0],
+        "container": launch.run.image,
+    }
+    if form == "sparkrun":
+        document["runtime"] = (
+            "vllm-ray" if planned.cluster and planned.cluster.executor == "ray" else "vllm-distributed"
+        )
+        document.update(min_nodes=launch.nodes, max_nodes=launch.nodes)
+    else:
+        document["cluster_only" if launch.nodes > 1 else "solo_only"] = True
+    document.update(defaults=defaults, env=env, command=command)
+    mine = [(option, value) for option, value in launch.run.options if option not in IN_EVERY_RECIPE]
+    mine = [(option, value) for option, value in mine if f":{CONTAINER_HF_HOME}" not in str(value)]
+    return document, [f"not in this form: {option} {value or ''}".rstrip() for option, value in mine]
+
+
+def _number(text: str) -> int | float | str:
+    if text.isdigit():
+        return int(text)
+    return float(text) if re.fullmatch(r"\d+\.\d+", text) else text
+
+
+def _without_ranks(words: Sequence[str]) -> list[str]:
+    """Return arguments of C(vllm serve) without those that differ between ranks; launchers set them."""
+    words_left: list[str] = []
+    skipping = False
+    for word in words:
+        if word.startswith("--"):
+            skipping = word[2:].partition("=")[0] in clustering.OWNED_ARGS
+        if not skipping:
+            words_left.append(word)
+    return words_left
+
+
+WRITERS: Mapping[str, tuple[str, Callable[[PlannedService, Launch], tuple[Any, list[str]]]]] = {
+    "docker": ("docker.sh", _script),
+    "compose": ("compose.yml", _compose),
+    "systemd": ("service", _unit),
+    "eugr": ("eugr.yaml", partial(_recipe, "eugr")),
+    "sparkrun": ("sparkrun.yaml", partial(_recipe, "sparkrun")),
+}
+"""Extension and writer of each form; a writer returns a text or a document, and notes."""

@@ -1,0 +1,150 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Switches for the power of an idle Spark: hot-plug of the ConnectX-7, governors of the CPUs. Reads, sets and restores them.
+
+The state before the first change is kept in a file, so that a later run restores it, also after a crash or a reboot.
+Sources of the paths: NVIDIA's package dgx-spark-mlnx-hotplug 26.01-1, as graham33/nixos-dgx-spark#165 and ajclark/dgx-spark-idle-power describe it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import state_file
+
+HOTPLUG = "sys/devices/platform/MTKP0001:00/pcie_hotplug"
+"""Folder of the driver cx7-pcie-hotplug. C(debug_state) is 0 while it sees no cable, C(hotplug_enabled) arms it."""
+MARKER = "etc/nvidia/cx7-hotplug-enabled"
+"""NVIDIA's handler disarms the hot-plug at boot without this file."""
+HANDLER = "opt/nvidia/dgx-spark-mlnx-hotplug/mtk-hotplug-handler.sh"
+HANDLER_SECONDS = 60.0
+"""The handler waits 3 s and enumerates two root ports again."""
+GOVERNORS = "sys/devices/system/cpu/cpufreq"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _ports(root: Path) -> list[Path]:
+    """Return the network interfaces of the ConnectX-7."""
+    with contextlib.suppress(OSError):
+        interfaces = sorted((root / "sys/class/net").iterdir())
+        return [path for path in interfaces if (path / "device/driver").resolve().name == "mlx5_core"]
+    return []
+
+
+def _has_cable(root: Path) -> bool | None:
+    """Tell whether a QSFP cable is plugged in; None if neither the driver nor the interfaces say so."""
+    carriers = [
+        _text(port / "carrier") for port in _ports(root)
+    ]  # the kernel refuses to read the carrier of an interface without link state
+    if "1" in carriers:
+        return True
+    if _text(root / HOTPLUG / "debug_state") == "0":
+        return False
+    return False if carriers and all(carrier == "0" for carrier in carriers) else None
+
+
+def _policies(root: Path) -> list[Path]:
+    return sorted((root / GOVERNORS).glob("policy*"))
+
+
+def facts(root: Path) -> dict[str, Any]:
+    """Return whether a host has the hot-plug, whether a cable is plugged in (None if unknown), and the governors of its kernel."""
+    offered = [_text(path / "scaling_available_governors") for path in _policies(root)]
+    return {
+        "cx7_hotplug": (root / HOTPLUG / "hotplug_enabled").exists() and (root / HANDLER).exists(),
+        "cx7_cable": _has_cable(root),
+        "governors": sorted({name for text in offered if text for name in text.split()}),
+    }
+
+
+class Switches:
+    """The switches of one host.
+
+    root: of its files. state: the file with the state before. call: runs a program with a limit in seconds and returns its exit code.
+    say: takes a message.
+    """
+
+    def __init__(
+        self, root: Path, state: Path, call: Callable[[Sequence[str], float], int], say: Callable[[str], None]
+    ) -> None:
+        self.root, self.state, self.call, self.say = root, state, call, say
+
+    def apply(self, names: Sequence[str]) -> None:
+        """Switch on; a switch that the host cannot have is left out with a message. Raises C(OSError)."""
+        if "cx7_hotplug" in names:
+            self._save_cx7()
+        if "cpu_governor" in names:
+            self._save_governors()
+
+    def undo(self) -> None:
+        """Restore the noted state; other settings stay. Raises C(OSError)."""
+        before: Mapping[str, Any] = state_file.read(self.state) or {}
+        for policy, governor in (before.get("governors") or {}).items():
+            self._write(self.root / GOVERNORS / policy / "scaling_governor", governor)
+        cx7 = before.get("cx7") or {}
+        if cx7:
+            if not cx7["marker"]:
+                (self.root / MARKER).unlink(missing_ok=True)
+            if cx7["on_bus"] and not _ports(self.root):
+                self._handle("plug-in")
+            self._write(self.root / HOTPLUG / "hotplug_enabled", cx7["enabled"])
+        self.state.unlink(missing_ok=True)
+
+    def _save_cx7(self) -> None:
+        power_facts = facts(self.root)
+        if not power_facts["cx7_hotplug"]:
+            self.say(
+                "cx7_hotplug: this host has no driver cx7-pcie-hotplug or no handler of NVIDIA; nothing was changed"
+            )
+            return
+        if power_facts["cx7_cable"] is not False:
+            why = (
+                "a QSFP cable is plugged in"
+                if power_facts["cx7_cable"]
+                else "it is unknown whether a QSFP cable is plugged in"
+            )
+            self.say(f"cx7_hotplug: {why}; the adapter stays on the bus")
+            return
+        marker, enabled = self.root / MARKER, self.root / HOTPLUG / "hotplug_enabled"
+        ports = _ports(self.root)
+        before = {"marker": marker.exists(), "enabled": _text(enabled) or "0", "on_bus": bool(ports)}
+        self._note("cx7", before)
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+        self._write(enabled, "1")
+        if ports:
+            self._handle("removal")
+
+    def _save_governors(self) -> None:
+        policies = [
+            path for path in _policies(self.root) if "schedutil" in (_text(path / "scaling_available_governors") or "")
+        ]
+        self._note("governors", {path.name: _text(path / "scaling_governor") for path in policies})
+        for path in policies:
+            self._write(path / "scaling_governor", "schedutil")
+        if not policies:
+            self.say("cpu_governor: this kernel has no governor schedutil; nothing was changed")
+
+    def _note(self, name: str, before: Mapping[str, Any]) -> None:
+        """Keep the state before the first change; a later one keeps it."""
+        noted = state_file.read(self.state) or {}
+        if before and name not in noted:
+            state_file.write(self.state, {**noted, name: before})
+
+    def _handle(self, action: str) -> None:
+        if self.call([str(self.root / HANDLER), action], HANDLER_SECONDS):
+            self.say(f"cx7_hotplug: {HANDLER} {action} failed; a reboot completes it")
+
+    def _write(self, path: Path, text: str) -> None:
+        if _text(path) not in (None, text):
+            path.write_text(text, encoding="ascii")
