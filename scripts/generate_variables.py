@@ -42,6 +42,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema impor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    kv_tiers,
     lora,
     recipe_references,
     service_keys,
@@ -91,6 +92,7 @@ TABLES: dict[str, Keys] = {
         for name, key in below(service_keys.SERVICE).items()
         if not name.startswith(("image.files", "model.extra[]"))
     },
+    "spark_services.kv_tiers": kv_tiers.KEYS,
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
     "spark_tune": tuning.KEYS,

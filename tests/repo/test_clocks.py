@@ -26,6 +26,7 @@ WHY = {
     "plugins/action/support_bundle.py": TEXT,
     "plugins/plugin_utils/events.py": TEXT,
     "plugins/module_utils/_content/spread_server.py": "an age of files: a clock that is set ends or prolongs a wait by minutes",
+    "plugins/module_utils/_runtime/kv_files.py": "an order of files by their last use; a clock that is set removes others of them",
     "plugins/module_utils/_fleet/generation_host.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/module_utils/_fleet/generation_records.py": TEXT,
     "plugins/module_utils/_host/deploy_units.py": "with the monotonic clock of the same moment, for file_times",

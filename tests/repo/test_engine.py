@@ -24,6 +24,8 @@ LOOKS_AT = {
     "live_server": "readers, over HTTP, files of the page in a folder that it is given, and the clock",
     "live_actions": "programs that start, stop and drain services, settings and pins in folders that it is given",
     "accounts": "processes of the host, programs, and model servers, over HTTP, for the memory guard",
+    "kv_files": "files of KV caches below a folder that it is given, which it removes, and the revisions of models",
+    "kv_probe": "a model server, over HTTP, and the clock",
     "evidence": "processes and logs of the host, model servers, over HTTP, and files of evidence, which it writes",
     "figures": "what a host says of itself, below folders that it is given, and the page of metrics, which it writes",
     "loops": "processes and threads of the agent, and the clock",

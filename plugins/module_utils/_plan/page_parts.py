@@ -104,14 +104,13 @@ MARK = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none
 
 DOCS = "https://github.com/dgxspark/ansible-vllm/blob/main/docs/"
 PAGES = {
-    "agent": ("guard", "watchdog"),
+    "agent": ("guard", "power", "watchdog"),
     "benchmarks": ("bench",),
     "distribution": ("lock",),
-    "fleet": ("placement",),
+    "fleet": ("placement", "update"),
     "health": ("doctor", "drift"),
     "monitoring": ("exporters", "fleet_monitor", "monitoring"),
     "on_demand": ("on_demand", "start"),
-    "rollout": ("update",),
     "security": ("firewall", "service", "monitoring.open", "speech.open"),
     "speech": ("ollama", "speech"),
     "speed": ("fast_path", "speed"),

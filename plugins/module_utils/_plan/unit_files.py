@@ -115,17 +115,40 @@ def services(
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
     beside = on_demand(items, [server for server in speech_servers if server.get("on_demand")])
+    kept = [item for item in items if item.kv_tiers]
+    keeper = [_keeper_unit(kept)] if kept else []
     return {
         "folders": [*folders, *beside["folders"]],
-        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
-        "units": [*map(_service_state, items), *beside["units"]],
+        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *keeper, *beside["files"]],
+        "units": [*map(_service_state, items), *(_keeper_state(kept) for _unit in keeper), *beside["units"]],
         "created": [*(path for item in items for path in _created(item)), *beside["created"]],
     }
 
 
 def _created(item: PlannedService) -> list[str]:
     """Return the files that programs write for one service."""
-    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in ("receipts", "starts")]
+    folders = ("receipts", "starts", *(["kv_files"] if item.kv_tiers else []))
+    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in folders]
+
+
+KEEPER = "spark-kv-files.service"
+"""Unit that keeps the files of KV caches in bounds."""
+KEEPER_SECONDS = 15
+
+
+def _keeper_unit(items: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return the file of that unit. items: services with such files."""
+    folders = [item.kv_tiers.folder for item in items if item.kv_tiers]
+    return _verified(
+        _unit(KEEPER, "service/kv-files.service.j2", helper=HELPER, folders=folders, seconds=KEEPER_SECONDS)
+    )
+
+
+def _keeper_state(items: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return that unit as C(deploy) takes it. items: services with such files, whose settings it reads at its start."""
+    files = [f"{SYSTEM}/{KEEPER}", HELPER, f"{LIBRARY}/_runtime/kv_files.py"]
+    settings = [f"/etc/dgxspark/services/{item.name}.json" for item in items]
+    return {"name": KEEPER, "enabled": True, "restart_on": [*files, *settings]}
 
 
 def _own_files(item: PlannedService) -> list[File]:
@@ -203,6 +226,7 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any
         argv=item.argv,
         limits=to_dict(item.limits),
         start_timeout=item.start_timeout,
+        kv_folder=item.kv_tiers.folder if item.kv_tiers else "",
     )
 
 
