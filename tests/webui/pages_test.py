@@ -144,6 +144,7 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
         wrong += [f"{scrolled} tables have to be scrolled"] if scrolled else []
     picture = page.screenshot(full_page=True)
     if options.screenshots:
+        options.screenshots.mkdir(parents=True, exist_ok=True)
         (options.screenshots / f"{name}-{size}-{scheme}.png").write_bytes(picture)
     if (name, size, scheme) in PICTURES:
         wrong += compare(browser, picture, IMAGES / PICTURES[name, size, scheme])
