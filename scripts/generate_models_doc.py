@@ -99,15 +99,16 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     published: dict[str, list[str]] = {}
     for row in rows:
         for entry in row["published"]:
-            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}, {_streams(entry['what'])}"
+            conditions = _conditions(entry["what"])
+            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}{conditions and f', {conditions}'}"
             published.setdefault(f"{entry['source']}{_other(entry)}", []).append(rate)
     notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
     return [*lines, *notes, ""] if notes else lines
 
 
-def _streams(what: str) -> str:
-    """Return the conditions of a published rate; all of them are decode rates."""
-    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ") or "one stream"
+def _conditions(what: str) -> str:
+    """Return the conditions of a published rate; all of them are decode rates, and of one stream unless they say otherwise."""
+    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ")
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -153,11 +154,15 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _fits(row: Mapping[str, Any]) -> str:
-    """Return the numbers of Sparks that a variant fits on, by verdict: C(1, 4; tight 2)."""
+    """Return the numbers of Sparks that a variant fits on, by verdict: C(tight 2; 4+) if all from 4 on have one verdict."""
     counts: dict[str, list[str]] = {}
     for count, fit in row["fits"].items():
+        following = [other for number, other in row["fits"].items() if number >= count]
+        is_same = len(following) > 1 and set(following) == {fit}
         if fit != "fails":
-            counts.setdefault(VERDICTS[fit], []).append(f"{count}")
+            counts.setdefault(VERDICTS[fit], []).append(f"{count}{'+' if is_same else ''}")
+        if is_same:
+            break
     parts = [("" if verdict == "yes" else f"{verdict} ") + ", ".join(numbers) for verdict, numbers in counts.items()]
     return "; ".join(parts) or "-"
 
