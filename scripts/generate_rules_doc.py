@@ -30,16 +30,16 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->
 
-Look up a rule id that the plan, `import.yml`, `adopt.yml` or the module `dgxspark.vllm.image_compat` printed. There are {count} rules about
-launches of vLLM, and about the unit or docker command around them. Failures of single versions are on [Known failures](known_failures.md).
+There are {count} rules about launches of vLLM, and about the unit or docker command around them. Failures of single versions are on
+[Known failures](known_failures.md).
 
 - An **error** means that the launch fails or gives wrong output. A **warning** means lower speed or a fragile setup. An **info** is advice, also
   where sources disagree.
 - Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
-- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
-- Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. [`explain.yml`](troubleshooting.md) finds the
-  cause of a text that vLLM printed.
+- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling.
+- Words in `<angle brackets>` are placeholders for the values of the launch. [`explain.yml`](troubleshooting.md) finds the cause of a text that
+  vLLM printed.
 - *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
   (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
@@ -47,11 +47,9 @@ launches of vLLM, and about the unit or docker command around them. Failures of 
 |---|---|
 """
 
-
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
     return write_generated({PAGE: page()})
-
 
 def page() -> str:
     """Return the whole page."""
@@ -64,11 +62,9 @@ def page() -> str:
         text += f"\n## {letter}xx: {title}\n" + "".join(map(section, (rule for rule in rules if rule.id[3] == letter)))
     return text
 
-
 def anchor(title: str) -> str:
     """Return the part of a heading's address that its title makes."""
     return re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-"))
-
 
 def section(rule: Rule) -> str:
     """Return one rule's part of the page."""
@@ -83,12 +79,10 @@ def section(rule: Rule) -> str:
         parts.append(f"*Source:* {'; '.join(sources)}")
     return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"
 
-
 def filled(text: str) -> str:
     """Return a text with its placeholders in angle brackets, and without the version that the finding names."""
     text = re.sub(r"(^|\. )vLLM \{version\}(?:\{span\})?", r"\1This vLLM", text.replace(" ({span})", ""))
     return PLACEHOLDER.sub(f"`{BRACKETS}`", re.sub(r"vLLM \{version\}(?:\{span\})?", "this vLLM", text))
-
 
 if __name__ == "__main__":
     sys.exit(main())
