@@ -39,9 +39,11 @@ Failures of the named or any vLLM version, of models or combinations of options.
 skips launches that have the fix. Silence a row by its id with `ignore` or `spark_ignore_rules`.
 """
 
+
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
     return write_generated({PAGE: page()})
+
 
 def page() -> str:
     """Return the whole page."""
@@ -58,12 +60,14 @@ def page() -> str:
     lines += [sign_row(sign) for sign in SIGNS]
     return "\n".join(lines) + "\n"
 
+
 def versions(row: Mapping[str, Any]) -> str:
     """Return the range of versions of a row in words; empty for any version."""
     first, before = row.get("first"), row.get("before")
     if first and before:
         return f"; vLLM {first} to before {before}"
     return f"; vLLM from {first}" if first else f"; vLLM before {before}" if before else ""
+
 
 def section(row: Mapping[str, Any]) -> list[str]:
     """Return the part of the page about a row."""
@@ -79,9 +83,11 @@ def section(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"*Log:* `{row['symptom']}`")
     return [*lines, f"*Source:* {row['source']}", ""]
 
+
 def text(value: str) -> str:
     """Return a text of a row with its placeholder as the page shows it."""
     return value.replace("{version}", "`<version>`").replace("<function=", "`<function=`")
+
 
 def sign_row(sign: Sign) -> str:
     """Return the line of a sign in its table."""
@@ -92,6 +98,7 @@ def sign_row(sign: Sign) -> str:
         r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda name: name[0] if name[0] == "rules.md" else f"`{name[0]}`", rules
     )
     return f"| `{sign.id}` | {cause}{f' ({rules})' if rules else ''} |"
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -90,7 +90,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
         "",
         f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {_images(rows)}.",
         "",
-        *_table(("variant", "weights", "KV cache (requests)", "longest", "tokens/s", "fits on"), _cells(rows)),
+        *_table(("variant", "weights", "cache", "longest", "tokens/s", "fits"), _cells(rows)),
         "",
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}

@@ -47,9 +47,11 @@ There are {count} rules about launches of vLLM, and about the unit or docker com
 |---|---|
 """
 
+
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
     return write_generated({PAGE: page()})
+
 
 def page() -> str:
     """Return the whole page."""
@@ -62,9 +64,11 @@ def page() -> str:
         text += f"\n## {letter}xx: {title}\n" + "".join(map(section, (rule for rule in rules if rule.id[3] == letter)))
     return text
 
+
 def anchor(title: str) -> str:
     """Return the part of a heading's address that its title makes."""
     return re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-"))
+
 
 def section(rule: Rule) -> str:
     """Return one rule's part of the page."""
@@ -79,10 +83,12 @@ def section(rule: Rule) -> str:
         parts.append(f"*Source:* {'; '.join(sources)}")
     return f"\n### {rule.id}\n\n" + "\n".join(parts) + "\n"
 
+
 def filled(text: str) -> str:
     """Return a text with its placeholders in angle brackets, and without the version that the finding names."""
     text = re.sub(r"(^|\. )vLLM \{version\}(?:\{span\})?", r"\1This vLLM", text.replace(" ({span})", ""))
     return PLACEHOLDER.sub(f"`{BRACKETS}`", re.sub(r"vLLM \{version\}(?:\{span\})?", "this vLLM", text))
+
 
 if __name__ == "__main__":
     sys.exit(main())
