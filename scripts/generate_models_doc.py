@@ -45,8 +45,10 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-FASTEST = 3
+FASTEST = 2
 """Recipes that the table by job lists for a number of Sparks."""
+USUAL_LOAD = ": 8192 tokens in, 256 out"
+"""Conditions of NVIDIA's figures, which the page has once."""
 MANY = 2
 """Recipes that may describe a variant in the same words in their own sections; with more the page has the description once."""
 REMARKS = {
@@ -101,7 +103,8 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
         for entry in row["published"]:
             conditions = _conditions(entry["what"])
             rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}{conditions and f', {conditions}'}"
-            published.setdefault(f"{entry['source']}{_other(entry)}", []).append(rate)
+            source = f"{entry['source'].removesuffix(USUAL_LOAD)}{_other(entry)}"
+            published.setdefault(source, []).append(rate)
     notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
     return [*lines, *notes, ""] if notes else lines
 
