@@ -29,8 +29,6 @@ HEADS = (
     "recipe",
     "Sparks",
     "split",
-    "weights per rank",
-    "KV cache per rank",
     "utilisation",
     "requests x context",
     "ring",
@@ -44,7 +42,6 @@ SPLITS = {
     "pipeline-parallel-size": "PP",
     "decode-context-parallel-size": "DCP",
 }
-KINDS = ("weights", "kv_cache", "plain")
 
 
 def ways(recipes: dict[str, Any]) -> Iterator[tuple[str, str | None, int]]:
@@ -92,16 +89,10 @@ def row(recipes: dict[str, Any], name: str, variant: str | None, count: int) -> 
     args, memory = service["args"], service["memory"]
     split = [f"{short} {args[option]}" for option, short in SPLITS.items() if int(args.get(option) or 1) > 1]
     split += ["experts spread"] if args.get("enable-expert-parallel") else []
-    held = {
-        kind: sum(part["gib"] for part in ring["memory_map"] if part["service"] and part["kind"] == kind)
-        for kind in KINDS
-    }
     return [
         f"[{name}](models.md#{name.replace('.', '')})" + (f", `{variant}`" if variant else ""),
         str(count),
         ", ".join(split),
-        f"{held['weights']:.1f} GiB" if held["weights"] else f"{held['plain']:.1f} GiB, cache included",
-        f"{held['kv_cache']:.1f} GiB" if held["weights"] else "",
         f"{memory['gpu_memory_utilization']:.2f}",
         f"{args['max-num-seqs']} x {args['max-model-len']}",
         verdict(ring),

@@ -30,13 +30,13 @@ ansible-playbook -i localhost, dgxspark.vllm.explain -e explain_log=vllm.log    
 ansible-playbook -i ~/my-sparks dgxspark.vllm.explain -e services=heavy
 ```
 
-It prints `Stage:`, `Error:`, `Cause:`, `Fix:` and `Source:`. Secrets are removed; of a long file it reads the first and the last MiB. `site.yml`,
-`doctor.yml`, `status.yml` and support bundles use the same tables. A cause that is in neither table is reported as unknown.
+It prints stage, error, cause, fix and source. Secrets are removed; of a long file it reads the first and the last MiB. A cause that is in neither
+table is reported as unknown.
 
 ## Reported failures
 
-Failures of single versions, models or combinations of options. Where the plan checks for one, it reports the given severity and skips launches
-that have the fix. Silence a row by its id with `ignore` or `spark_ignore_rules`.
+Failures of the named or any vLLM version, of models or combinations of options. Where the plan checks for one, it reports the given severity and
+skips launches that have the fix. Silence a row by its id with `ignore` or `spark_ignore_rules`.
 """
 
 
@@ -62,11 +62,11 @@ def page() -> str:
 
 
 def versions(row: Mapping[str, Any]) -> str:
-    """Return the range of versions of a row in words."""
+    """Return the range of versions of a row in words; empty for any version."""
     first, before = row.get("first"), row.get("before")
     if first and before:
-        return f"{first} to before {before}"
-    return f"from {first}" if first else f"before {before}" if before else "of any version"
+        return f"; vLLM {first} to before {before}"
+    return f"; vLLM from {first}" if first else f"; vLLM before {before}" if before else ""
 
 
 def section(row: Mapping[str, Any]) -> list[str]:
@@ -76,7 +76,7 @@ def section(row: Mapping[str, Any]) -> list[str]:
     lines = [
         f"### {row['id']}",
         "",
-        f"**{row['title']}** ({row['verdict']}; vLLM {versions(row)}{plan}). {text(row['message'])}",
+        f"**{row['title']}** ({row['verdict']}{versions(row)}{plan}). {text(row['message'])}",
         f"*Fix:* {text(row['fix'])}",
     ]
     if row.get("symptom"):

@@ -45,8 +45,10 @@ JOBS = {
 """Titles of C(service_keys.JOBS) on the page, in their order."""
 
 
-FASTEST = 3
+FASTEST = 2
 """Recipes that the table by job lists for a number of Sparks."""
+USUAL_LOAD = ": 8192 tokens in, 256 out"
+"""Conditions of NVIDIA's figures, which the page has once."""
 MANY = 2
 """Recipes that may describe a variant in the same words in their own sections; with more the page has the description once."""
 REMARKS = {
@@ -90,7 +92,7 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
         "",
         f"{base['summary']}. Jobs: {', '.join(jobs) or '-'}{least}. Images: {_images(rows)}.",
         "",
-        *_table(("variant", "weights", "KV cache (requests)", "longest", "tokens/s", "fits on"), _cells(rows)),
+        *_table(("variant", "weights", "cache", "longest", "tokens/s", "fits"), _cells(rows)),
         "",
     ]
     described = {row["variant"]: row["summary"] for row in rows if row["variant"] and row["summary"]}
@@ -99,15 +101,17 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     published: dict[str, list[str]] = {}
     for row in rows:
         for entry in row["published"]:
-            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}, {_streams(entry['what'])}"
-            published.setdefault(f"{entry['source']}{_other(entry)}", []).append(rate)
+            conditions = _conditions(entry["what"])
+            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}{conditions and f', {conditions}'}"
+            source = f"{entry['source'].removesuffix(USUAL_LOAD)}{_other(entry)}"
+            published.setdefault(source, []).append(rate)
     notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
     return [*lines, *notes, ""] if notes else lines
 
 
-def _streams(what: str) -> str:
-    """Return the conditions of a published rate; all of them are decode rates."""
-    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ") or "one stream"
+def _conditions(what: str) -> str:
+    """Return the conditions of a published rate; all of them are decode rates, and of one stream unless they say otherwise."""
+    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ")
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -153,11 +157,15 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _fits(row: Mapping[str, Any]) -> str:
-    """Return the numbers of Sparks that a variant fits on, by verdict: C(1, 4; tight 2)."""
+    """Return the numbers of Sparks that a variant fits on, by verdict: C(tight 2; 4+) if all from 4 on have one verdict."""
     counts: dict[str, list[str]] = {}
     for count, fit in row["fits"].items():
+        following = [other for number, other in row["fits"].items() if number >= count]
+        is_same = len(following) > 1 and set(following) == {fit}
         if fit != "fails":
-            counts.setdefault(VERDICTS[fit], []).append(f"{count}")
+            counts.setdefault(VERDICTS[fit], []).append(f"{count}{'+' if is_same else ''}")
+        if is_same:
+            break
     parts = [("" if verdict == "yes" else f"{verdict} ") + ", ".join(numbers) for verdict, numbers in counts.items()]
     return "; ".join(parts) or "-"
 

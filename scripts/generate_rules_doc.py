@@ -30,16 +30,16 @@ INTRODUCTION = """\
 
 <!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->
 
-Look up a rule id that the plan, `import.yml`, `adopt.yml` or the module `dgxspark.vllm.image_compat` printed. There are {count} rules about
-launches of vLLM, and about the unit or docker command around them. Failures of single versions are on [Known failures](known_failures.md).
+There are {count} rules about launches of vLLM, and about the unit or docker command around them. Failures of single versions are on
+[Known failures](known_failures.md).
 
 - An **error** means that the launch fails or gives wrong output. A **warning** means lower speed or a fragile setup. An **info** is advice, also
   where sources disagree.
 - Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
 - Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
-- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling. The result lists them in `fixed`.
-- Findings add the values of the launch; words in `<angle brackets>` are placeholders for them. [`explain.yml`](troubleshooting.md) finds the
-  cause of a text that vLLM printed.
+- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling.
+- Words in `<angle brackets>` are placeholders for the values of the launch. [`explain.yml`](troubleshooting.md) finds the cause of a text that
+  vLLM printed.
 - *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
   (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
 
