@@ -341,7 +341,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()
-        self._write_reports()
         if self.thread.is_alive() and Channel.descriptor is not None:
             with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
                 os.write(Channel.descriptor, b"\n")
@@ -350,3 +349,4 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if self.screen and self.streams:
             self.screen.draw([])
             sys.stdout, sys.stderr = self.streams
+        self._write_reports()

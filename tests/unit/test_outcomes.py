@@ -157,6 +157,24 @@ def test_a_run_without_an_end_was_interrupted() -> None:
     assert outcome["errors"] == [{"host": "a", "task": "x", "message": "m"}]
 
 
+def test_events_of_other_runs_and_broken_lines_in_the_same_file_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events.EventLog, "descriptor", -1)
+    monkeypatch.setattr(events.EventLog, "run", "")
+    path = tmp_path / "events.jsonl"
+    start = events.EventLog.open(str(path))
+    events.EventLog.write("error", host="a", task="t", message="mine")
+    other = {"time": "2026-11-29T00:00:00+00:00", "run": "0" * 16, "event": "error", "host": "b", "message": "theirs"}
+    with path.open("a") as file:
+        file.write(json.dumps(other) + "\n[]\n7\n" + "[" * 100_000 + '\n{"time": "x", "ev')  # a full disk
+    events.EventLog.write("error", host="a", task="t", message="lost behind the broken line")
+    events.EventLog.write("stats", hosts={})
+    mine = events.EventLog.read(start)
+    assert [event["event"] for event in mine] == ["error", "stats"] and mine[0]["message"] == "mine"
+    os.close(events.EventLog.descriptor)
+
+
 def test_a_torn_line_of_another_writer_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"event": "earlier"}\n')

@@ -104,7 +104,8 @@ class QualityLoop:
             note = self.notes.pop(name, None) or self.saved.pop(name, None) or {}
             self.trackers.pop(name, None)
             if isinstance(note, dict) and note.get("drained") and not self._admits(str(note["drained"])):
-                self.saved[name] = {"drained": note["drained"]}  # the next round tries again
+                # The next round tries again.
+                self.saved[name] = {"state": quality.UNKNOWN, "counts": {}, "drained": note["drained"]}
 
     def _may_ask(self) -> bool:
         """Return whether memory suffices by the guard, and no engine starts."""

@@ -267,7 +267,7 @@ def test_a_switch_admits_even_if_the_gateway_answers_later(host: Host, engine: E
     refusal = host.home / "refusal"
     refusal.write_text("no answer")
     host.loop.round()
-    assert host.saved["heavy"] == {"drained": "spark-1/heavy"}
+    assert host.saved["heavy"] == {"state": "unknown", "counts": {}, "drained": "spark-1/heavy"}
     refusal.unlink()
     host.start()
     host.loop.round()
