@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-wishes bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation speed-fit catalogue compare measurements lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-wishes bench-pair bench-rollout bench-spread bench-on-demand bench-guard bench-live guard-memory mutation speed-fit catalogue compare measurements lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -70,6 +70,9 @@ bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm,
 
 bench-guard: bootstrap  ## measure what the guard costs while nothing happens, for a minute
 	@$(PY) tests/bench/guard_bench.py
+
+bench-live: bootstrap  ## measure what the live page costs: 100 Sparks and one, with a reader and without
+	@$(PY) tests/bench/live_bench.py
 
 guard-memory: bootstrap  ## have the kernel of a virtual machine run out of memory, with the guard and without it; needs root, debootstrap and QEMU
 	@$(PY) tests/bench/guard_memory.py $(GUARD_MEMORY_ARGS)

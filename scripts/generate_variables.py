@@ -31,6 +31,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     descriptions,
     fleet_monitor,
     guard,
+    live,
     load_guard,
     power,
     watchdog,
@@ -41,6 +42,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema impor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    kv_tiers,
     lora,
     recipe_references,
     service_keys,
@@ -78,6 +80,7 @@ TABLES: dict[str, Keys] = {
     "spark_fleet_monitor.notify": {**below(fleet_monitor.NOTIFIERS), "name": fleet_monitor.NOTIFY["name"]},
     "spark_gpu_clocks": guard.CLOCK_KEYS,
     "spark_guard": guard.KEYS,
+    "spark_live": live.KEYS,
     "spark_host_protection": guard.PROTECTION_KEYS,
     "spark_load_guard": load_guard.KEYS,
     "spark_power": power.KEYS,
@@ -89,6 +92,7 @@ TABLES: dict[str, Keys] = {
         for name, key in below(service_keys.SERVICE).items()
         if not name.startswith(("image.files", "model.extra[]"))
     },
+    "spark_services.kv_tiers": kv_tiers.KEYS,
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
     "spark_tune": tuning.KEYS,

@@ -25,7 +25,7 @@ RING = "ring4"
 RING_SECONDS = 9000  # deadline of an attempt, which takes a third of it alone on two cores
 # Nightly scenarios on two nodes: interruptions at many points, long waits, applications of features that other scenarios prove, and the
 # second executor of a model over several hosts.
-NIGHTLY = ("document_000", "faults", "guard", "pair_ray", "quickstart", "tutorials")
+NIGHTLY = ("document_000", "faults", "guard", "long_memory", "pair_ray", "quickstart", "tutorials")
 # In this step, modules start as on a Spark; in others they are forked from a Python that has imported the standard library.
 REAL_PYTHON = ("site", "converge")
 # They start first, so that the lanes end together.

@@ -13,8 +13,8 @@ description: Returns the folders, files and units of a part for the plan of a ho
   the files unchanged, escaped for the syntax of each file.
 options:
   _terms:
-    description: The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(power),
-      V(firewall), V(relay), V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or
+    description: The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(live), V(protection), V(gpu_clocks),
+      V(power), V(firewall), V(relay), V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or
       V(library), what programs of a part import.
     type: list
     elements: str
@@ -94,6 +94,7 @@ class LookupModule(LookupBase):
             },
             "watchdog": lambda: unit_files.watchdog(planned),
             "guard": lambda: unit_files.guard(planned),
+            "live": lambda: unit_files.live(planned),
             "protection": lambda: unit_files.protection(planned),
             "gpu_clocks": lambda: unit_files.gpu_clocks(planned),
             "power": lambda: unit_files.power(planned),

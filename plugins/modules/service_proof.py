@@ -21,6 +21,8 @@ description:
     prefill of one long prompt. Tokens are counted by the engine. The result is compared with the first measurement of the same deployment and
     with the prediction of the plan; a slow service is a warning with its most likely causes. It is left out in check mode, while other
     requests run, and for models that make no tokens. M(dgxspark.vllm.compare) never measures.
+  - For a service with C(kv_tiers), the first token of a long prompt is measured cold, after its eviction by other prompts if that takes less than
+    90 s, and by the first proof after a restart of its engine.
   - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
     Spark, for plans of the same launch; not in check mode.
   - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written.
@@ -41,7 +43,7 @@ options:
       - The services, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are C(spark-NAME.service) and
         C(spark-NAME); without C(url), as ranks behind the first one have none, the unit is waited for.
       - C(settings) names the file of the API key on the host, C(checks) are further stages, as of M(dgxspark.vllm.endpoint_ready); C(memory),
-        C(fast_path), C(probe) and C(speed) are what the plan expects, C(fingerprint) is the plan that the engine has to run from for its
+        C(fast_path), C(probe), C(speed) and C(kv_tiers) are what the plan expects, C(fingerprint) is the plan that the engine has to run from for its
         start to be kept. The other keys are for the receipt.
       - A service with C(on_demand) is started by the question, and has as long as its start may take. One that does not run is not started where
         its receipt is of what is deployed, see O(receipts_dir).
@@ -115,6 +117,11 @@ speeds:
       line: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'
       measured: {single: 18.2, several: 9.1, streams: 8, prefill: 2100.0}
       causes: [eager, kernel]
+kv_tiers:
+  description: The first tokens of a long prompt in one line, by service with C(kv_tiers); its figures are in the receipt.
+  returned: success
+  type: dict
+  sample: {"heavy": "first token of a prompt of 32,768 tokens: cold 12.31 s, after eviction 1.82 s (32,768 tokens restored)"}
 receipts:
   description: The receipts by service, each with C(receipt), C(previous), C(changed) and C(findings). Empty without O(receipts_dir).
   returned: success
@@ -133,6 +140,7 @@ def main() -> None:
     try:
         task = host_proof.Task.read(module.params)
         proof = host_proof.measure_speeds(module, task, host_proof.look(module, task, explain.explain))
+        proof = host_proof.measure_kv_tiers(module, task, proof)
     except host_proof.Silent as silent:
         module.fail_json(msg=str(silent), answers={name: answer.to_dict() for name, answer in silent.answers.items()})
         raise

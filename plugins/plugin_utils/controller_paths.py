@@ -64,11 +64,13 @@ PLACES: tuple[str, ...] = (
     "spark_clients.hermes.api_key_file",
     "spark_clients.hermes.requirements_file",
     "spark_exporters.gpu_archive",
+    "spark_live.api_key_file",
     "spark_monitoring.grafana_password_file",
     *(f"spark_monitoring.receivers.*.{key}" for key in ("url_file", "token_file", "password_file")),
     # One notifier, or a list.
     *(f"spark_fleet_monitor.notify.{depth}{key}" for depth in ("*.", "*.*.") for key in _NOTIFIER),
     "spark_fleet_monitor.extra.*.api_key_file",
+    "spark_fleet_monitor.page_key_file",
 )
 """Every place of a path of the controller in variables; C(*) stands for each entry of a list or mapping."""
 

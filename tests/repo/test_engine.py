@@ -11,14 +11,21 @@ import tree
 
 # What may look at the world, and at which part of it.
 LOOKS_AT = {
-    "levers": "its own table, levers.yml, on the controller",
+    "lever_texts": "its own table, levers.yml, on the controller",
     "cleanup": "what lies on a host, below folders that it is given",
     "beneath": "files below a folder that it is given",
     "command": "programs of a host",
     "endpoint": "model servers, through their client, and the clock to wait by",
     "engine_client": "model servers, over HTTP, and the file of a key",
     "http_client": "servers, over HTTP, and the proxies of the environment",
+    "live_host": "what a host says of itself, below folders that it is given, programs, and engines, over HTTP",
+    "live_agent": "settings and the key of the live page, and the clock",
+    "live_fleet": "agents, over HTTP, the results of the fleet monitor in a file, and the clock",
+    "live_server": "readers, over HTTP, files of the page in a folder that it is given, and the clock",
+    "live_actions": "programs that start, stop and drain services, settings and pins in folders that it is given",
     "accounts": "processes of the host, programs, and model servers, over HTTP, for the memory guard",
+    "kv_files": "files of KV caches below a folder that it is given, which it removes, and the revisions of models",
+    "kv_probe": "a model server, over HTTP, and the clock",
     "evidence": "processes and logs of the host, model servers, over HTTP, and files of evidence, which it writes",
     "figures": "what a host says of itself, below folders that it is given, and the page of metrics, which it writes",
     "loops": "processes and threads of the agent, and the clock",

@@ -44,7 +44,7 @@ TOP_LEVEL = {
     "tests",
 }
 # Texts taken from real programs stay as those wrote them.
-VERBATIM = re.compile(r"^LICENSE$|(^|/)(fixtures|captures)/|/rootfs/.*\.txt$")
+VERBATIM = re.compile(r"^LICENSE$|/live/(uPlot\.|LICENSE)|(^|/)(fixtures|captures)/|/rootfs/.*\.txt$")
 # Host names are put together here so that this file does not hold them.
 INDEXES = [
     ".".join(parts)

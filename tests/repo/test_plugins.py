@@ -74,8 +74,13 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
 """
 
 
-# The agent imports a loop when it runs it.
-LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "questions", "figures")]}
+# The agent imports a loop when it runs it, and parts of the live page when somebody reads it.
+LOOPS = {
+    "agent": [
+        *(f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "questions", "figures")),
+        *(f"dgxspark_vllm.{name}" for name in ("_fleet.live_agent", "_proof.service_status", "_plan.verbs")),
+    ]
+}
 
 
 def imported(name: str, *modules: str) -> set[str]:

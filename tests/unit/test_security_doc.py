@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, monitoring, speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, live, monitoring, speech
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import ollama as ollama_engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import sockets
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
@@ -90,6 +90,7 @@ def test_the_ports_are_those_of_the_settings() -> None:
         "gateway": gateway.KEYS["port"][1],
         "open-webui": clients.OPEN_WEBUI_KEYS["port"][1],
         "hermes": clients.HERMES_KEYS["port"][1],
+        "live-page": live.PORT,
     }
     without_port = ("engine", "status-page")  # kinds without a fixed port
     assert {kind: about.port for kind, about in sockets.KINDS.items() if kind not in without_port} == {
@@ -108,6 +109,7 @@ def fleet(keyed: bool) -> dict[str, Any]:
         ],
         "spark_ollama": {"models": []},
         "spark_exporters": {},
+        "spark_live": {"api_key_file": "/keys/live"} if keyed else {},
     }
 
 
@@ -140,9 +142,10 @@ def test_on_one_spark_only_what_is_meant_for_people_leaves_loopback(keyed: bool)
     listeners = listening(plan)
     assert {kind for _host, kind in listeners} == set(sockets.KINDS)
     exposed = {kind for (_host, kind), (address, _key, _who) in listeners.items() if sockets.is_exposed(address)}
-    assert exposed == {"gateway", "open-webui"}
+    assert exposed == {"gateway", "open-webui", *(["live-page"] if keyed else [])}
     assert all(listeners["spark-1", kind][1] for kind in exposed), "each asks for a key or a password"
-    assert plan["hosts"]["spark-1"]["firewall"] is None
+    wall = plan["hosts"]["spark-1"]["firewall"]
+    assert wall["closed"] == [8095] if keyed else wall is None
 
 
 def test_with_the_rest_on_another_host_each_server_admits_its_callers() -> None:
@@ -153,10 +156,10 @@ def test_with_the_rest_on_another_host_each_server_admits_its_callers() -> None:
     )
     listeners = listening(plan)
     on_spark = {kind: about for (host, kind), about in listeners.items() if host == "spark-1"}
-    assert set(on_spark) == {"engine", "asr", "tts", "ollama", "node-exporter", "gpu-exporter"}
+    assert set(on_spark) == {"engine", "asr", "tts", "ollama", "node-exporter", "gpu-exporter", "live-page"}
     assert all(address == "192.168.1.11" and who == ["forge"] for address, _key, who in on_spark.values())
     wall = plan["hosts"]["spark-1"]["firewall"]
-    assert wall["closed"] == [8002, 8765, 8882, 9100, 9835, 11434]
+    assert wall["closed"] == [8002, 8095, 8765, 8882, 9100, 9835, 11434]
     assert wall["admitted"] == [{"ports": wall["closed"], "from": ["192.168.1.20"]}]
     on_forge = {
         kind for (host, kind), (address, _k, _w) in listeners.items() if host == "forge" and sockets.is_exposed(address)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shows the pages of plan, fabric and status in a real browser: desk and phone, dark and light, without a mouse, without a request, by axe.
+"""Shows the pages of plan, fabric and status, and the live page, in a real browser: desk and phone, dark and light, without a mouse, without a request, by axe.
 
 pages_test.py --axe axe.min.js [--screenshots FOLDER] [--site FOLDER] FILE.html|URL ...
 """
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 from webui_test import BROWSERS
 
 SIZES = {"phone": (390, 844), "desk": (1280, 900)}
@@ -84,6 +84,8 @@ PICTURES = {
     ("plan", "phone", "dark"): "plan-phone.png",
     ("serving", "desk", "light"): "status.png",
     ("serving", "phone", "dark"): "status-phone.png",
+    ("live", "desk", "light"): "live.png",
+    ("live", "phone", "dark"): "live-phone.png",
 }
 """Pictures in docs/images by page, size and scheme. After a change of a page copy the new ones from --screenshots."""
 # The mean difference of two pictures in small, from 0 to 1; 1 if their sizes differ by more than a twentieth.
@@ -117,7 +119,7 @@ BROKEN = (
 
 def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.Namespace) -> list[str]:
     """Return the problems of a page at one size and in one scheme."""
-    name = Path(url).stem if url.startswith("file:") else "served"
+    name = Path(url).stem if url.startswith("file:") else "live"
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
@@ -126,6 +128,8 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
     page.on("request", lambda request: requests.append(request.url))
     page.on("console", lambda message: messages.append(message.text))
     page.goto(url)
+    if name == "live":
+        draw_whole(page, width)
     prefix = f"{options.site.resolve().as_uri()}/" if options.site else url
     wrong = [f"asks for {address}" for address in requests if address != url and not address.startswith(prefix)]
     wrong += [f"the browser says: {text}" for text in messages]
@@ -140,6 +144,7 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
         wrong += [f"{scrolled} tables have to be scrolled"] if scrolled else []
     picture = page.screenshot(full_page=True)
     if options.screenshots:
+        options.screenshots.mkdir(parents=True, exist_ok=True)
         (options.screenshots / f"{name}-{size}-{scheme}.png").write_bytes(picture)
     if (name, size, scheme) in PICTURES:
         wrong += compare(browser, picture, IMAGES / PICTURES[name, size, scheme])
@@ -147,6 +152,15 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
     wrong += violations(page, options.axe)
     context.close()
     return [f"{name} ({size}, {scheme}): {text}" for text in wrong]
+
+
+def draw_whole(page: Page, width: int) -> None:
+    """Make the window as high as the live page, so that all of its charts are drawn, and wait for them. width: of the window."""
+    for _attempt in range(3):  # tiles get their height when they are drawn
+        page.set_viewport_size({"width": width, "height": page.evaluate("document.documentElement.scrollHeight")})
+        page.wait_for_timeout(500)
+    page.locator(".charts").last.locator("canvas").last.wait_for()
+    page.locator("#keep-up").uncheck()
 
 
 def compare(browser: Browser, picture: bytes, file: Path) -> list[str]:
@@ -192,43 +206,104 @@ def reach(page: Page) -> list[str]:
     return wrong
 
 
-def refreshed(browser: Browser, url: str, file: Path) -> list[str]:
-    """Return problems of a served page after its file changes: unfolded parts have to stay unfolded.
+DRAW_MS = 200.0
+"""Limit for all charts on the screen of 100 Sparks, and for a message in which every part has changed; leaves room for a busy machine."""
+DRAW = """
+async () => {
+  for (const box of visible) { box.textContent = ''; box.plots = null; draw(box); }
+  await null; // uPlot draws in a microtask
+  document.body.getBoundingClientRect();
+  return [...visible].filter((box) => box.querySelector('canvas')).length;
+}
+"""
+RECEIVE = """
+() => {
+  const parts = {};
+  for (const element of document.querySelectorAll('[id^=host-], [id^=service-]')) parts[element.id] = element.outerHTML.replace('</', ' </');
+  receive({data: JSON.stringify({at: Date.now() / 1000, parts, ages: {}, points: {}, shape: main.dataset.shape}), lastEventId: '0'});
+  document.body.getBoundingClientRect();
+  return Object.keys(parts).length - pending.size;
+}
+"""
+POWER = "(host) => [...document.querySelectorAll('.spark')].find((each) => each.textContent.includes(host)).querySelector('.figures').textContent"
 
-    :param browser: to look with
-    :param url: of the page
-    :param file: that it is made of, which is changed
-    """
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.clock.install()
-    page.goto(url)
-    first = page.locator("main details").last
-    first.locator("summary").first.focus()
+
+def follow(browser: Browser, options: argparse.Namespace) -> list[str]:
+    """Return problems of the live page: without a script, while it changes, with its actions, with many Sparks, without its server."""
+    wrong = []
+    static = browser.new_context(java_script_enabled=False).new_page()
+    static.goto(options.live)
+    text = static.locator("main").inner_text()
+    wrong += [
+        f"live, without a script: {word!r} is missing"
+        for word in ("its power supply limits it", "45 %", "96.4")
+        if word not in text
+    ]
+    page = browser.new_page(viewport={"width": 1280, "height": 2200})
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(options.live)
+    page.locator(".chart canvas").first.wait_for()
+    stop = page.locator("button[data-verb=drain]").first
+    stop.focus()
+    before = page.evaluate(POWER, "spark-1")
+    page.wait_for_function(f"(before) => ({POWER})('spark-1') !== before", arg=before)
+    if page.evaluate("document.activeElement.dataset.verb") != "drain":
+        wrong.append("live: the focus is lost when figures change")
+    if not page.locator("time.age").first.inner_text().endswith("s ago"):
+        wrong.append("live: figures have no age")
+    page.on("dialog", lambda dialog: dialog.accept())
     page.keyboard.press("Enter")
-    before = first.get_attribute("open")
-    file.write_text(file.read_text(encoding="utf-8").replace("As of ", "Seen anew as of "), encoding="utf-8")
-    page.clock.run_for(31_000)
-    try:
-        page.get_by_text("Seen anew as of ").wait_for(timeout=60_000)
-    except TimeoutError:
-        return ["served: it is not shown anew when its file has changed"]
-    wrong = (
-        []
-        if page.locator("main details").last.get_attribute("open") == before
-        else ["served: what was unfolded is not"]
-    )
-    focus = page.evaluate(
-        "document.activeElement === [...document.querySelectorAll('main details')].at(-1).querySelector('summary')"
-    )
-    wrong += [] if focus else ["served: the focus is lost when it is shown anew"]
+    page.get_by_text("it stops").wait_for()
+    if options.acts.read_text(encoding="utf-8").splitlines() != ["drain fast on spark-1"]:
+        wrong.append(f"live: the actions were {options.acts.read_text(encoding='utf-8')!r}")
     page.locator("#keep-up").uncheck()
-    file.write_text(file.read_text(encoding="utf-8").replace("Seen anew", "Seen once more"), encoding="utf-8")
-    page.clock.run_for(31_000)
-    page.wait_for_load_state("networkidle")
-    if page.get_by_text("Seen once more").count():
-        wrong.append("served: it is shown anew though nobody wants that")
+    before = page.evaluate(POWER, "spark-1")
+    page.wait_for_timeout(3500)
+    if page.evaluate(POWER, "spark-1") != before:
+        wrong.append("live: it changes though nobody wants that")
+    foreign = [url for url in requests if not url.startswith(options.live)]
+    wrong += [f"live: asks for {url}" for url in foreign]
+    page.route("**/events*", lambda route: route.abort())
+    page.locator("#keep-up").check()
+    page.get_by_text("what is shown is old").wait_for()
     page.close()
-    return wrong
+    return wrong + draw_many(browser, options.large)
+
+
+def task_seconds(session: CDPSession) -> float:
+    """Return the seconds that the thread of a page has worked."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+def draw_many(browser: Browser, url: str) -> list[str]:
+    """Return whether a fleet of 100 Sparks takes too long to draw; prints the times."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(url)
+    page.locator("h2", has_text="Services").scroll_into_view_if_needed()
+    page.locator(".spark").nth(30).scroll_into_view_if_needed()
+    page.wait_for_function("() => visible.size > 3 && [...visible].every((box) => box.plots)")
+    page.evaluate("document.getElementById('keep-up').click()")
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})  # time on a processor, however busy the machine
+
+    def spent(script: str) -> tuple[float, int]:
+        """Return the milliseconds of the page's thread for a script, with styles and layout, and what it returns."""
+        page.wait_for_function("() => pending.size === 0")
+        page.wait_for_timeout(300)
+        before = task_seconds(session)
+        value = page.evaluate(script)
+        return 1000 * (task_seconds(session) - before), value
+
+    # Attempts count while tiles are on the screen.
+    charts, shown = min(took for took in (spent(DRAW) for _attempt in range(5)) if took[1] > 3)
+    received, count = min(spent(RECEIVE) for _attempt in range(5))
+    print(
+        f"100 Sparks: {charts:.0f} ms of a processor for the charts of {shown} tiles, {received:.0f} ms for the {count} parts on the screen"
+    )
+    page.close()
+    return [f"100 Sparks take {took:.0f} ms to draw" for took in (charts, received) if took > DRAW_MS]
 
 
 def main() -> int:
@@ -236,7 +311,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--screenshots", type=Path)
     parser.add_argument("--axe", type=Path, required=True, help="axe.min.js of axe-core")
-    parser.add_argument("--follows", type=Path, help="file of the page that is served, which is changed")
+    parser.add_argument("--live", help="address of the live page of a fleet in which each state occurs")
+    parser.add_argument("--large", help="address of the live page of 100 Sparks")
+    parser.add_argument("--acts", type=Path, help="file with the actions that the live page was asked for")
     parser.add_argument("--site", type=Path, help="folder of a site, from which its pages may ask for more")
     parser.add_argument("pages", nargs="+", help="files, and addresses that begin with http:")
     options = parser.parse_args()
@@ -255,12 +332,8 @@ def main() -> int:
             for size in SIZES:
                 for scheme in ("light", "dark"):
                     wrong += check(browser, url, size, scheme, options)
-        if options.follows:
-            wrong += refreshed(
-                browser,
-                next(page_argument for page_argument in options.pages if page_argument.startswith("http:")),
-                options.follows,
-            )
+        if options.live:
+            wrong += follow(browser, options)
         browser.close()
     print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: no problems")
     return 1 if wrong else 0

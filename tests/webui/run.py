@@ -4,8 +4,8 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan, fabric and status, the served one, and some of the
-                                                                   documentation's, with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan, fabric and status, the live page of 8 and of 100
+                                                                   Sparks, and some of the documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are passed to webui_test.py.
@@ -64,8 +64,8 @@ def main(argv: list[str]) -> int:
             pages = write_pages(Path(folder))
             shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
             command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots]
-            with served(pages[-1], Path(folder)) as url:
-                looked = [*map(str, pages), url, "--follows", str(pages[-1])]
+            with live_pages() as (url, large, log):
+                looked = [*map(str, pages), url, "--live", url, "--large", large, "--acts", str(log)]
                 exit_code = subprocess.run([*command, *looked], check=False).returncode
             site = Path(folder, "site")
             subprocess.run([sys.executable, str(ROOT / "scripts" / "docs_site.py"), str(site)], check=True)
@@ -95,7 +95,7 @@ def write_pages(folder: Path) -> list[Path]:
     planned = engine.make_plan(
         {name: {"vars": {"spark_services": services}, "address": name} for name, services in SPARKS.items()}, recipes
     )
-    watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_tables")
+    fabric = importlib.import_module("test_fabric_tables")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-healthy": status.made({"s1": status.MIXED["s1"]}, status.SAID),
@@ -108,7 +108,6 @@ def write_pages(folder: Path) -> list[Path]:
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),
         "fabric": fabric.whole_page(),
-        "watched": watched.whole_page(),
     }
     for name, text in pages.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -152,21 +151,36 @@ def install_axe() -> Path | None:
 
 
 @contextmanager
-def served(page: Path, folder: Path) -> Iterator[str]:
-    """Serve a page as spark-status-page.service does, old enough to say so; yields its address."""
-    old = time.time() - 7200
-    os.utime(page, (old, old))
-    settings = folder / "settings.json"
-    page_settings = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
-    settings.write_text(json.dumps(page_settings), encoding="utf-8")
-    argv = [sys.executable, str(ROOT / "roles/fleet_monitor/files/spark_status_page.py"), str(settings)]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        port = process.stderr.readline().rpartition(" ")[2].strip()
-        try:
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            process.terminate()
+def live_pages() -> Iterator[tuple[str, str, Path]]:
+    """Serve the live pages of 8 and of 100 played Sparks; yields their addresses, and the file with the actions that were asked for."""
+    fixture = importlib.import_module("live_fixture")
+    server_file = importlib.import_module("ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_server")
+    with tempfile.TemporaryDirectory(prefix="live-") as folder:
+        log = Path(folder, "actions")
+        log.write_text("", encoding="utf-8")
+
+        def act(request: dict[str, str]) -> str:
+            with log.open("a", encoding="utf-8") as stream:
+                stream.write(f"{request['verb']} {request['service']} on {request['host']}\n")
+            return "it stops"
+
+        servers = []
+        for count in (8, 100):
+            live = fixture.live(count, act)
+            servers.append(server_file.Server(("127.0.0.1", 0), live, fixture.FILES))
+            servers[-1].serve()
+            threading.Thread(target=follow, args=(live,), daemon=True).start()
+        first, second = (f"http://127.0.0.1:{server.server_address[1]}/" for server in servers)
+        yield first, second, log
+        for server in servers:
+            server.shutdown()
+
+
+def follow(live: object) -> None:
+    """Look again and again, as the agent does."""
+    while True:
+        live.tick()  # type: ignore[attr-defined]
+        time.sleep(0.3)
 
 
 @contextmanager

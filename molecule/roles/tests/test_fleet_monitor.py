@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 POSTED = "/run/fleet_test.posted"
+ASK = "python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())'"
 
 
 def run(host):
@@ -50,15 +51,31 @@ def test_what_it_remembers(host):
     assert state["delivery"] == {}
 
 
-def test_the_status_page_is_served_by_an_account_that_can_write_nothing(host):
+def test_the_live_page_is_served_by_an_account_that_can_write_nothing(host):
     unit = host.service("spark-status-page.service")
     assert unit.is_running
     assert unit.is_enabled
-    ask = "python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())'"
-    text = host.check_output(f"{ask} http://127.0.0.1:8090/")
-    assert "<h1>Status of DGX Sparks</h1>" in text
+    text = host.check_output(f"{ASK} http://127.0.0.1:8090/")
+    assert "<h1>DGX Sparks, live</h1>" in text
     assert "Other endpoints" in text
-    assert 'role="alert"' not in text
-    assert "HTTP Error 404" in host.run(f"{ask} http://127.0.0.1:8090/state.json").stderr
+    assert "HTTP Error 404" in host.run(f"{ASK} http://127.0.0.1:8090/state.json").stderr
     pid = host.check_output("systemctl show --value --property=MainPID spark-status-page.service")
-    assert host.check_output(f"stat --format=%u /proc/{pid}") != "0"
+    assert host.check_output(f"stat --format=%u /proc/{pid}") == "65534"
+
+
+def test_the_agent_and_the_page_show_what_is_true(host):
+    document = json.loads(host.check_output(f"{ASK} http://127.0.0.1:8095/status.json"))
+    units = {unit["name"]: unit["active_state"] for unit in document["facts"]["units"]}
+    assert units["spark-agent.service"] == "active"
+    planned = [service["unit"] for service in document["planned"]]
+    assert planned
+    for unit in planned:
+        shown = host.check_output(f"systemctl show --value --property=ActiveState {unit}")
+        assert units.get(unit, "inactive") == shown
+    status = json.loads(host.check_output(f"{ASK} http://127.0.0.1:8090/status.json"))
+    (spark,) = status["hosts"].values()
+    assert spark["state"] in ("healthy", "warning")
+    states = {row["service"]: row["unit"] for row in status["services"]}
+    assert {f"spark-{name}.service" for name in states} == set(planned)
+    stranger = 'python3 -c \'import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], headers={"Host": "evil.example"}))\''
+    assert "HTTP Error 421" in host.run(f"{stranger} http://127.0.0.1:8095/").stderr

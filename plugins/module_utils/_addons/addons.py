@@ -16,7 +16,7 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, power, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, live, load_guard, monitoring, ollama, power, speech, watchdog
 from .descriptions import finding
 from .servers import ServerHost
 
@@ -31,6 +31,7 @@ SUBJECTS = (
     "watchdog",
     "load_guard",
     "guard",
+    "live",
     "host_protection",
     "gpu_clocks",
     "power",
@@ -58,6 +59,7 @@ DEFAULT_READERS: dict[str, Reader] = {
     "watchdog": watchdog.read,
     "load_guard": load_guard.read,
     "guard": guard.read,
+    "live": live.read,
     "host_protection": guard.read_protection,
     "gpu_clocks": guard.read_clocks,
     "power": power.read,
@@ -65,7 +67,15 @@ DEFAULT_READERS: dict[str, Reader] = {
 """Subjects that each Spark has unless they are switched off."""
 ON_DEMAND = "spark-on-demand.service"
 """Unit of the program that holds the ports of services on demand; systemd passes it their sockets."""
-PORTS_CHECKED_HERE = {"node-exporter", "gpu-exporter", "prometheus", "alertmanager", "grafana", "status-page"}
+PORTS_CHECKED_HERE = {
+    "live-page",
+    "node-exporter",
+    "gpu-exporter",
+    "prometheus",
+    "alertmanager",
+    "grafana",
+    "status-page",
+}
 """Kinds of sockets without a finding of their own about shared ports."""
 
 
@@ -163,8 +173,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
         C(planned_gib) the planned memory of each engine, C(service_keys) the key of each service in the fleet (empty for ranks other than the
         head), C(reserve_gib) the memory in use otherwise, C(left_gib) the free memory with all services running, C(sets) the combinations
         of each exclusive set, C(measured) and C(images) the answers of M(dgxspark.vllm.spark_info), C(gpu_args) options of docker run,
-        C(sysroot) the root of /proc and /sys, C(rails) the MTU of each interface of the cluster, C(allow_from) the clients that the
-        firewall admits, C(firewall) whether it has a firewall
+        C(sysroot) the root of /proc and /sys, C(rails) the MTU of each interface of the cluster, C(live_services) the services of its
+        live page, C(allow_from) the clients that the firewall admits, C(firewall) whether it has a firewall
     :returns: by host, the variables of each role without their prefix, C(None) for a role that is left out, with the C(sockets) of the
         host; and the findings by host
     """
@@ -247,7 +257,10 @@ class _Planner:
             if entry["engines"] is None:
                 continue
             self.keep(host, "watchdog", self.plan_watchdog(host, entry))
-            self.keep(host, "guard", self.plan_guard(host, entry))
+            variables = self.keep(host, "guard", self.plan_guard(host, entry))
+            variables["live"] = live.plan(
+                host, settings["live"], entry["address"], entry["live_services"], list(entry["rails"]), entry["sysroot"]
+            )
             if settings["exporters"] is not None:
                 is_asked = entry["allow_from"] or sockets.watchers(host, self.askers)
                 address = entry["address"] if is_asked else "127.0.0.1"
@@ -295,7 +308,11 @@ class _Planner:
     def plan_observers(self) -> None:
         """Plan clients, monitoring and the fleet monitor, which use the endpoints of all hosts."""
         exporters = {host: roles["exporters"] for host, roles in self.outcome.items() if roles["exporters"]}
-        addresses = {host: {**outcome, "address": self.hosts[host]["address"]} for host, outcome in exporters.items()}
+        agents = {
+            host: {**roles["guard"]["live"], "address": self.hosts[host]["address"]}
+            for host, roles in self.outcome.items()
+            if (roles["guard"] or {}).get("live")
+        }
         guarded = [host for host, roles in self.outcome.items() if (roles["guard"] or {}).get("state") == "present"]
         for host, entry in self.hosts.items():
             settings = entry["settings"]
@@ -308,7 +325,7 @@ class _Planner:
             if settings["fleet_monitor"]:
                 monitor = settings["fleet_monitor"]
                 fronts = self.gateway_endpoints
-                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, addresses)
+                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents)
                 self.keep(host, "fleet_monitor", outcome)
 
     def scraped_gateway(self) -> dict[str, Any] | None:
@@ -359,10 +376,6 @@ def exposure(host: str, listening: Sequence[sockets.Socket], firewall: Mapping[s
     if monitors:
         names = " and ".join(f"{sockets.KINDS[socket['kind']].title} on port {socket['port']}" for socket in monitors)
         findings.append(finding("monitoring.open", host=host, servers=names, address=monitors[0]["address"]))
-    for socket in exposed:
-        if socket["kind"] == "status-page":
-            values: dict[str, Any] = {"address": socket["address"], "port": socket["port"]}
-            findings.append(finding("fleet_monitor.page_open", host=host, **values))
     return findings
 
 
@@ -381,7 +394,7 @@ def secrets(outcome: Mapping[str, Any]) -> list[Secret]:
 
 
 def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
-    """Yield the secrets of speech servers, the gateway, the fleet monitor and clients."""
+    """Yield the secrets of speech servers, the gateway, the fleet monitor, the live page and clients."""
     for server in (outcome["speech"] or {}).get("services", ()):
         for secret in server["secrets"]:
             yield Secret(server["name"], secret["name"], secret["source"], True)
@@ -389,7 +402,10 @@ def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
         # A backend may be outside of the fleet; the keys of the fleet's servers are listed with the servers.
         yield Secret("gateway", secret["name"], secret["source"], not secret["name"].startswith("backend-"))
     for secret in (outcome["fleet_monitor"] or {}).get("secrets", ()):
-        yield Secret("fleet-monitor", secret["name"], secret["source"], False)
+        yield Secret("fleet-monitor", secret["name"], secret["source"], secret["name"] == "page")
+    live_key = ((outcome["guard"] or {}).get("live") or {}).get("key")
+    if live_key:
+        yield Secret("live-page", "key", live_key, True)
     for client in ("open_webui", "hermes"):
         for secret in ((outcome["clients"] or {}).get(client) or {}).get("secrets", ()):
             for part in secret["parts"]:

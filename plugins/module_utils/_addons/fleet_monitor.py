@@ -16,6 +16,7 @@ from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._runtime import fleet_state
+from . import live
 
 SECRETS = "/etc/dgxspark/secrets/fleet_monitor"
 
@@ -145,16 +146,28 @@ KEYS: dict[str, Key] = {
     "page_port": Key(
         int,
         0,
-        "port of the [status page](#the-status-page); 0 for none",
+        "port of the [live page](#the-live-page) of the fleet; 0 for none",
         least=0,
         most=65535,
     ),
     "page_listen": Key(
         str,
         "127.0.0.1",
-        "address of the status page; it asks for no password",
+        "address of the live page; beyond loopback it needs `page_key_file`",
         form=plain_data.is_address,
         like="an address of the host, or 0.0.0.0",
+    ),
+    "page_key_file": Key(
+        str,
+        None,
+        "file on the controller with the key of the page",
+        form=plain_data.is_line,
+        like="a file on the controller",
+    ),
+    "page_actions": Key(
+        bool,
+        False,
+        "let the page start, stop, pin and drain services of Sparks with `spark_live.actions`; needs `page_key_file`",
     ),
 }
 """Keys of C(spark_fleet_monitor)."""
@@ -174,6 +187,13 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         settings["completion_every"] = max(round(60 / settings["every_minutes"]), 1)
     _read_times(problems, settings)
     settings["notify"] = _read_notifiers(problems, settings["notify"])
+    if settings["page_port"] and not settings["page_key_file"]:
+        if not endpoints.is_loopback(settings["page_listen"]):
+            problems.add(
+                f"page_listen: {settings['page_listen']} is reached from other hosts, so it needs page_key_file; dgxspark.vllm.keys makes it."
+            )
+        if settings["page_actions"]:
+            problems.add("page_actions: needs page_key_file, since anybody on the host could stop services otherwise.")
     for entry in settings["extra"]:
         if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
             problems.add(
@@ -277,6 +297,11 @@ class _Secrets:
         self.files.append({"name": unique, "source": source})
         return f"{SECRETS}/{unique}"
 
+    def shared(self, name: str, source: str | None) -> str | None:
+        """Add a file that several servers share once; see C(add)."""
+        added = next((entry["name"] for entry in self.files if source and entry["source"] == source), None)
+        return f"{SECRETS}/{added}" if added else self.add(name, source)
+
 
 def plan(
     host: str,
@@ -284,7 +309,7 @@ def plan(
     fleet: Sequence[Endpoint],
     gateways: Sequence[Endpoint] = (),
     guarded: Collection[str] = (),
-    exporters: Mapping[str, Mapping[str, Any]] | None = None,
+    agents: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
@@ -294,7 +319,7 @@ def plan(
     :param gateways: those before them, with the names that they offer; models are asked for a token through them
         too
     :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose
-    :param exporters: variables of the role exporters by Spark, with its C(address); the status page reads them
+    :param agents: of C(live.plan) by Spark, with its C(address); the live page reads them
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
     findings: list[Finding] = []
@@ -313,35 +338,44 @@ def plan(
     checks += [_extra_check(extra, secrets.add) for extra in settings["extra"] if extra["name"] not in left_out]
     notifiers = [_plan_notifier(notifier, secrets) for notifier in settings["notify"]]
     findings += _findings(host, settings, [*fleet, *gateways], checks, notifiers)
+    page, unread = _plan_page(host, settings, agents or {}, secrets) if settings["page_port"] else ({}, [])
+    findings += unread
     passed_on = ("completion_every", "timeout_seconds", "completion_seconds", "failures", "heartbeat", "quiet")
     outcome = {
         "state": "present",
         "every_minutes": settings["every_minutes"],
         "delay_seconds": settings["delay_seconds"],
         "secrets": secrets.files,
-        "page": {"listen": settings["page_listen"], "port": settings["page_port"]} if settings["page_port"] else {},
+        "page": page,
         "settings": {
             "host": host,
             **{key: settings[key] for key in passed_on},
             "endpoints": checks,
             "notify": notifiers,
-            "page": {"exporters": _exporter_urls(host, exporters or {})} if settings["page_port"] else None,
         },
     }
     return outcome, findings
 
 
-def _exporter_urls(host: str, exporters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return where the monitor on C(host) reads the figures of each Spark; those that it cannot reach are left out."""
-    urls = {}
-    for spark, made in sorted(exporters.items()):
-        listen = str(made["listen"])
-        if made["node_exporter"] == "none" or (spark != host and endpoints.is_loopback(listen)):
-            continue
-        if endpoints.is_any(listen):
-            listen = "127.0.0.1" if spark == host else str(made["address"])
-        urls[spark] = f"http://{endpoints.bracketed(listen)}:{made['node_port']}"
-    return urls
+def _plan_page(
+    host: str, settings: Mapping[str, Any], agents: Mapping[str, Mapping[str, Any]], secrets: _Secrets
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return address, keys and agents of the live page, and findings about agents that the monitor on C(host) cannot read."""
+    rows, findings = [], []
+    for spark, made in sorted(agents.items()):
+        url = live.url(spark, host, made, str(made["address"]))
+        if url is None:
+            findings.append(live.unreachable(host, spark))
+        else:
+            rows.append({"host": spark, "url": url, "key_file": secrets.shared("agent", made["key"])})
+    page = {
+        "listen": settings["page_listen"],
+        "port": settings["page_port"],
+        "key_file": secrets.add("page", settings["page_key_file"]),
+        "actions": settings["page_actions"],
+        "agents": rows,
+    }
+    return page, findings
 
 
 def _endpoint_check(

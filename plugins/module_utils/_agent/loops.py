@@ -29,8 +29,8 @@ HANG_SECONDS = 300.0
 """A loop that makes no progress for so long hangs; probes and evidence of several servers take their time."""
 RESTART_SECONDS = 10.0
 MOST_STATUS = 65536
-OOM_SCORES = {services.WATCHDOG: -500, services.EXPORTERS: 500}
-"""The watchdog is for a host in trouble; metrics must never cost an engine memory. The unit's own score is that of the guard."""
+OOM_SCORES = {services.WATCHDOG: -500, services.EXPORTERS: 500, services.LIVE: 500}
+"""The watchdog is for a host in trouble; metrics and page must never cost an engine memory. The unit's own score is that of the guard."""
 COLLECTOR_NICE = 10
 
 say = journal("agent")

@@ -18,8 +18,8 @@ from .._common.foreign_text import decode_text
 from .._runtime import command, engine_client, state_file
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
-GUARD, WATCHDOG, EXPORTERS = "guard", "watchdog", "exporters"
-LOOPS = (GUARD, WATCHDOG, EXPORTERS)
+GUARD, WATCHDOG, EXPORTERS, LIVE = "guard", "watchdog", "exporters", "live"
+LOOPS = (GUARD, WATCHDOG, EXPORTERS, LIVE)
 """Loops of the agent, each named after the role that deploys its settings file."""
 CONTAINER_LIST = ["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
 UNIT_PROPERTIES = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"

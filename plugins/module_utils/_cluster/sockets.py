@@ -80,8 +80,12 @@ KINDS: dict[str, Kind] = {
         "`api_key_file`, or a generated key", False,
     ),
     "status-page": Kind(
-        "status page", "spark-status-page", "a dynamic account", "`page_port`", "loopback; `page_listen`",
-        "none", True,
+        "live page of the fleet", "spark-status-page", "`nobody`", "`page_port`", "loopback; `page_listen`",
+        "`page_key_file`, or none on loopback", True,
+    ),
+    "live-page": Kind(
+        "live page of a Spark", "spark-agent", "root", "8095",
+        "loopback; with a key the management address; `listen`", "`api_key_file`, or none on loopback", True,
     ),
 }  # fmt: skip
 """Every kind of server that the collection starts. docs/security.md has the same table."""
@@ -155,11 +159,16 @@ def _serves(gateway: Mapping[str, Any], key: str) -> bool:
 
 
 def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the other hosts that ask the exporters of C(host): by their Prometheus, or for the status page."""
+    """Return the other hosts whose Prometheus asks the exporters of C(host)."""
+    return sorted(other for other, variables in settings.items() if other != host and variables.get("monitoring"))
+
+
+def page_readers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the other hosts whose fleet monitor reads the agent of C(host)."""
     return sorted(
         other
         for other, variables in settings.items()
-        if other != host and (variables.get("monitoring") or (variables.get("fleet_monitor") or {}).get("page_port"))
+        if other != host and (variables.get("fleet_monitor") or {}).get("page_port")
     )
 
 
@@ -183,6 +192,7 @@ def of_host(
     return [
         *_of_endpoints(host, endpoints, settings),
         *_of_exporters(host, made.get("exporters") or {}, settings),
+        *_of_live_page(host, (made.get("guard") or {}).get("live") or {}, settings),
         *_of_front_ends(made),
     ]
 
@@ -224,6 +234,13 @@ def _of_exporters(
             yield _socket(kind, kind, exporters["listen"], exporters[port], False, watchers(host, settings))
 
 
+def _of_live_page(host: str, planned: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+    """planned: of C(live.plan)."""
+    if planned:
+        who = page_readers(host, settings)
+        yield _socket("live-page", "live-page", planned["listen"], planned["port"], bool(planned["key"]), who)
+
+
 def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
     """Gateway, monitoring, the status page and clients; made: see C(of_host)."""
     front = made.get("gateway")
@@ -241,7 +258,7 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
                 yield _socket(kind, kind, watching["listen"], watching[f"{kind}_port"], kind == "grafana")
     page = (made.get("fleet_monitor") or {}).get("page")
     if page:
-        yield _socket("status-page", "status-page", page["listen"], page["port"], False)
+        yield _socket("status-page", "status-page", page["listen"], page["port"], bool(page["key_file"]))
     for name, kind in (("open_webui", "open-webui"), ("hermes", "hermes")):
         client = (made.get("clients") or {}).get(name)
         if client:

@@ -28,6 +28,8 @@ RESERVED_NAMES = (
     "gpu-exporter",
     "grafana",
     "hermes",
+    "kv-files",
+    "live-page",
     "load-guard",
     "monitoring",
     "node-exporter",

@@ -250,6 +250,7 @@ VARIABLES: dict[str, Key] = {
         "guards free memory while engines serve",
         page="agent.md#memory-guard",
     ),
+    "spark_live": Key((bool, dict), True, "live page of this Spark", page="agent.md#the-live-page"),
     "spark_host_protection": Key(
         (bool, dict),
         True,

@@ -17,7 +17,7 @@ from .._common import tables
 from .._plan import page_parts, picture
 from . import fleet_status, status_rows
 from .fleet_status import HostState, Status
-from .status_rows import Row, Watched
+from .status_rows import Row
 
 SHADES = {
     "unreachable": "fails",
@@ -66,40 +66,35 @@ FIXES = {
 def page(
     status: Status,
     planned: Mapping[str, Mapping[str, Any]],
-    endpoints: Sequence[Endpoint] = (),
-    note: str = "",
     inventory: str = "",
 ) -> str:
     """Return the page.
 
     :param status: of C(fleet_status.report)
     :param planned: plans by host, for memory maps and findings; a host may lack one
-    :param endpoints: of C(watched_status.report)
-    :param note: plain text after the time of the page
     :param inventory: its name
     """
     hosts = sorted(
-        status.hosts, key=lambda host: (fleet_status.STATES.index(_worst(status, host)), picture.natural(host))
+        status.hosts, key=lambda host: (fleet_status.STATES.index(worst_state(status, host)), picture.natural(host))
     )
     sections = [
-        f'<p class="soft">{escape(fleet_status.head(status))} {escape(page_parts.as_of(status.at, inventory))}{escape(f" {note}" if note else "")}</p>',
-        _tiles(status),
-        _attention(status, planned, endpoints),
+        f'<p class="soft">{escape(fleet_status.head(status))} {escape(page_parts.as_of(status.at, inventory))}</p>',
+        summary_tiles(status),
+        attention(status, planned),
         "<section>",
         "<h2>Hosts</h2>",
         page_parts.legend("one colour for each service of a host; sizes in GiB"),
         *(_host(host, status, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
         "</section>",
-        _endpoints(endpoints),
     ]
-    return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
+    return page_parts.document("Status of DGX Sparks", sections, STYLE)
 
 
 def _rows(status: Status, host: str) -> list[Row]:
     return [row for row in status.services if row.host == host]
 
 
-def _worst(status: Status, host: str) -> str:
+def worst_state(status: Status, host: str) -> str:
     """Return the worst state among a host and its services."""
     states = [
         status.hosts[host].state,
@@ -108,7 +103,8 @@ def _worst(status: Status, host: str) -> str:
     return str(min(states, key=fleet_status.STATES.index))
 
 
-def _tiles(status: Status) -> str:
+def summary_tiles(status: Status) -> str:
+    """Return how many hosts and services there are in each state, and the requests now."""
     counts = status.counts
     items = [(str(counts["hosts"]), "hosts" if counts["hosts"] != 1 else "host", "")]
     items += [(str(counts["silent"]), "not answering", "fails")] if counts["silent"] else []
@@ -117,12 +113,12 @@ def _tiles(status: Status) -> str:
         for state, word in fleet_status.WORDS.items()
         if counts[state]
     ]
-    running = [count for row in status.services if (count := _number(row.requests_running)) is not None]
+    running = [count for row in status.services if (count := number(row.requests_running)) is not None]
     items += [(str(int(sum(running))), "requests now", "")] if running else []
     return page_parts.tiles(items)
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
     """Return a value of a host if it is a number."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -130,8 +126,8 @@ def _number(value: Any) -> float | None:
 # --- problems
 
 
-def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoints: Sequence[Endpoint]) -> str:
-    """Return the problems with their fixes, the worst first, then errors and warnings of the plan."""
+def attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoints: Sequence[Endpoint] = ()) -> str:
+    """Return the problems with their fixes, the worst first, then errors and warnings of the plan. endpoints: further ones, of C(live_status)."""
     lines = [*_silent(status), *_troubled(status)]
     lines += [
         _item(
@@ -213,7 +209,7 @@ def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[s
 
 def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) -> str:
     """Return one host: its memory now and by plan, and its services."""
-    rows, host_state, state = _rows(status, host), status.hosts[host], _worst(status, host)
+    rows, host_state, state = _rows(status, host), status.hosts[host], worst_state(status, host)
     live = live_map(host_state, rows, body)
     shade = SHADES[state]
     lines = [
@@ -248,10 +244,10 @@ def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> d
     :param rows: its services
     :param body: its plan, for the order, and so the colours, of services
     """
-    total, available = _number(host.total_gib), _number(host.available_gib)
+    total, available = number(host.total_gib), number(host.available_gib)
     if total is None or available is None or not 0 <= available <= total:
         return None
-    held = {row.service: size for row in rows if (size := _number(row.residency_gib)) is not None}
+    held = {row.service: size for row in rows if (size := number(row.residency_gib)) is not None}
     order = dict.fromkeys([part["service"] for part in body.get("memory_map") or [] if part["service"]] + [*held])
     parts = [
         {"label": name, "gib": max(held.get(name, 0.0), 0.0), "kind": "weights", "service": name} for name in order
@@ -267,47 +263,18 @@ def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> d
 
 
 HEADS = ("service", "model", "address", "state", "requests", "KV cache", "memory", "tok/s", "fast path", "up")
-FIGURES = ("requests", "KV cache", "memory", "tok/s", "served tok/s")
+FIGURES = ("requests", "KV cache", "memory", "tok/s")
 """Right-aligned columns."""
-WATCHED = ("served tok/s", "last proof")
-"""Further columns of the fleet monitor."""
 
 
 def _services(rows: Sequence[Row], host: str) -> str:
     if not rows:
         return "<p>No services planned.</p>"
-    watched = any(row.watched for row in rows)
-    heads = [*HEADS, *(WATCHED if watched else ())]
-    return page_parts.table(heads, [_service(row, watched) for row in rows], FIGURES, f"services of {host}")
+    return page_parts.table(HEADS, [_service(row) for row in rows], FIGURES, f"services of {host}")
 
 
-def _endpoints(endpoints: Sequence[Endpoint]) -> str:
-    """Return the other checked endpoints: gateway, speech, Ollama and further ones."""
-    if not endpoints:
-        return ""
-    heads, rows = ("endpoint", "address", "state", "answer"), []
-    for endpoint in endpoints:
-        shade, word = ("fits", "up") if endpoint.ok else ("fails", "down")
-        message = fleet_status.short(endpoint.error or endpoint.note or "")
-        cells = (
-            escape(str(endpoint.key)),
-            escape(str(endpoint.where)),
-            f'<span class="word {shade}">{word}</span>',
-            escape(message),
-        )
-        rows.append("".join(map(page_parts.text_cell, heads, cells)))
-    table = page_parts.table(heads, rows, label="other endpoints")
-    return f'<section><h2>Other endpoints</h2><div class="open inside">{table}</div></section>'
-
-
-def _proof(watched: Watched) -> str:
-    """Return the time of the last proof, with its decode rate."""
-    measured = f", {watched.proved_rate:.1f} tok/s" if watched.proved_rate is not None else ""
-    return f"{watched.proved}{measured}" if watched.proved else "-"
-
-
-def _service(row: Row, watched: bool) -> str:
-    use, running, waiting = _number(row.kv_cache_usage), _number(row.requests_running), _number(row.requests_waiting)
+def _service(row: Row) -> str:
+    use, running, waiting = number(row.kv_cache_usage), number(row.requests_running), number(row.requests_waiting)
     word = f'<span class="word {SHADES[row.state]}">{escape(row.state)}</span>'
     stage = "" if row.stage == "-" or row.state in ("healthy", "warning", *fleet_status.MEANT_IDLE) else str(row.stage)
     held, planned = (
@@ -327,9 +294,4 @@ def _service(row: Row, watched: bool) -> str:
         text("fast path", escape(str(row.fast_path or "-"))),
         text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
     ]
-    if watched:
-        watched_figures = row.watched or Watched(None, None, None)
-        served = watched_figures.tokens_per_second
-        cells.append(figure("served tok/s", "-" if served is None else f"{served:.1f}"))
-        cells.append(text("last proof", escape(_proof(watched_figures))))
     return "".join(cells)

@@ -16,10 +16,11 @@ NOT_KNOWN = "not known"
 
 
 @dataclass
-class Watched:
-    """Figures that only the fleet monitor has: tokens a second since its last run, time and decode rate of the last proof."""
+class LiveFigures:
+    """Figures that only a live page has: tokens a second now and as predicted for one stream, date and decode rate of the last proof."""
 
     tokens_per_second: float | None
+    predicted: float | None
     proved: str | None
     proved_rate: float | None
 
@@ -63,7 +64,7 @@ class Row:
     url: str | None = None
     vllm_version: str | None = None
     degenerate: str = ""
-    watched: Watched | None = None
+    live: LiveFigures | None = None
     notes: list[str] = field(default_factory=list)
     state: str = ""
 
@@ -74,8 +75,8 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the module's result."""
-        entry = {name: value for name, value in vars(self).items() if name != "watched"}
-        return {**entry, **(vars(self.watched) if self.watched else {})}
+        entry = {name: value for name, value in vars(self).items() if name != "live"}
+        return {**entry, **(vars(self.live) if self.live else {})}
 
 
 def status_rows(

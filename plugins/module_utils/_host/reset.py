@@ -29,7 +29,7 @@ TREES = (
 )
 """Folders and files of settings, keys and programs, also of a host without a record."""
 _PARTS = (
-    "adopted alertmanager bundle compile_caches firewall fleet_monitor generations grafana guard image_plans images incoming on_demand "
+    "adopted alertmanager bundle compile_caches firewall fleet_monitor generations grafana guard image_plans images incoming kv_files on_demand "
     "prometheus receipts speech spread starts textfile watchdog"
 )
 PARTS = _PARTS.split()

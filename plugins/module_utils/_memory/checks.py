@@ -26,7 +26,7 @@ from .fixes import (
     shrink_media_caches,
     shrink_services,
 )
-from .host_memory import KV_BUFFER, HostBuffer
+from .host_memory import FILE_TIER, KV_BUFFER, HostBuffer
 from .kv_plan import KVPlan
 from .node_memory import GROWTH_LIMIT, STEPS, UTILIZATION_LIMIT, Node, Service, first_failing
 from .releases import Release
@@ -219,8 +219,11 @@ def report_oversized(report: Report, node: Node, service: Service, buffer: HostB
         f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
         f"({buffer.option}); on a Spark that is the memory of the GPU, and {gib_text(max(0, node.remaining('typical')))} GiB of it are free."
     )
-    candidates: list[FixCandidate] = [[set_args(service.name, **{buffer.option: None})]]
-    advice = f"Leave out {buffer.option} of {service.name}, or make the buffer smaller."
+    is_tier = buffer.option == FILE_TIER
+    candidates: list[FixCandidate] = [] if is_tier else [[set_args(service.name, **{buffer.option: None})]]
+    advice = (
+        f"Leave out {buffer.option} of {service.name}, or make {'its host_gib' if is_tier else 'the buffer'} smaller."
+    )
     report.add("host_buffer", "error", service.name, message, lambda: iter(candidates), advice, 1, basis=node.basis)
     report.drafts.insert(0, report.drafts.pop())
 
@@ -228,6 +231,8 @@ def report_oversized(report: Report, node: Node, service: Service, buffer: HostB
 def note_buffers(report: Report, node: Node) -> None:
     """Warn of buffers that hold a second KV cache in the memory that the first one could have."""
     for buffer, service in _list_kv_buffers(node.services):
+        if buffer.option == FILE_TIER:
+            continue  # it is the way to the files; C(_plan/kv_tiers.py) says how much of a prompt passes
         message = (
             f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV "
             f"cache ({buffer.option}); on a "

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.sizes import GIB
-from .._vllm import shared_memory
+from .._vllm import kv_tiers, shared_memory
 from .._vllm.overheads import LEVELS
 from .family_modules import tables
 from .kv_plan import KVPlan
@@ -47,6 +47,8 @@ VARIABLES = (
 )
 """Variables of the environment that decide host memory."""
 
+FILE_TIER = "kv_tiers"
+"""Stands in C(HostBuffer.option) for the key of a service that sets the size of the buffer."""
 KV_BUFFER, MEDIA_CACHE, ADAPTER_COPIES = "KV offload buffer", "media cache", "adapter copies"
 PROCESSES, RAY, GRAMMARS = "further processes", "Ray", "grammar cache"
 
@@ -191,7 +193,8 @@ def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
         connectors = [(name, extra)]
     for name, extra in connectors:
         if name in _CONNECTORS:
-            yield from _allocated_buffer(KV_BUFFER, _CONNECTORS[name](launch, extra), option)
+            set_by = FILE_TIER if kv_tiers.is_file_tier(extra) else option
+            yield from _allocated_buffer(KV_BUFFER, _CONNECTORS[name](launch, extra), set_by)
 
 
 def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:

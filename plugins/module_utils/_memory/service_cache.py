@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .._vllm.context_length import context_limit
+from .._vllm.shared_memory import connectors
 from .engine import start_seconds
 from .geometry import Geometry, checkpoint_kv_dtype, read_geometry
 from .kv_cache import plan_kv_cache
@@ -48,7 +49,10 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
         if args.get(key) is True or (args.get(key) or 1) != 1:
             raise Refusal(f"args.{key}", "its effect on the KV cache is not known", "leave it out")
     _check_decode_context(args, geometry, config, release)
-    if args.get("kv-transfer-config") and any(cache.kind != "full" for _index, cache in geometry.caches()):
+    names = [name for name, _extra in connectors(args.get("kv-transfer-config")) if name]
+    # Since 0.22 vLLM asks the connector (config/vllm.py, supports_hma); OffloadingConnector leaves the cache as it is.
+    keeps_windows = release.since(22) and set(names) == {"OffloadingConnector"}
+    if names and not keeps_windows and any(cache.kind != "full" for _index, cache in geometry.caches()):
         raise Refusal(
             "args.kv-transfer-config",
             "with some connectors vLLM keeps windows as full attention, which ones is not known",

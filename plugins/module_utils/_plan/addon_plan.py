@@ -100,6 +100,7 @@ _NO_SPARK: Mapping[str, Any] = {
     "gpu_args": [],
     "sysroot": "/",
     "rails": {},
+    "live_services": [],
     "allow_from": [],
     "firewall": False,
 }
@@ -141,6 +142,7 @@ def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dic
         "gpu_args": host.settings["spark_gpu_args"],
         "sysroot": host.settings["spark_sysroot"],
         "rails": rails,
+        "live_services": live_services(body.services),
         "allow_from": host.settings["spark_allow_from"],
         "firewall": host.settings["spark_firewall"],
     }
@@ -207,6 +209,31 @@ def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
         if expected is not None:
             memory[service.name] = round(float(expected), 3)
     return dict(sorted(memory.items()))
+
+
+def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
+    """Return what the live page knows of planned services, without measured starts; see C(planned_gib)."""
+    memory = planned_gib(services)
+    rows = []
+    for service in services:
+        one_stream = service.speed.one_stream if service.speed else None
+        row = {
+            "name": service.name,
+            "unit": service.unit,
+            "model": {"repo": service.model.repo or service.recipe},
+            "memory": {"residency_gib": {"typical": memory.get(service.name)}},
+            "rank": service.rank,
+            "cluster": {key: getattr(service.cluster, key) for key in ("name", "size", "executor")}
+            if service.cluster
+            else None,
+            "state": service.state,
+            "exclusive": service.exclusive,
+            "url": None if service.rank else service.url,
+            "vllm_version": service.vllm_version,
+            "predicted": one_stream.rounded().typical if one_stream else None,
+        }
+        rows.append({key: value for key, value in row.items() if value is not None})
+    return rows
 
 
 def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -> float | None:

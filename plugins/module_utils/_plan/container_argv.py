@@ -12,6 +12,7 @@ from .._cluster import collective, ray_cluster, ray_names
 from .._host import containers
 from .._vllm import shared_memory
 from .._vllm.launch import render
+from . import kv_tiers
 from .planned import Container, PlannedService
 from .service import PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
@@ -119,7 +120,8 @@ def _docker_run(
     argv += [*own_docker_args(settings, service, ipc), "--stop-timeout", str(STOP_SECONDS)]
     argv += ["--log-driver", "local", "--env-file", planned.env_file]
     theirs = containers.mounted(given_docker_args(settings, service))
-    for mount in (f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned.cache_dir}:{CONTAINER_CACHE}"):
+    own = [f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned.cache_dir}:{CONTAINER_CACHE}"]
+    for mount in (*own, *filter(None, [kv_tiers.mount(settings, service)])):
         # A folder of one's own at the same place takes its place: Docker refuses two.
         if mount.split(":")[1] not in theirs:
             argv += ["--volume", mount]

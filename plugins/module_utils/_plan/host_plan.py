@@ -17,7 +17,7 @@ from .._memory.causes import ROOM_RULES
 from . import lock as lock_file
 from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
-from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
+from .planned import BuiltImage, ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService, RayImage
 from .planned_service import plan_service
 from .service import Host, JudgedLaunch, PlacedService, Sources
 from .service_files import place
@@ -68,7 +68,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         images_locked=lock_file.locked_images(sources.applied_lock, refs),
         built_images=_built_images(planned),
         ray_images=_ray_images(planned),
-        settings=_settings(settings),
+        settings={**_settings(settings), "kv_folders": [tiers.folder for tiers in _tiers(planned)]},
         measurements=measured_starts.described(services.values(), launches, host, sources)
         if sources.measurements
         else None,
@@ -160,8 +160,13 @@ def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
         "hf_home": settings["spark_hf_home"],
         "download_gib": _download_gib(planned, facts),
         "repos": sorted({model.repo for model in models if model.repo}),
+        "kv_tiers": _tiers(planned),
     }
     return [*preflight.check_host(facts, planned, needs), *preflight.not_known(facts, planned)]
+
+
+def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
+    return [service.kv_tiers for service in planned if service.kv_tiers]
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ PACKAGE = "dgxspark_vllm"
 DEMAND_PROGRAMS = tuple(f"roles/service/files/spark_on_demand{name}.py" for name in ("", "_client", "_slot"))
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "agent": ("roles/guard/files/spark_agent.py",),
-    "fleet_monitor": ("roles/fleet_monitor/files/spark_fleet_monitor.py",),
+    "fleet_monitor": tuple(f"roles/fleet_monitor/files/spark_{name}.py" for name in ("fleet_monitor", "status_page")),
     "gateway": ("roles/gateway/files/spark_gateway.py",),
     # ray_nodes.py runs inside a container, as a file.
     "host": ("roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py", f"{ENGINE}/_runtime/ray_nodes.py"),

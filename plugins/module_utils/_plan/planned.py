@@ -181,6 +181,39 @@ class RankSettings:
 
 
 @dataclass(frozen=True)
+class KvFiles:
+    """The files of a KV cache, for the helper of the unit; they are removed when one of these changes: C(key), the image, a model.
+
+    disk_gib: bound of the folder. key: hash of the launch. hub: folder of the snapshots. models: C(repo) and C(revision). path: folder of a
+    model without a repository.
+    """
+
+    folder: str
+    disk_gib: float
+    key: str
+    hub: str
+    models: Sequence[Mapping[str, str]]
+    path: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class KvTiers:
+    """The tiers of a KV cache behind the GPU.
+
+    prompt_tokens: that the buffer restores of a prompt at most. disk_tokens: that the files keep. written_gib: to disk by a million new
+    tokens. worth: C(tokens), C(gib), C(read_seconds) and C(prefill_seconds) of long prompts. Unknown figures are None.
+    """
+
+    folder: str
+    host_gib: float
+    disk_gib: float
+    prompt_tokens: int | None
+    disk_tokens: int | None
+    written_gib: float | None
+    worth: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class UnitSettings:
     """Settings of the helper of a service's unit: the probe, and the conditions of its start."""
 
@@ -200,6 +233,7 @@ class UnitSettings:
     load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
     rank: RankSettings | None = field(default=None, metadata=OPTIONAL)
     on_demand: bool | None = field(default=None, metadata=OPTIONAL)
+    kv_files: KvFiles | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -286,6 +320,7 @@ class PlannedService:
     argv: Sequence[str] = ()
     gateway: Backend | None = None
     on_demand: OnDemand | None = field(default=None, metadata=OPTIONAL)
+    kv_tiers: KvTiers | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def api_key(self) -> Secret | None:

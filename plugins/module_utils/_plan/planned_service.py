@@ -19,7 +19,7 @@ from .._common.sizes import GIB
 from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._vllm import versions
-from . import expected_path, on_demand, service_files, speeds
+from . import expected_path, kv_tiers, on_demand, service_files, speeds
 from .container_argv import STOP_SECONDS, parts_of, render_command
 from .judging import is_open, solved_args
 from .planned import (
@@ -115,7 +115,7 @@ def plan_service(
         limits=_limits(service.start_timeout),
         cache_dir=cache_dir,
         linked=service.linked,
-        folders=service_files.folders_of(service, cache_dir),
+        folders=service_files.folders_of(settings, service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
         speed=speeds.of_service(service, args, launch, memory),
@@ -126,8 +126,10 @@ def plan_service(
             # Compile caches of another image are removed before the start.
             image=image.run,
             cache_dir=cache_dir,
+            kv_files=kv_tiers.files_of(settings, service, model),
         ),
         on_demand=on_demand.planned(service, engine_host),
+        kv_tiers=kv_tiers.planned(kv_tiers.folder_of(settings, service), service, args, launch, memory),
     )
     return _with_containers(host, service, planned)
 

@@ -11,7 +11,7 @@ from typing import Any
 from .._host.host_state import HostState, merge
 from . import unit_files
 
-PARTS = {"services": "service", "protection": "guard", "gpu_clocks": "guard", "power": "guard"}
+PARTS = {"services": "service", "live": "guard", "protection": "guard", "gpu_clocks": "guard", "power": "guard"}
 """Parts that parts of C(unit_files.render) belong to, where the name is another."""
 
 

@@ -79,7 +79,7 @@ _MEASURED = facts_form(
         "firewall": bool,
         "nft": bool,
         "power": facts_form({"cx7_hotplug": bool, "cx7_cable": bool, "governors": [str]}),
-        "disks": {str: facts_form({"free_gib!": float, "total_gib": float})},
+        "disks": {str: facts_form({"free_gib!": float, "total_gib": float, "exists": bool})},
         "management_address": HOST,
         "fabric": _FABRIC,
     }
@@ -373,3 +373,15 @@ def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) ->
             "must stay free.",
             "Free disk space there, or set spark_hf_home to a larger disk.",
         )
+    for tiers in wants.get("kv_tiers") or ():
+        disk = (facts.get("disks") or {}).get(tiers.folder) or {}
+        # Files of an earlier run may be in the folder; then the free space says nothing.
+        room, free = (disk.get("total_gib"), "") if disk.get("exists") else (disk.get("free_gib"), " free")
+        if room is not None and room < tiers.disk_gib + DISK_MARGIN_GIB:
+            add(
+                "host.disk",
+                "error",
+                f"the disk of {tiers.folder} has {room:.1f} GiB{free}; kv_tiers.disk_gib is {tiers.disk_gib:g}, and {DISK_MARGIN_GIB:.0f} GiB "
+                "must stay free.",
+                "Make kv_tiers.disk_gib smaller, free disk space, or set kv_tiers.path to a larger disk.",
+            )

@@ -20,7 +20,7 @@ from .._common.validation import ENV_NAME, RESERVED_NAMES, SERVICE_NAME, Problem
 from .._content import built_image
 from .._proof import fast_path
 from .._vllm import catalogue, launch
-from . import lora, on_demand, service_keys
+from . import kv_tiers, lora, on_demand, service_keys
 from .planned import File
 from .service import ServiceSpec
 
@@ -249,6 +249,7 @@ def _assemble(
     merged.update(_memory(problems, service, recipe, variants))
     merged.update(_configs(service, recipe, variants))
     merged.update(on_demand.read(problems, service))
+    merged["kv_tiers"] = kv_tiers.read(problems, service.get("kv_tiers"), merged["args"])
     if problems.messages:
         return None
     return ServiceSpec(

@@ -50,7 +50,7 @@ class ServiceSpec:
     on one rank, None to calculate them. memory, memory_gib: stated memory of an engine, instead of calculated memory. start_timeout:
     seconds. left_out: settings of a recipe by reference that this collection does not apply. lock: its entry in the lock file, of
     C(lock.describe). hosts: the hosts of its cluster that it spans, empty for all. on_demand: of C(on_demand.read), None for a permanent
-    service.
+    service. kv_tiers: of C(kv_tiers.read).
     """
 
     name: str
@@ -91,6 +91,7 @@ class ServiceSpec:
     lora: Mapping[str, Any] = field(default_factory=dict)
     hosts: Sequence[str] = ()
     on_demand: Mapping[str, Any] | None = None
+    kv_tiers: Mapping[str, Any] = field(default_factory=dict)
 
     def placed(self, **more: Any) -> PlacedService:
         """Return the service placed on a host. more: fields with other values there."""

@@ -16,7 +16,8 @@ from .._common.docker_run import read_options
 from .._content import vocabularies
 from .._vllm import seccomp
 from .._vllm.image_names import split_image
-from . import lora, service_keys
+from .._vllm.kv_tiers import ENVIRONMENT as KV_ENVIRONMENT
+from . import kv_tiers, lora, service_keys
 from .planned import ExtraModel, File, PlannedImage, PlannedModel
 from .service import PlacedService
 
@@ -55,9 +56,9 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
-    args = {**args, **lora.options(service.lora, folders)}
+    args = {**args, **lora.options(service.lora, folders), **kv_tiers.options(service)}
     vocabulary = vocabularies.needed_by(service.config, service.env)
-    env = dict(service.env)
+    env = {**(KV_ENVIRONMENT if service.kv_tiers else {}), **service.env}
     if vocabulary:
         path = f"{vocabularies.CONTAINER_FOLDER}/{vocabulary.name}"
         files.append(File(None, path, host=vocabulary.path(settings["spark_hf_home"])))
@@ -128,9 +129,18 @@ def mounts(files: Sequence[File]) -> list[str]:
     ]
 
 
-def folders_of(service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
-    """Return the folders of a service. cache_dir: of the service."""
+def folders_of(settings: Mapping[str, Any], service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
+    """Return the folders of a service.
+
+    :param settings: of its host
+    :param service: placed on it
+    :param cache_dir: of the service
+    :returns: folders as C(deploy) takes them
+    """
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]
+    kv_folder = kv_tiers.folder_of(settings, service)
+    if kv_folder:  # its files are prompts in another form
+        folders.append({"path": kv_folder, "mode": "0700", "holds": "cache", "remove": "whole"})
     if service.secrets:
         folders.append({"path": f"/etc/dgxspark/secrets/{service.name}", "mode": "0700"})
     if any(entry.source or entry.sha256 for entry in service.files):

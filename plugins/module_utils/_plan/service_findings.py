@@ -13,7 +13,7 @@ from .._common.findings import Finding
 from .._content import bundle
 from .._host import containers
 from .._vllm.versions import parse_version
-from . import lock_findings, recipes, speeds
+from . import kv_tiers, lock_findings, recipes, speeds
 from .container_argv import given_docker_args
 from .planned import PlannedService
 from .service import Host, PlacedService, Sources
@@ -41,6 +41,7 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
         *_unhashed(planned),
         *_container_findings(settings, placed),
         *_impossible_rates(sources, planned, placed),
+        *kv_tiers.findings(planned, planned.args),
     ]
     if settings["spark_bundle_dir"]:
         findings += bundle.findings(planned.name, planned.pip)

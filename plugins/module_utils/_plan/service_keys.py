@@ -238,6 +238,12 @@ SERVICE: dict[str, Key] = {
         "LoRA adapters",
         page="inventory.md#lora-adapters",
     ),
+    "kv_tiers": Key(
+        dict,
+        None,
+        "KV cache in files, which outlives evictions and restarts",
+        page="memory.md#kv-cache-on-disk",
+    ),
     "state": Key(
         str,
         "started",

@@ -12,7 +12,7 @@ from .._proof import service_arguments
 
 _PROOF = tuple(key for key in service_arguments.PROVED if key != "cache_dir")
 _STARTED = ("argv", "env", "parts", "fingerprint")
-_PREDICTED = ("speed",)
+_PREDICTED = ("speed", "kv_tiers")
 
 VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.spark_info) asks for an answer, compares the engine with it, and reads logs and caches.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._speed.levers import describe_lever
+from .._speed.lever_texts import describe_lever
 
 ADVICE = "Published changes that made such launches faster; not measured by this project, not applied by the plan"
 """Headline above C(advice)."""

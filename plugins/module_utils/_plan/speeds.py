@@ -60,18 +60,37 @@ def of_service(
     :param memory: its part of the memory budget, which has the context and the requests if C(args) does not
     :returns: the speed of all its Sparks together
     """
-    return of_launch(
-        {
-            "config": service.config,
-            "quant_config": service.quant_config,
-            "draft_config": service.draft_config,
-            "draft_weights_gib": service.draft_weights_gib,
-            "vllm_version": launch.vllm_version,
-            "env": launch.env,
-        },
-        args,
-        memory,
+    return of_launch(_model(service, launch), args, memory)
+
+
+def _model(service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> dict[str, Any]:
+    return {
+        "config": service.config,
+        "quant_config": service.quant_config,
+        "draft_config": service.draft_config,
+        "draft_weights_gib": service.draft_weights_gib,
+        "vllm_version": launch.vllm_version,
+        "env": launch.env,
+    }
+
+
+def first_token(
+    service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch | PlannedService, prompt: int
+) -> Range | None:
+    """Return the seconds to the first token of a prompt on an idle engine, None if unknown.
+
+    :param service: as for C(of_service)
+    :param args: as for C(of_service)
+    :param launch: as for C(of_service)
+    :param prompt: its tokens
+    :returns: seconds
+    """
+    reads = _read(
+        Written((_model(service, launch), {name: args[name] for name in sorted(args) if name not in _OF_REQUESTS}))
     )
+    if isinstance(reads, str) or reads.prefill_unknown:
+        return None
+    return prefill_range(reads, prompt, GB10).inverted(prompt)
 
 
 def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:

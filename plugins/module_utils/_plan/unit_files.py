@@ -115,17 +115,40 @@ def services(
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
     beside = on_demand(items, [server for server in speech_servers if server.get("on_demand")])
+    kept = [item for item in items if item.kv_tiers]
+    keeper = [_keeper_unit(kept)] if kept else []
     return {
         "folders": [*folders, *beside["folders"]],
-        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
-        "units": [*map(_service_state, items), *beside["units"]],
+        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *keeper, *beside["files"]],
+        "units": [*map(_service_state, items), *(_keeper_state(kept) for _unit in keeper), *beside["units"]],
         "created": [*(path for item in items for path in _created(item)), *beside["created"]],
     }
 
 
 def _created(item: PlannedService) -> list[str]:
     """Return the files that programs write for one service."""
-    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in ("receipts", "starts")]
+    folders = ("receipts", "starts", *(["kv_files"] if item.kv_tiers else []))
+    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in folders]
+
+
+KEEPER = "spark-kv-files.service"
+"""Unit that keeps the files of KV caches in bounds."""
+KEEPER_SECONDS = 15
+
+
+def _keeper_unit(items: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return the file of that unit. items: services with such files."""
+    folders = [item.kv_tiers.folder for item in items if item.kv_tiers]
+    return _verified(
+        _unit(KEEPER, "service/kv-files.service.j2", helper=HELPER, folders=folders, seconds=KEEPER_SECONDS)
+    )
+
+
+def _keeper_state(items: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return that unit as C(deploy) takes it. items: services with such files, whose settings it reads at its start."""
+    files = [f"{SYSTEM}/{KEEPER}", HELPER, f"{LIBRARY}/_runtime/kv_files.py"]
+    settings = [f"/etc/dgxspark/services/{item.name}.json" for item in items]
+    return {"name": KEEPER, "enabled": True, "restart_on": [*files, *settings]}
 
 
 def _own_files(item: PlannedService) -> list[File]:
@@ -203,6 +226,7 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any
         argv=item.argv,
         limits=to_dict(item.limits),
         start_timeout=item.start_timeout,
+        kv_folder=item.kv_tiers.folder if item.kv_tiers else "",
     )
 
 
@@ -497,9 +521,13 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
 
 PYTHON_STACKS = f"{LIBEXEC}/python_stacks.py"
 """A file that the watchdog of version 0.1.0 had."""
+LIVE_FILES = f"{LIBEXEC}/live"
+LIVE_NAMES = ("live.js", "uPlot.iife.min.js", "uPlot.min.css", "LICENSE.uPlot")
+"""Files of the live page, for the agent and the fleet monitor."""
+LIVE_KEY = "/etc/dgxspark/secrets/live-page/key"
 AGENT_UNIT = "spark-agent.service"
 AGENT_ETC = "/etc/dgxspark/agent"
-AGENT_LOOPS = ("guard", "watchdog", "exporters")
+AGENT_LOOPS = ("guard", "watchdog", "exporters", "live")
 """Loops of the agent, each with a settings file of its name, from the part of that name."""
 AGENT_MIB = 64
 """C(MemoryMin) of the unit of the agent."""
@@ -523,7 +551,9 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     if writes:
         drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
         own.append({"path": _agent_drop_in(loop), **drop_in})
+    # Each part lists the files of all loops, so that its row of the unit is the same.
     of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
+    of_loops.append(LIVE_KEY)
     return {
         "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
         "files": [*shared, *own],
@@ -645,7 +675,25 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# --- monitoring ---------------------------------------------------------------------------------------------------------
+def live_page_files() -> dict[str, Any]:
+    """Return the folder and the files of the live page; see C(services)."""
+    return {
+        "folders": _folders(LIBEXEC, LIVE_FILES),
+        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
+    }
+
+
+def live(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
+    rows, page = agent("live", planned["settings"]), live_page_files()
+    secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
+    folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
+    return {
+        **rows,
+        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
+        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
+    }
+
 
 # --- a host -------------------------------------------------------------------------------------------------------------
 
@@ -695,6 +743,8 @@ def _guard_parts(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     parts = {}
     if planned.get("state") == "present":
         parts["guard"] = guard(planned["settings"])
+    if planned.get("live"):
+        parts["live"] = live(planned["live"])
     if planned.get("protection"):
         parts["protection"] = protection(planned["protection"])
     if planned.get("clocks"):

@@ -15,11 +15,12 @@ from typing import Any
 from .._common.findings import Finding
 from .._host import nvidia_smi, units
 from .._host.host_view import HostView
-from .._runtime import command, engine_client
+from .._runtime import command, engine_client, state_file
 from .._speed.judge import read_expected
 from . import (
     engines,
     fast_path,
+    kv_probe,
     readiness,
     receipt_file,
     receipts,
@@ -50,7 +51,7 @@ class ProvedService(engines.Engine):
     """A service to prove: its engine, the questions to it, and its deployment for the receipt.
 
     url: None for ranks other than the first, which answer no requests. checks: of M(dgxspark.vllm.endpoint_ready). speed: as the plan
-    predicts it. parts: containers of a rank.
+    predicts it. kv_tiers: as the plan has them, None without. parts: containers of a rank.
     """
 
     url: str | None
@@ -64,6 +65,7 @@ class ProvedService(engines.Engine):
     env: Any
     speed: Mapping[str, Any]
     on_demand: Mapping[str, Any] | None
+    kv_tiers: Mapping[str, Any] | None
     parts: Sequence[Mapping[str, Any]]
 
     @property
@@ -114,7 +116,7 @@ class Task:
 class Proof:
     """The results of a proof: answers and engines by service name, the memory term of everything else, and all findings.
 
-    speeds: records of C(speed_proof.prove) by the name of a measured service.
+    speeds: records of C(speed_proof.prove) by the name of a measured service. kv_tiers: records of C(kv_probe.Probe) likewise.
     """
 
     services: Sequence[ProvedService]
@@ -123,6 +125,7 @@ class Proof:
     system: residency.Term
     findings: Sequence[Finding]
     speeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kv_tiers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Silent(Exception):
@@ -160,6 +163,7 @@ def new_receipt(
     answer: readiness.Answer,
     looked: engines.Looked,
     speed: Mapping[str, Any] | None,
+    kv_tiers: Mapping[str, Any] | None,
     previous: receipts.Receipt | None,
 ) -> tuple[receipts.Receipt, list[Finding]]:
     """Return the receipt that follows the previous one, and findings about worse figures.
@@ -168,6 +172,7 @@ def new_receipt(
     :param answer: of C(readiness.wait)
     :param looked: of C(engines.look)
     :param speed: of C(measure_speeds), None if it was not measured
+    :param kv_tiers: of C(measure_kv_tiers), likewise
     :param previous: the previous receipt, None for the first
     :returns: receipt, and findings
     """
@@ -176,7 +181,8 @@ def new_receipt(
         figures.update({key: answer.figures.get(key) for key in MEASURED}, checks=answer.figures.get("checks") or {})
     cluster = service.cluster or None
     receipt = receipts.build(
-        service.name, service.deployed, figures, previous, cluster, service.rank, looked.record, looked.start, speed
+        *(service.name, service.deployed, figures, previous, cluster, service.rank),
+        *(looked.record, looked.start, speed, kv_tiers),
     )
     return receipt, receipts.compare(previous, receipt)
 
@@ -257,6 +263,40 @@ def _measure_speed(
     return speed_proof.prove(service.name, expected, probe.measure, earlier, signs, not_judged)
 
 
+def measure_kv_tiers(module: Any, task: Task, proof: Proof) -> Proof:
+    """Measure what the KV cache files of proved services are worth; not in check mode.
+
+    :param module: the Ansible module
+    :param task: the proved services
+    :param proof: of C(look)
+    :returns: the proof with the records of measured services and their findings
+    """
+    records: dict[str, Mapping[str, Any]] = {}
+    findings = list(proof.findings)
+    for service in [] if module.check_mode else proof.services:
+        answer = proof.answers[service.name]
+        if not (
+            service.kv_tiers and answer.ready and service.url and answer.figures.get("api") in speed_proof.TOKEN_APIS
+        ):
+            continue
+        key_file, previous = service.settings.get("api_key_file"), None
+        if task.receipts_dir:
+            previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
+        start = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json")) or {}
+        probe = kv_probe.Probe(
+            engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
+            str(answer.figures["model"]),
+            answer.figures.get("max_model_len"),
+            service.kv_tiers.get("prompt_tokens"),
+            proof.engines[service.name].measured.get("kv_cache_tokens"),
+            str(start.get("invocation") or ""),
+        )
+        same = previous is not None and previous.deployed == service.deployed
+        records[service.name] = record = probe.measure(previous.kv_tiers if previous and same else None)
+        findings += kv_probe.findings(service.name, record)
+    return replace(proof, kv_tiers=records, findings=findings)
+
+
 def _clock(asks: command.Run) -> float | None:
     """Return the present clock of the GPU in MHz, None if it is not known."""
     try:
@@ -276,7 +316,8 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     receipts_kept: dict[str, dict[str, Any]] = {}
     for service in proof.services if task.receipts_dir else []:
         name = service.name
-        make = partial(new_receipt, service, proof.answers[name], proof.engines[name], proof.speeds.get(name))
+        measured = (proof.speeds.get(name), proof.kv_tiers.get(name))
+        make = partial(new_receipt, service, proof.answers[name], proof.engines[name], *measured)
         receipts_kept[name] = receipt_file.keep(module, f"{task.receipts_dir}/{name}.json", make)
     for finding in proof.findings:
         if finding.severity != "info":
@@ -288,6 +329,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
         "system": asdict(proof.system),
         "findings": [finding.to_dict() for finding in proof.findings],
         "speeds": {name: dict(record) for name, record in proof.speeds.items()},
+        "kv_tiers": {name: kv_probe.describe(record) for name, record in proof.kv_tiers.items()},
         "receipts": receipts_kept,
     }
     if module._diff:

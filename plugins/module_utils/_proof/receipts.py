@@ -9,7 +9,7 @@ figures of the first proof of this deployment, so that a slow decline over many 
 C(benchmark), if any, is the last measurement of bench.yml with its own baseline (C(bench_compare.py)); a proof keeps it. C(start) is
 the memory that the engine took at its start, by term, with the identity of its launch; later plans use it (C(learned.py)).
 C(fast_path) records the kernels of the last proof (C(fast_path.record)). C(speed) is the last measurement of a whole proof with its
-verdict, and the first one of this deployment (C(speed_record)).
+verdict, and the first one of this deployment (C(speed_record)). C(kv_tiers) is that of C(kv_probe.Probe), kept with the deployment.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Receipt:
     start: Mapping[str, Any] | None = None
     benchmark: Mapping[str, Any] | None = None
     speed: Mapping[str, Any] | None = None
+    kv_tiers: Mapping[str, Any] | None = None
 
     @property
     def subject(self) -> dict[str, Any]:
@@ -100,7 +101,7 @@ class Receipt:
         receipt.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
         if self.rank is None:
             receipt = {key: value for key, value in receipt.items() if key not in ("cluster", "rank")}
-        more = {name: getattr(self, name) for name in ("fast_path", "start", "benchmark", "speed")}
+        more = {name: getattr(self, name) for name in ("fast_path", "start", "benchmark", "speed", "kv_tiers")}
         return {**receipt, **{key: value for key, value in more.items() if value is not None}}
 
 
@@ -114,6 +115,7 @@ def build(
     fast_path: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
     speed: Mapping[str, Any] | None = None,
+    kv_tiers: Mapping[str, Any] | None = None,
 ) -> Receipt:
     """Return the receipt to write; it keeps the previous baseline as long as the deployment is the same.
 
@@ -126,9 +128,14 @@ def build(
     :param fast_path: of C(fast_path.record)
     :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
     :param speed: of C(speed_record), treated as C(start)
+    :param kv_tiers: of C(kv_probe.Probe), treated as C(start)
     :returns: the receipt
     """
-    receipt = Receipt(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None, speed=speed)
+    receipt = Receipt(
+        *(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None),
+        speed=speed,
+        kv_tiers=kv_tiers,
+    )
     if previous is None:
         return replace(receipt, baseline=_figures(measured))
     same = previous.subject == receipt.subject
@@ -142,6 +149,7 @@ def build(
         start=receipt.start or (previous.start if same else None) or None,
         benchmark=benchmark,
         speed=speed or (previous.speed if same else None),
+        kv_tiers=kv_tiers or (previous.kv_tiers if same else None),
     )
 
 
@@ -177,7 +185,9 @@ _FILE = {
     "service?": str,
     "rank?": reader.Maybe(int),
     **reader.optional({"deployed": _PART, "measured": _PART, "baseline": _PART}),
-    **reader.optional({part: reader.Maybe(_PART) for part in ("cluster", "fast_path", "start", "benchmark", "speed")}),
+    **reader.optional(
+        {part: reader.Maybe(_PART) for part in ("cluster", "fast_path", "start", "benchmark", "speed", "kv_tiers")}
+    ),
 }
 
 

@@ -36,6 +36,7 @@ PROVED: dict[str, Any] = {
     "fingerprint": None,
     "speed": {},
     "on_demand": None,
+    "kv_tiers": None,
     "parts": [],
 }
 """Keys that M(dgxspark.vllm.service_proof) reads."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from . import state_file
 
-KEPT = ("hf_assets", "hf_modules", "hf_xet", "pip")
-"""Downloads, which are the same for every image, and which a host without a network cannot repeat."""
+KEPT = ("hf_assets", "hf_modules", "hf_xet", "kv", "pip")
+"""Downloads, which are the same for every image, and which a host without a network cannot repeat. C(kv_files.py) has rules of its own."""
 
 
 def notes() -> Path:

@@ -3,31 +3,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Options that would make a launch faster by published measurements, only where the launch does not have them. No Ansible.
 
-The rows are in levers.yml, which the controller reads once.
+C(lever_texts.py) reads the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from .._vllm.fp4_kernels import MARLIN
 from .._vllm.launch import parse
 from .._vllm.versions import parse_version
 from .estimate import SpeedInput
+from .lever_texts import rows
 from .reads import Stage
-
-
-@cache
-def rows() -> Mapping[str, Mapping[str, Any]]:
-    """Return the rows of levers.yml by lever."""
-    import yaml  # PyYAML: only the controller needs it here
-
-    entries = yaml.safe_load(Path(__file__).with_name("levers.yml").read_text(encoding="utf-8"))
-    return {entry["lever"]: entry for entry in entries}
 
 
 @dataclass(frozen=True)
@@ -120,9 +110,3 @@ def _applies(when: Mapping[str, Any], launch: LaunchFacts) -> bool:
         and all(numbers[name] <= bound for name, bound in when.get("most", {}).items())
         and (bound is None or (version is not None and version < bound))
     )
-
-
-def describe_lever(name: str) -> str:
-    """Return the advice of a lever with its published difference."""
-    row = rows()[name]
-    return f"{name}: {row['advice']}. Published: {row['delta']} ({row['source']})"

@@ -8,8 +8,7 @@ spark-fleet-monitor --dry-run      check and print; nothing is remembered or sen
 spark-fleet-monitor --test         send a test message to all notifiers
 
 C(fleet_state.py) decides on changes and words messages. Checks run in parallel, each with a timeout. Tokens come from files and are in no
-argument, message, log or error. With a status page, each run makes it anew from its checks, the metrics of engines and exporters, and
-the plan of the last run of site.yml.
+argument, message, log or error. The live page shows the results of the last run.
 
 Exit codes: 0 all endpoints are up, 1 some are down, 2 the settings cannot be used, 3 a notifier failed.
 It needs Python's standard library and the package dgxspark_vllm alone.
@@ -39,7 +38,6 @@ from typing import Any
 sys.dont_write_bytecode = True  # root runs it from /usr/local/lib, which holds installed files only
 
 from dgxspark_vllm._common.foreign_text import decode_text, printable
-from dgxspark_vllm._fleet import status_page, watched_status
 from dgxspark_vllm._runtime import command, engine_client, fleet_state, http_client, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result
 from dgxspark_vllm._runtime.systemd import journal_line
@@ -48,8 +46,7 @@ AT_ONCE = 16
 SEND_SECONDS = 20.0
 LOCK_SECONDS = 120.0
 COMMAND_SECONDS = 60.0
-PAGE_SECONDS = 10.0  # timeout of the metrics for the page
-PAGE = "page/index.html"
+CHECKS = "checks.json"
 
 
 class DeliveryError(Exception):
@@ -366,57 +363,6 @@ def test_message(settings: Mapping[str, Any]) -> int:
     return code
 
 
-# --- the status page --------------------------------------------------------------------------------------------------
-
-
-def make_page(
-    settings: Mapping[str, Any], state: dict[str, Any], results: Mapping[str, Mapping[str, Any]], folder: Path
-) -> None:
-    """Write the status page from the checks of this run; notes in the state how many tokens engines have generated."""
-    engines = [
-        endpoint for endpoint in settings["endpoints"] if endpoint.get("vllm") and results[endpoint["key"]]["ok"]
-    ]
-    urls = settings["page"]["exporters"]
-    jobs = {f"engine {engine['key']}": functools.partial(read_figures, engine["url"]) for engine in engines}
-    jobs |= {f"exporter {spark}": functools.partial(read_figures, url) for spark, url in urls.items()}
-    texts = run_jobs(jobs, PAGE_SECONDS, lambda why: (None, f"its figures cannot be read: {why}"))
-    now, late = time.time(), (None, "its exporter does not answer in time")
-    engine_figures = {engine["key"]: texts.get(f"engine {engine['key']}", late)[0] or "" for engine in engines}
-    rates = token_rates(state, engine_figures, now)
-    figures = {key: {**metrics.parse(text), "tokens_per_second": rates[key]} for key, text in engine_figures.items()}
-    exporters = {spark: texts.get(f"exporter {spark}", late) for spark in urls}
-    saved_plan = state_file.read(folder / "plan.json") or {}
-    plans = saved_plan.get("hosts") or {}
-    checks = {
-        endpoint["key"]: {"url": endpoint["url"], **results[endpoint["key"]]} for endpoint in settings["endpoints"]
-    }
-    status, notes = watched_status.report(plans, checks, figures, exporters, now)
-    made = f"By the fleet monitor of {settings['host']}; reload the page for its newest run."
-    planned = f" Plan and its findings as of {saved_plan['at']}." if saved_plan.get("at") else ""
-    state_file.write_text(folder / PAGE, status_page.page(status, plans, notes, made + planned))
-
-
-def token_rates(state: dict[str, Any], texts: Mapping[str, str], now: float) -> dict[str, float | None]:
-    """Return tokens per second since the last run by engine, and note the new counts in the state. texts: metrics by engine."""
-    page = state.get("page")
-    before = page.get("tokens") if isinstance(page, dict) else None
-    before = before if isinstance(before, dict) else {}
-    counts = {key: metrics.progress(text)["generation_tokens"] for key, text in texts.items()}
-    state["page"] = {"tokens": {key: [now, count] for key, count in counts.items() if count is not None}}
-    return {key: watched_status.rate(before.get(key), now, count) for key, count in counts.items()}
-
-
-def read_figures(url: str) -> tuple[str | None, str]:
-    """Return the text of /metrics, which needs no key, or None and the reason."""
-    try:
-        answer = http_client.fetch(f"{url}/metrics", timeout=PAGE_SECONDS)
-    except (OSError, ValueError) as error:
-        return None, f"its exporter does not answer: {' '.join(printable(str(error)).split())[:200]}"
-    if answer.status != 200:
-        return None, f"its exporter answers HTTP {answer.status}"
-    return answer.body.decode("utf-8", "replace"), ""
-
-
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
@@ -466,8 +412,7 @@ def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
         state_file.write(path, state)  # before anything is sent, so that no result is lost
         quiet = fleet_state.is_quiet(settings["quiet"], local)
         errors = {} if quiet else tell(settings, state, path, now)
-        if settings.get("page"):
-            update_page(settings, state, results, path)
+        save_checks(settings, results, args.state / CHECKS, now)
     report(results, settings, args.json, {"changes": changes, "undelivered": errors, "quiet": quiet})
     down = sorted(key for key, result in results.items() if not result["ok"])
     summary = f"{len(results) - len(down)} of {len(results)} endpoints are up"
@@ -475,15 +420,17 @@ def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
     return 3 if errors else 1 if down else 0
 
 
-def update_page(
-    settings: Mapping[str, Any], state: dict[str, Any], results: Mapping[str, Mapping[str, Any]], path: Path
-) -> None:
-    """Make the status page; a failure is logged. path: of the state file."""
+def save_checks(settings: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]], path: Path, now: float) -> None:
+    """Write the results for the live page; a failure is logged. path: of the file; now: seconds since 1970."""
+    shown = ("ok", "error", "hint", "note")
+    endpoints = {
+        endpoint["key"]: {"url": endpoint["url"], **{name: results[endpoint["key"]][name] for name in shown}}
+        for endpoint in settings["endpoints"]
+    }
     try:
-        make_page(settings, state, results, path.parent)
-        state_file.write(path, state)
-    except Exception as error:  # metrics may be anything; notifications were sent already
-        say(f"the status page could not be made, the old one stays: {error!r}", 4)
+        state_file.write(path, {"at": now, "endpoints": endpoints})
+    except OSError as error:
+        say(f"warning: {path} cannot be written: {error}", 4)
 
 
 def look(

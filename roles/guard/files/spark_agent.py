@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent of a host, the main process of spark-agent.service: memory guard, watchdog of the model servers, metrics collector.
+"""The agent of a host, the main process of spark-agent.service: memory guard, watchdog of the model servers, metrics collector, live page.
 
 spark-agent                     run the loops that have a settings file, /etc/dgxspark/agent/LOOP.json: guard, watchdog, exporters
-spark-agent --once LOOP         one look: guard and watchdog as JSON, exporters as the page of metrics; nothing is changed or written
+spark-agent --once LOOP         one look: guard, watchdog and live as JSON, exporters as the page of metrics; nothing is changed or written
 spark-agent --collect NAME      save the evidence about a model server, and leave it alone
 
-The code is in the package dgxspark_vllm._agent; it needs Python's standard library alone.
+The code is in the packages dgxspark_vllm._agent and, for the live page, _fleet; it needs Python's standard library alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dgxspark_vllm._runtime.systemd import journal
 INTERVAL_SECONDS = 30.0
 FINISH_SECONDS = 5.0
 KEEP = 5
+LIVE_SECONDS = 5.0
 
 say = journal("agent")
 
@@ -51,6 +52,12 @@ def describe_look(name: str, args: argparse.Namespace) -> str:
         from dgxspark_vllm._agent import memory
 
         look = memory.MemoryGuard(args.etc, args.run, args.state / name, args.gateway).look_once()
+    elif name == services.LIVE:
+        from dgxspark_vllm._fleet import live_agent
+
+        page = live_agent.LiveAgent(args.etc, args.run, args.state, args.units, args.gateway, args.page)
+        (spark,) = page.look(True)
+        look = dict(spark.document or {"error": spark.why})
     else:
         from dgxspark_vllm._agent import watch
 
@@ -89,6 +96,11 @@ def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
         asking = loops.Loop("quality", watchdog.interval, asker.round, asker.status)
         asker.beat = asking.beat
         return [loop, asking]
+    if name == services.LIVE:
+        from dgxspark_vllm._fleet import live_agent
+
+        live = live_agent.LiveAgent(args.etc, args.run, args.state, args.units, args.gateway, args.page)
+        return [loops.Loop(name, LIVE_SECONDS, live.tick, nice=loops.COLLECTOR_NICE)]
     from dgxspark_vllm._agent import figures
 
     settings = services.load_settings(args.etc, name)
@@ -171,6 +183,12 @@ def main() -> int:
         type=Path,
         default=Path("/usr/local/libexec/dgxspark/spark_gateway.py"),
         help="the gateway's helper",
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        default=Path("/usr/local/libexec/dgxspark/live"),
+        help="files of the live page (default: %(default)s)",
     )
     parser.add_argument(
         "--once", choices=services.LOOPS, help="one look of a loop, printed; nothing is changed or written"

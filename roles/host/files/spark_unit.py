@@ -10,6 +10,7 @@ spark-unit ready NAME     after the start: wait until the server answers with to
                           (both record the memory of the host: the difference is the memory of the engine; the durations of
                           the stages of the last starts are in /var/lib/dgxspark/starts)
 spark-unit release NAME   after the stop: give the start lock back
+spark-unit keep all       keep the files of KV caches in bounds, the main process of spark-kv-files.service
 spark-unit server ...     checks of speech servers and Ollama, see server_checks.py
 spark-unit client ...     checks of chat clients, see client_checks.py
 
@@ -46,6 +47,7 @@ from dgxspark_vllm._runtime import (
     compile_cache,
     endpoint,
     hostmem,
+    kv_files,
     load_guard,
     start_stages,
     state_file,
@@ -413,12 +415,8 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
 
 def gate_caches(service: dict[str, Any]) -> None:
     """Remove compile caches of another image. An unknown image, or a failed removal, does not prevent the start."""
-    unit, folder, image = service["unit"], service.get("cache_dir"), service.get("image")
-    if not folder or not image:
-        return
-    answer = command.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", image])
-    image_id = answer.out.strip()
-    if answer.state != command.FINISHED or answer.rc != 0 or not image_id.startswith("sha256:"):
+    unit, folder, image_id = service["unit"], service.get("cache_dir"), image_id_of(service)
+    if not folder or not image_id:
         return
     try:
         removed = compile_cache.of_image(service["name"], Path(folder), image_id)
@@ -429,11 +427,55 @@ def gate_caches(service: dict[str, Any]) -> None:
         say(f"{unit}: removed what another image compiled: {', '.join(removed)}; this start compiles anew")
 
 
+def image_id_of(service: dict[str, Any]) -> str:
+    """Return the id of the image of a service, empty if Docker does not tell it."""
+    if not service.get("image"):
+        return ""
+    answer = command.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", service["image"]])
+    image_id = answer.out.strip()
+    return image_id if answer.state == command.FINISHED and answer.rc == 0 and image_id.startswith("sha256:") else ""
+
+
+def gate_kv_files(service: dict[str, Any]) -> None:
+    """Remove KV cache files of another launch; without certainty about that the engine must not start, since it trusts them."""
+    unit, settings = service["unit"], service.get("kv_files")
+    if not settings:
+        return
+    image_id = image_id_of(service)
+    if not image_id:
+        raise Stop(
+            f"{unit}: Docker does not tell the id of {service.get('image')}, so its KV cache files may be of another image"
+        )
+    try:
+        removed = kv_files.prepare(service["name"], settings, image_id)
+    except OSError as error:
+        raise Stop(f"{unit}: KV cache files of another launch may be in {settings['folder']}: {error}") from error
+    if removed:
+        say(f"{unit}: removed {removed / hostmem.GIB:.1f} GiB of KV cache files")
+
+
+def keep_files(etc: Path, poll: float) -> None:
+    """Keep the files of KV caches in bounds until the process ends; settings are read anew after a restart of the unit."""
+    settings = [state_file.read(path) or {} for path in sorted((etc / "services").glob("*.json"))]
+    keepers = [kv_files.Keeper(service["kv_files"]) for service in settings if service.get("kv_files")]
+    while True:
+        for keeper in keepers:
+            try:
+                removed = keeper.look()
+            except OSError as error:
+                say(f"warning: {keeper.folder}: {error}")
+                continue
+            if removed:
+                say(f"{keeper.folder}: removed the oldest files, {removed / hostmem.GIB:.1f} GiB")
+        time.sleep(poll)
+
+
 def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
     unit, began = service["unit"], time.monotonic()
     take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
     try:
         gate_caches(service)
+        gate_kv_files(service)
         unload_ollama(unit, etc, poll)
         gate_memory(service, poll)
         record_gate(service, run_dir, began)
@@ -549,7 +591,7 @@ def main() -> int:
     if sys.argv[1:2] and sys.argv[1] in CHECKS:
         return CHECKS[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(prog="spark-unit", description="Steps of the units of model servers.")
-    parser.add_argument("step", choices=("gate", "ready", "started", "release"))
+    parser.add_argument("step", choices=("gate", "ready", "started", "release", "keep"))
     parser.add_argument("name", help="name of the service")
     parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
     parser.add_argument(
@@ -564,6 +606,8 @@ def main() -> int:
                 start_record(args.run, f"spark-{args.name}.service").unlink(missing_ok=True)
                 release_lock(args.run, f"spark-{args.name}.service")
             return 0
+        if args.step == "keep":
+            keep_files(args.etc, args.poll)
         service = load_service(args.etc, args.name)
         if args.step == "gate":
             gate(service, args.etc, args.run, args.poll)

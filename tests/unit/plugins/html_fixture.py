@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "link", "input", "br"}
 
 
 class Reader(HTMLParser):

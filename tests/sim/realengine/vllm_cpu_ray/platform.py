@@ -33,3 +33,7 @@ class CpuRayPlatform(CpuPlatform):
         """Fork the engine and its workers, as vLLM does with CUDA: on a CPU it would import everything anew in each of them."""
         super().check_and_update_config(vllm_config)
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+        if vllm_config.kv_transfer_config is not None:
+            from . import kv_offload
+
+            kv_offload.install()

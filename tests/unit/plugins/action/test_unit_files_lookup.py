@@ -29,6 +29,7 @@ OF_ROLE = {
     "watchdog": {"__watchdog_document": "watchdog"},
     "guard": {
         "__guard_document": "guard",
+        "__guard_live": "live",
         "__guard_protection": "protection",
         "__guard_clocks": "gpu_clocks",
         "__guard_power": "power",
@@ -65,6 +66,7 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "speech_services": addons["speech"]["services"],
         "watchdog_settings": addons["watchdog"]["settings"],
         "guard_settings": addons["guard"]["settings"],
+        "guard_live": addons["guard"]["live"],
         "guard_protection": addons["guard"]["protection"],
         "guard_clocks": addons["guard"]["clocks"],
         "guard_power": addons["guard"]["power"],

@@ -71,7 +71,7 @@ def test_units_are_restarted_and_reloaded_for_files_of_their_document(role: str,
     document = addon_document(role, planned[role], {}, read)
     for unit in document.units:
         # Other parts add loops to the agent, for whose files it is restarted too.
-        others = (f"{unit_files.AGENT_ETC}/", f"{SYSTEM}/{unit_files.AGENT_UNIT}.d/")
+        others = (f"{unit_files.AGENT_ETC}/", f"{SYSTEM}/{unit_files.AGENT_UNIT}.d/", unit_files.LIVE_KEY)
         files = {path for path in (*(unit.restart_on or ()), *unit.reload_on) if not path.startswith(others)}
         assert files and files <= paths(document), unit
         assert not set(unit.restart_on) & set(unit.reload_on), unit
@@ -114,7 +114,7 @@ def test_the_playbook_gives_a_role_what_the_document_is_made_from(role: str, pla
     tasks = yaml.safe_load((ROOT / "playbooks/tasks/for_all.yml").read_text(encoding="utf-8"))
     (task,) = (task for task in tasks if task.get("ansible.builtin.include_role", {}).get("name", "").endswith(role))
     expected = {f"{role}_{key}": f"{{{{ spark_addons.{role}.{key} }}}}" for key in planned[role]}
-    assert {key: value for key, value in task["vars"].items() if key != "fleet_monitor_planned"} == expected
+    assert task["vars"] == expected
     assert set(expected) <= set(role_variables.arguments(role))
 
 
@@ -272,5 +272,5 @@ def test_a_fleet_monitor_that_is_absent_or_has_no_page_has_no_rows_for_it(planne
         addon_document("fleet_monitor", {**planned["fleet_monitor"], **more}, {}) for more in (page, {"page": {}})
     )
     assert {unit.name for unit in shown.units} - {unit.name for unit in hidden.units} == {"spark-status-page.service"}
-    assert [Path(row.path).name for row in shown.created] == ["page", "plan.json"] and not hidden.created
-    assert len(paths(shown) - paths(hidden)) == 3
+    assert [Path(row.path).name for row in shown.created] == ["checks.json"] and not hidden.created
+    assert len(paths(shown) - paths(hidden)) == 3 + len(unit_files.LIVE_NAMES)

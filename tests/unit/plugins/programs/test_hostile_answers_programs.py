@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import live_fixture
 import pytest
 from hostile_texts import HOSTILE, is_harmless
 
 from dgxspark_vllm._agent import accounts, evidence, figures, services, watch
-from dgxspark_vllm._fleet import status_page, watched_status
+from dgxspark_vllm._fleet import fleet_status, live_host, live_status
 from dgxspark_vllm._runtime import command, engine_client, http_client, metrics, systemd, wedge
 
 REPO = Path(__file__).resolve().parents[4]
@@ -226,35 +226,31 @@ def test_the_collector_leaves_out_what_cannot_be_read_and_goes_on(
 
 
 @pytest.mark.parametrize("page", [*map(bad_metrics, BAD), "raises"])
-def test_the_status_page_shows_the_other_hosts(tmp_path: Path, pages: dict[str, str], page: str) -> None:
-    program = load("fleet_monitor/files/spark_fleet_monitor.py")
-    pages.update({"http://a": page, "http://b": GOOD, "http://x": page, "http://y": "dgxspark_memory_total_bytes 1\n"})
-    settings = {
-        "host": "monitor",
-        "endpoints": [{"key": f"{name}/{name}", "url": f"http://{name}", "vllm": True} for name in "ab"],
-        "page": {"exporters": {"spark-a": "http://x", "spark-b": "http://y"}},
-    }
-    results = {f"{name}/{name}": {"ok": True, "error": "", "hint": "", "completion": None} for name in "ab"}
-    program["make_page"](settings, {}, results, tmp_path)
-    assert "<main>" in (tmp_path / "page/index.html").read_text()
+def test_the_live_page_shows_the_other_engines(tmp_path: Path, pages: dict[str, str], page: str) -> None:
+    pages.update({"http://a": page, "http://b": GOOD})
+    planned = [live_fixture.service(name, url=f"http://{name}") for name in "ab"]
+    host = live_host.LiveHost({"host": "s", "services": planned}, tmp_path, tmp_path, tmp_path, str(tmp_path))
+    document = live_status.parse(host.look(False), "s")
+    bad, good = document["services"]
+    assert good["requests_running"] == 0 and not good["silent"]
+    assert bad["requests_running"] is None and bad["tokens_per_second"] is None
 
 
 def test_a_host_that_cannot_be_judged_is_not_known_and_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    labelled = metrics.labelled
-
-    def fragile(text: str, prefix: Any) -> Any:
-        if "spoilt" in text:
+    def fragile(facts: Any) -> Any:
+        if facts["memory"]["total_gib"] == 1:
             raise OverflowError("cannot convert float infinity to integer")
-        return labelled(text, prefix)
+        return fleet_status.HostState("healthy")
 
-    monkeypatch.setattr(metrics, "labelled", fragile)
-    plans = {f"spark-{name}": {"total_gib": 119.0, "memory_map": [], "findings": [], "services": []} for name in "ab"}
-    now = time.time()
-    fresh = f"dgxspark_collector_last_run_timestamp_seconds {now}\ndgxspark_collector_interval_seconds 15\n"
-    exporters: dict[str, watched_status.Exporter] = {"spark-a": ("spoilt", ""), "spark-b": (fresh, "")}
-    status, unreachable = watched_status.report(plans, {}, {}, exporters, now)
-    page = status_page.page(status, plans, unreachable, "")
-    assert "its figures cannot be read: OverflowError" in page and "spark-b" in page
+    monkeypatch.setattr(fleet_status, "judge_facts", fragile)
+    spoilt = live_fixture.document("spark-a", facts={"memory": {"total_gib": 1, "available_gib": 1}})
+    sparks = [
+        live_status.Spark(body["host"], live_status.parse(body, "s"))
+        for body in (spoilt, live_fixture.document("spark-b"))
+    ]
+    status, _endpoints = live_status.report(sparks, {}, "")
+    assert "its figures cannot be judged: OverflowError" in status.hosts["spark-a"].why
+    assert status.hosts["spark-b"].state == "healthy"
 
 
 def test_what_a_server_says_reaches_no_terminal_by_the_fleet_monitor(

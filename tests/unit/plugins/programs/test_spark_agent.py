@@ -8,8 +8,10 @@ Measured times are printed (pytest -s); the limits leave room for a busy machine
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,19 @@ GUARD = {
     "last_gib": 0.1,
 }
 WATCHDOG = {"interval_seconds": 0.2, "window_seconds": 0.5, "probe_seconds": 10, "grace_seconds": 0}
+LIVE = {
+    "host": "spark-1",
+    "listen": "127.0.0.1",
+    "port": 0,
+    "services": [
+        {
+            "name": "heavy",
+            "unit": "spark-heavy.service",
+            "model": {"repo": "m"},
+            "memory": {"residency_gib": {"typical": None}},
+        }
+    ],
+}
 MOST_DELAY = 1.0
 ATTEMPTS = 3
 LOOKS = 2000
@@ -65,6 +81,7 @@ class Host:
         self.settings("guard", GUARD)
         self.settings("watchdog", WATCHDOG)
         self.settings("exporters", {"interval": 0.2, "textfile_dir": str(self.textfile)})
+        self.settings("live", LIVE)
 
     def program(self, name: str, text: str) -> None:
         (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -75,7 +92,7 @@ class Host:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, str(SCRIPT), f"--etc={self.etc}", f"--run={self.run_dir}"),
-                    *(f"--state={self.state}", f"--units={self.etc}"),
+                    *(f"--state={self.state}", f"--units={self.etc}", f"--page={REPO / 'roles/guard/files/live'}"),
                 ],
                 env={"PATH": f"{self.bin}:/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections")},
                 stdout=log,
@@ -142,6 +159,7 @@ def test_hanging_programs_servers_and_failing_loops_delay_no_look(host: Host, si
     for _attempt in range(ATTEMPTS):
         host.start()
         wait_for(lambda: host.guard_state() and host.children())
+        read_pages(host)
         time.sleep(5)
         host.stop()
         delays.append(host.guard_state()["longest_delay_seconds"])
@@ -149,6 +167,30 @@ def test_hanging_programs_servers_and_failing_loops_delay_no_look(host: Host, si
         if delays[-1] < MOST_DELAY:
             break
     assert min(delays) < MOST_DELAY
+
+
+def read_pages(host: Host) -> None:
+    """Read the live page all the time, by several readers at once."""
+    line = wait_for(lambda: re.findall(r"serves the page of this Spark on 127.0.0.1, port (\d+)", host.log.read_text()))
+    url = f"http://127.0.0.1:{line[-1]}/status.json"
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with urllib.request.urlopen(url, timeout=60) as answer:
+                    answer.read()
+
+    for _reader in range(4):
+        threading.Thread(target=read, daemon=True).start()
+
+
+def test_a_taken_port_of_the_page_stops_no_loop(host: Host) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        host.all_loops()
+        host.settings("live", {**LIVE, "port": taken.getsockname()[1]})
+        host.start()
+        wait_for(lambda: (host.textfile / "dgxspark.prom").exists() and host.guard_state())
+        wait_for(lambda: "the page cannot be served on 127.0.0.1" in host.log.read_text())
 
 
 def test_slow_loops_that_only_compute_delay_no_look(host: Host) -> None:

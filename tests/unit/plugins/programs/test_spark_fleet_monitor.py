@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import socket
 import ssl
@@ -531,45 +530,25 @@ def test_two_runs_at_once_tell_once(monitor: Monitor, hook: Server, closed_port:
     assert codes == [1, 1, 1] and len(hook.came) == 1
 
 
-def test_the_status_page_is_made_of_what_a_run_found(monitor: Monitor, model: Model, servers: list[Server]) -> None:
-    figures = [
-        "dgxspark_collector_interval_seconds 30",
-        f"dgxspark_collector_last_run_timestamp_seconds {time.time()}",
-        f"dgxspark_memory_total_bytes {128 * 1024**3}",
-        f"dgxspark_memory_available_bytes {64 * 1024**3}",
-        'dgxspark_unit_active{unit="spark-heavy.service",service="heavy"} 1',
-    ]
-    exporter = Server(lambda _method, _path, _headers: (200, "\n".join(figures)))
-    servers.append(exporter)
+def test_the_live_page_gets_the_results_of_a_run(monitor: Monitor, model: Model) -> None:
     monitor.watch("spark-1/heavy", model.url, models=["heavy"], vllm=True)
-    assert monitor.run() == 0 and not (monitor.state / "page").exists()  # nobody asked for it
-    service = {"name": "heavy", "unit": "spark-heavy.service", "recipe": "r", "model": {"repo": "Org/heavy"}}
-    body = {"total_gib": 128.0, "memory_map": [], "findings": []}
-    services = [{**service, "memory": {"residency_gib": {"typical": 40.0}}, "cluster": None}]
-    plan = {"at": "2026-11-23 12:00 UTC", "hosts": {"spark-1": {**body, "services": services}}}
-    (monitor.state / "plan.json").write_text(json.dumps(plan))
-    monitor.given["page"] = {"exporters": {"spark-1": exporter.url}}
-    model.mode = "busy"
+    checks = monitor.state / "checks.json"
     assert monitor.run() == 0
-    page = monitor.state / "page/index.html"
-    text = page.read_text()
-    assert "1 host, 1 service: 1 healthy." in text and "64.0 GiB free of 128.0 GiB" in text
-    assert "Plan and its findings as of 2026-11-23 12:00 UTC" in text and page.stat().st_mode & 0o777 == 0o644
-    assert list(monitor.memory()["page"]["tokens"]) == ["spark-1/heavy"]
-    # Each run writes the page again, with the tokens that engines produced since the run before.
-    assert monitor.run() == 0
-    assert re.search(r'data-of="served tok/s"><span>\d+\.\d', page.read_text())
+    saved = json.loads(checks.read_text())
+    assert saved["endpoints"]["spark-1/heavy"]["ok"] is True and abs(saved["at"] - time.time()) < 600
+    assert checks.stat().st_mode & 0o777 == 0o644
     model.mode = "down"
     assert monitor.run() == 1
-    assert "HTTP 503 at /v1/models" in page.read_text() and "1 service down" in re.sub("<[^>]*>", "", page.read_text())
+    endpoint = json.loads(checks.read_text())["endpoints"]["spark-1/heavy"]
+    assert not endpoint["ok"] and "HTTP 503 at /v1/models" in endpoint["error"] and endpoint["url"] == model.url
 
 
-def test_a_page_that_cannot_be_made_keeps_nobody_from_being_told(monitor: Monitor, model: Model, hook: Server) -> None:
+def test_results_that_cannot_be_written_keep_nobody_from_being_told(
+    monitor: Monitor, model: Model, hook: Server
+) -> None:
     monitor.watch("spark-1/heavy", model.url, models=["heavy"])
     monitor.notify("webhook", url=hook.url)
-    monitor.given["page"] = {"exporters": {}}
-    monitor.state.mkdir()
-    (monitor.state / "plan.json").write_text(json.dumps({"hosts": {"spark-1": "nonsense"}}))
+    (monitor.state / "checks.json").mkdir(parents=True)
     model.mode = "down"
     assert monitor.run() == 1 and len(hook.came) == 1
-    assert "the status page could not be made, the old one stays" in monitor.said
+    assert "checks.json cannot be written" in monitor.said

@@ -265,29 +265,37 @@ def test_defaults_are_nobodys_to_change() -> None:
     assert good({})["leave_out"] == []
 
 
-EXPORTERS = {
-    "spark-1": {"node_exporter": "managed", "listen": "192.168.1.11", "node_port": 9100, "address": "192.168.1.11"},
-    "spark-2": {"node_exporter": "existing", "listen": "0.0.0.0", "node_port": 9101, "address": "fd00::2"},
-    "spark-3": {"node_exporter": "none", "listen": "192.168.1.13", "node_port": 9100, "address": "192.168.1.13"},
-    "spark-4": {"node_exporter": "managed", "listen": "127.0.0.1", "node_port": 9100, "address": "192.168.1.14"},
+AGENTS: dict[str, dict[str, Any]] = {
+    "spark-1": {"listen": "0.0.0.0", "port": 8095, "key": "/keys/live", "address": "192.168.1.11"},
+    "spark-2": {"listen": "fd00::2", "port": 8096, "key": "/keys/live", "address": "fd00::2"},
+    "spark-3": {"listen": "127.0.0.1", "port": 8095, "key": None, "address": "192.168.1.13"},
 }
 
 
 def test_no_page_unless_it_is_asked_for() -> None:
-    outcome, _findings = fleet_monitor.plan("forge", good({}), FLEET, (), (), EXPORTERS)
-    assert outcome["page"] == {} and outcome["settings"]["page"] is None
+    outcome, _findings = fleet_monitor.plan("forge", good({}), FLEET, (), (), AGENTS)
+    assert outcome["page"] == {}
 
 
-def test_the_page_and_the_exporters_that_it_reads() -> None:
-    settings = good({"page_port": 8090})
-    outcome, _findings = fleet_monitor.plan("forge", settings, FLEET, (), (), EXPORTERS)
-    assert outcome["page"] == {"listen": "127.0.0.1", "port": 8090}
-    assert outcome["settings"]["page"]["exporters"] == {
-        "spark-1": "http://192.168.1.11:9100",
-        "spark-2": "http://[fd00::2]:9101",
+def test_the_page_and_the_agents_that_it_reads() -> None:
+    settings = good({"page_port": 8090, "page_key_file": "/keys/page"})
+    outcome, findings = fleet_monitor.plan("forge", settings, FLEET, (), (), AGENTS)
+    key_file = f"{fleet_monitor.SECRETS}/agent"
+    assert outcome["page"] == {
+        "listen": "127.0.0.1",
+        "port": 8090,
+        "key_file": f"{fleet_monitor.SECRETS}/page",
+        "actions": False,
+        "agents": [
+            {"host": "spark-1", "url": "http://192.168.1.11:8095", "key_file": key_file},
+            {"host": "spark-2", "url": "http://[fd00::2]:8096", "key_file": key_file},
+        ],
     }
-    outcome, _findings = fleet_monitor.plan("spark-4", settings, FLEET, (), (), EXPORTERS)
-    assert outcome["settings"]["page"]["exporters"]["spark-4"] == "http://127.0.0.1:9100"
+    assert {"name": "agent", "source": "/keys/live"} in outcome["secrets"]
+    (unread,) = (finding.message for finding in findings if finding.rule == "fleet_monitor.no_agent")
+    assert "the agent of spark-3 answers on loopback" in unread
+    outcome, _findings = fleet_monitor.plan("spark-3", settings, FLEET, (), (), AGENTS)
+    assert {"host": "spark-3", "url": "http://127.0.0.1:8095", "key_file": None} in outcome["page"]["agents"]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +337,15 @@ def page_rules(**monitor: Any) -> list[str]:
     return [finding.rule for finding in page_findings]
 
 
-def test_the_page_has_a_port_of_its_own_and_is_not_open_unless_told() -> None:
+def test_the_page_has_a_port_of_its_own() -> None:
     assert "host.port_used" in page_rules()
     assert "host.port_used" in page_rules(page_port=22)
-    assert not {"host.port_used", "fleet_monitor.page_open"} & set(page_rules(page_port=8090))
-    assert "fleet_monitor.page_open" in page_rules(page_port=8090, page_listen="0.0.0.0")
+    assert "host.port_used" not in page_rules(page_port=8090)
+
+
+def test_beyond_loopback_and_for_actions_the_page_needs_a_key() -> None:
+    for more in ({"page_listen": "0.0.0.0"}, {"page_actions": True}):
+        settings = {"page_port": 8090, **more}
+        (problem,) = fleet_monitor.read("forge", settings)[1]
+        assert "page_key_file" in problem
+        assert not fleet_monitor.read("forge", {**settings, "page_key_file": "/keys/page"})[1]

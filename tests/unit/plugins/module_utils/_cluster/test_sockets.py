@@ -263,13 +263,14 @@ def test_every_kind_of_server_is_in_the_table() -> None:
     assert set(addons.ROLES) >= {"gateway", "exporters"}
 
 
-def test_the_host_of_the_status_page_reads_the_exporters() -> None:
+def test_the_host_of_the_page_of_the_fleet_reads_the_agents() -> None:
     page = {"page_port": 8090, "leave_out": ["spark-1/fast"], "extra": [{"name": "x", "url": "http://192.168.1.9:1"}]}
-    plan = made(forge(spark_fleet_monitor=page), spark_exporters={})
-    assert plan["addons"]["spark-1"]["exporters"]["listen"] == "192.168.1.11"
-    assert {"ports": [9100, 9835], "from": ["192.168.1.20"]} in wall(plan)["admitted"]
-    assert plan["addons"]["forge"]["fleet_monitor"]["settings"]["page"]["exporters"] == {
-        "spark-1": "http://192.168.1.11:9100"
-    }
+    plan = made(forge(spark_fleet_monitor=page), spark_live={"api_key_file": "/keys/live"})
+    assert {"ports": [8095], "from": ["192.168.1.20"]} in wall(plan)["admitted"]
+    planned = plan["addons"]["forge"]["fleet_monitor"]
+    assert planned["page"]["agents"] == [
+        {"host": "spark-1", "url": "http://192.168.1.11:8095", "key_file": "/etc/dgxspark/secrets/fleet_monitor/agent"}
+    ]
+    assert {"name": "agent", "source": "/keys/live"} in planned["secrets"]
     (socket,) = plan["addons"]["forge"]["sockets"]
     assert (socket["kind"], socket["address"], socket["port"]) == ("status-page", "127.0.0.1", 8090)

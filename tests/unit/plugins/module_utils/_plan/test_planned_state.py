@@ -39,7 +39,8 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
     assert {row.part for kind in vars(state).values() for row in kind} == parts
     assert [file.path for file in state.files] == [file["path"] for part in made.values() for file in part["files"]]
     guards = [unit.name for unit in state.of_parts({"guard"}).units]
-    assert guards == ["spark-agent.service", "spark-gpu-clocks.service", "spark-power.service"]
+    # The agent by guard and live page.
+    assert guards == ["spark-agent.service", "spark-agent.service", "spark-gpu-clocks.service", "spark-power.service"]
     assert [account.name for account in state.accounts] == ["dgxspark"]
     assert [row.path for row in state.of_parts({"watchdog"}).removed] == [unit_files.PYTHON_STACKS]
     # Parts that share files of the library do so with the same content.
@@ -48,7 +49,7 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
 
 
 def test_parts_that_are_planned_as_absent_have_no_rows() -> None:
-    plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_host_protection=False)
+    plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_live=False, spark_host_protection=False)
     addons = {**addons, "ollama": {"state": "absent"}}
     state = planned_state.planned_state(plan, addons, None, located)
     assert state.parts() == {"host", "service"}

@@ -234,7 +234,7 @@ def test_an_environment_file_has_a_line_a_variable(value: str) -> None:
 def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() -> None:
     planned, addons = hostile_plan(1)
     made = unit_files.render(planned, addons)
-    assert set(made) == {"host", "services", "speech", "ollama", "watchdog", "guard", "protection"}
+    assert set(made) == {"host", "services", "speech", "ollama", "watchdog", "guard", "live", "protection"}
     for component in made.values():
         named = [file["path"] for file in component["files"]]
         assert len(named) == len(set(named))

@@ -11,7 +11,8 @@ import pytest
 from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import speeds
-from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.levers import FACTS, describe_lever, rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.lever_texts import describe_lever, rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.levers import FACTS
 
 MTP = {"method": "mtp", "num_speculative_tokens": 2}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
