@@ -58,7 +58,9 @@ class EventLog:
         with os.fdopen(os.dup(cls.descriptor), "rb") as file:
             file.seek(start)
             for line in file:
-                with contextlib.suppress(ValueError, RecursionError):  # part of a line from a full disk or another writer
+                with contextlib.suppress(
+                    ValueError, RecursionError
+                ):  # part of a line from a full disk or another writer
                     event = json.loads(line)
                     if isinstance(event, dict) and event.pop("run", None) == cls.run:
                         events.append(event)

@@ -60,7 +60,9 @@ def test_changes_need_the_switch_and_a_wrong_service_is_named(inventory: Path) -
     assert outcome["exit_code"] == 2 and "nothing" in outcome["errors"][0]["message"], outcome
 
 
-@pytest.mark.parametrize("names", ["{{ lookup('pipe', 'id') }}", "a b", "-e x=1", "@/etc/passwd", "a;b", "a\nb", "-vvvv", "a,-b"])
+@pytest.mark.parametrize(
+    "names", ["{{ lookup('pipe', 'id') }}", "a b", "-e x=1", "@/etc/passwd", "a;b", "a\nb", "-vvvv", "a,-b"]
+)
 def test_nothing_but_names_reaches_ansible(inventory: Path, tmp_path: Path, names: str) -> None:
     program, ran = tmp_path / "program", tmp_path / "ran"
     program.write_text(f"#!/bin/sh\ntouch {ran}\n")

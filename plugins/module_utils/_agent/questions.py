@@ -253,7 +253,9 @@ class QualityLoop:
             return
         answer = self._call_gateway("drain", str(backend), "--spare-last", "--timeout", str(DRAIN_SECONDS))
         why = answer.err.strip() or answer.why
-        if answer.rc == 0 or self._is_listed(backend):  # with requests that still run, or a process that has not noticed
+        if answer.rc == 0 or self._is_listed(
+            backend
+        ):  # with requests that still run, or a process that has not noticed
             note["drained"] = backend
             say(f"the gateway gives {service.unit} no new requests", 4)
         elif note.get("undrained") != why:
