@@ -112,12 +112,15 @@ def test_errors_are_those_that_were_not_rescued(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"a": local, "b": local}}}))
     fail = {"name": "Break", "ansible.builtin.fail": {"msg": "broken\nhere"}}
     rescued = {"name": "Try", "block": [fail], "rescue": [{"name": "Mend", "ansible.builtin.debug": {"msg": "x"}}]}
-    tasks = [rescued, {**fail, "ignore_errors": True}, {**fail, "name": "End", "when": "inventory_hostname == 'b'"}]
+    last = {"name": "End", "ansible.builtin.fail": {"msg": "no {{ item }}"}, "loop": ["room", "disk"]}
+    last["when"] = "inventory_hostname == 'b' and item == 'disk'"
+    tasks = [rescued, {**fail, "ignore_errors": True}, last]
     play = {"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     code, outcome, _events = run(tmp_path, "play.yml", "-i", "hosts.yml")
     assert code == outcome["exit_code"] == 2 and outcome["verb"] == "play"
     assert {(error["host"], error["task"]) for error in outcome["errors"]} == {("b", "Break"), ("b", "End")}
+    assert outcome["errors"][-1]["message"].endswith("no disk")  # of the item of a loop
     assert outcome["hosts"]["a"]["rescued"] == 1
 
 
