@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +22,12 @@ from mcp.server import MCPServer
 INSTRUCTIONS = """Operates NVIDIA DGX Sparks that serve models with vLLM. Read verbs change nothing. Every answer is the outcome of
 a run: `outcome`, `exit_code`, `errors`, `findings` (each with its `fix`), `reports`. A silent host is unreachable, not stopped.
 Ask the owner before start, stop or restart."""
-NAMES = re.compile(r"[\w.-]+(?:,[\w.-]+)*")
+NAMES = re.compile(r"\w[\w.-]*(?:,\w[\w.-]*)*")
 """Names of services or hosts, separated by commas. Anything else, such as a template, never reaches Ansible."""
 DEADLINE_SECONDS = 3600
 """Of a run; a start may load weights for half an hour."""
+END_SECONDS = 30
+"""Time that an interrupted run has to end its tasks."""
 
 
 class Runner:
@@ -67,13 +71,24 @@ class Runner:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             output, _errors = await asyncio.wait_for(process.communicate(), DEADLINE_SECONDS)
         finally:
             if process.returncode is None:
-                process.terminate()
+                await asyncio.shield(self._interrupt(process))
         return output.decode(errors="replace")[-2000:]
+
+    @staticmethod
+    async def _interrupt(process: asyncio.subprocess.Process) -> None:
+        """End a run as Ctrl-C would, and wait for its end, so that the next run begins behind it."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), END_SECONDS)
+                return
 
 
 def server(runner: Runner, allows_changes: bool) -> MCPServer:

@@ -165,6 +165,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.streams: tuple[Any, Any] | None = None
         self.log_start, self.outcome_path, self.timeline_path = 0, "", ""
         self.failures: dict[str, str] = {}
+        self.item_messages: dict[str, Any] = {}
         self.is_failure_last = False
         self.prints = False
         self.thread = threading.Thread(target=self._follow, daemon=True)
@@ -243,11 +244,16 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.is_failure_last = False
         self._end(result, "ok")
 
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """An item of a loop has failed; the result of the task does not say why."""
+        self.item_messages.setdefault(result.host.get_name(), result.result.get("msg"))
+
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """A task has ended on a host."""
         self._end(result, "failed")
+        message = self.item_messages.pop(result.host.get_name(), None)
         if not ignore_errors:
-            self._write_error(result)
+            self._write_error(result, message)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """A task has ended on a host."""
@@ -309,9 +315,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             for line in lines:
                 self._display.display(f"  {line}")
 
-    def _write_error(self, result: Any) -> None:
-        """Write the message of a failed task, as the screen has it."""
-        message = printable(str(result.result.get("msg") or "").removeprefix("Task failed: "))
+    def _write_error(self, result: Any, of_item: Any = None) -> None:
+        """Write the message of a failed task, as the screen has it. of_item: the message of the first failed item of a loop."""
+        message = printable(str(of_item or result.result.get("msg") or "").removeprefix("Task failed: "))
         host, task = result.host.get_name(), result.task.get_name()
         self.failures[host], self.is_failure_last = f"{task}: {message.splitlines()[0] if message else 'failed'}", True
         self._write("error", host=host, task=task, message=message)
@@ -341,7 +347,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()
-        self._write_reports()
         if self.thread.is_alive() and Channel.descriptor is not None:
             with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
                 os.write(Channel.descriptor, b"\n")
@@ -350,3 +355,4 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if self.screen and self.streams:
             self.screen.draw([])
             sys.stdout, sys.stderr = self.streams
+        self._write_reports()

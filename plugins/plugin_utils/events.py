@@ -23,9 +23,13 @@ REFUSED, FAILED, UNREACHABLE = 1, 2, 4
 
 
 class EventLog:
-    """The file of events. Workers are forks of the callback's process, so they append to the same open file."""
+    """The file of events. Workers are forks of the callback's process, so they append to the same open file.
+
+    run: an id of the run, since several runs may append to one file.
+    """
 
     descriptor = -1
+    run = ""
 
     @classmethod
     def open(cls, path: str) -> int:
@@ -35,6 +39,7 @@ class EventLog:
         else:
             with tempfile.TemporaryFile("a+b") as file:
                 cls.descriptor = os.dup(file.fileno())
+        cls.run = os.urandom(8).hex()
         return os.fstat(cls.descriptor).st_size
 
     @classmethod
@@ -42,16 +47,24 @@ class EventLog:
         """Append an event with one write, so that lines of several workers do not mix; without an open file do nothing."""
         if cls.descriptor >= 0:
             time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            line = json.dumps({"time": time, "event": event, **fields}, default=str).encode() + b"\n"
+            line = json.dumps({"time": time, "run": cls.run, "event": event, **fields}, default=str).encode() + b"\n"
             with contextlib.suppress(OSError):  # a full disk does not end a rollout
                 os.write(cls.descriptor, line)
 
     @classmethod
     def read(cls, start: int) -> list[dict[str, Any]]:
-        """Return the events behind an offset in bytes."""
+        """Return the events of this run behind an offset in bytes, without its id and without lines that are no events."""
+        events = []
         with os.fdopen(os.dup(cls.descriptor), "rb") as file:
             file.seek(start)
-            return [json.loads(line) for line in file if line.endswith(b"\n")]
+            for line in file:
+                with contextlib.suppress(
+                    ValueError, RecursionError
+                ):  # part of a line from a full disk or another writer
+                    event = json.loads(line)
+                    if isinstance(event, dict) and event.pop("run", None) == cls.run:
+                        events.append(event)
+        return events
 
 
 def plan_fields(plan: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:

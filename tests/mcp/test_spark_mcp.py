@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import stat
 import sys
@@ -59,7 +60,9 @@ def test_changes_need_the_switch_and_a_wrong_service_is_named(inventory: Path) -
     assert outcome["exit_code"] == 2 and "nothing" in outcome["errors"][0]["message"], outcome
 
 
-@pytest.mark.parametrize("names", ["{{ lookup('pipe', 'id') }}", "a b", "-e x=1", "@/etc/passwd", "a;b", "a\nb"])
+@pytest.mark.parametrize(
+    "names", ["{{ lookup('pipe', 'id') }}", "a b", "-e x=1", "@/etc/passwd", "a;b", "a\nb", "-vvvv", "a,-b"]
+)
 def test_nothing_but_names_reaches_ansible(inventory: Path, tmp_path: Path, names: str) -> None:
     program, ran = tmp_path / "program", tmp_path / "ran"
     program.write_text(f"#!/bin/sh\ntouch {ran}\n")
@@ -78,3 +81,26 @@ def test_a_run_without_an_outcome_is_a_failure_with_its_words(inventory: Path, t
         result.structured_content["outcome"] == "failed"
         and "no such collection" in result.structured_content["errors"][0]
     )
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_next_run_begins_when_an_interrupted_one_has_ended(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.syspath_prepend(str(SERVER.parent))
+    spark_mcp = importlib.import_module("spark_mcp")
+    monkeypatch.setattr(spark_mcp, "DEADLINE_SECONDS", 1)
+    monkeypatch.setattr(spark_mcp, "END_SECONDS", 3)
+    program, log = tmp_path / "program", tmp_path / "log"
+    trap = f"sleep 1; echo ended >> {log}; exit 1" if listens else ""
+    # Its child keeps the pipe open.
+    program.write_text(f"#!/bin/sh\ntrap '{trap}' INT\necho began >> {log}\nsleep 30 &\nwait\n")
+    program.chmod(0o755)
+    runner = spark_mcp.Runner(str(inventory), str(program))
+
+    async def twice() -> list[Any]:
+        return await asyncio.gather(runner.run("status"), runner.run("status"), return_exceptions=True)
+
+    errors = asyncio.run(twice())
+    assert all(isinstance(error, asyncio.TimeoutError) for error in errors)
+    assert log.read_text().split() == (["began", "ended"] if listens else ["began"]) * 2

@@ -112,12 +112,15 @@ def test_errors_are_those_that_were_not_rescued(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"a": local, "b": local}}}))
     fail = {"name": "Break", "ansible.builtin.fail": {"msg": "broken\nhere"}}
     rescued = {"name": "Try", "block": [fail], "rescue": [{"name": "Mend", "ansible.builtin.debug": {"msg": "x"}}]}
-    tasks = [rescued, {**fail, "ignore_errors": True}, {**fail, "name": "End", "when": "inventory_hostname == 'b'"}]
+    last = {"name": "End", "ansible.builtin.fail": {"msg": "no {{ item }}"}, "loop": ["room", "disk"]}
+    last["when"] = "inventory_hostname == 'b' and item == 'disk'"
+    tasks = [rescued, {**fail, "ignore_errors": True}, last]
     play = {"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     code, outcome, _events = run(tmp_path, "play.yml", "-i", "hosts.yml")
     assert code == outcome["exit_code"] == 2 and outcome["verb"] == "play"
     assert {(error["host"], error["task"]) for error in outcome["errors"]} == {("b", "Break"), ("b", "End")}
+    assert outcome["errors"][-1]["message"].endswith("no disk")  # of the item of a loop
     assert outcome["hosts"]["a"]["rescued"] == 1
 
 
@@ -155,6 +158,24 @@ def test_a_run_without_an_end_was_interrupted() -> None:
     outcome = events.outcome([begun, error])
     assert (outcome["outcome"], outcome["exit_code"], outcome["verb"]) == ("interrupted", None, "site")
     assert outcome["errors"] == [{"host": "a", "task": "x", "message": "m"}]
+
+
+def test_events_of_other_runs_and_broken_lines_in_the_same_file_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events.EventLog, "descriptor", -1)
+    monkeypatch.setattr(events.EventLog, "run", "")
+    path = tmp_path / "events.jsonl"
+    start = events.EventLog.open(str(path))
+    events.EventLog.write("error", host="a", task="t", message="mine")
+    other = {"time": "2026-11-29T00:00:00+00:00", "run": "0" * 16, "event": "error", "host": "b", "message": "theirs"}
+    with path.open("a") as file:
+        file.write(json.dumps(other) + "\n[]\n7\n" + "[" * 100_000 + '\n{"time": "x", "ev')  # a full disk
+    events.EventLog.write("error", host="a", task="t", message="lost behind the broken line")
+    events.EventLog.write("stats", hosts={})
+    mine = events.EventLog.read(start)
+    assert [event["event"] for event in mine] == ["error", "stats"] and mine[0]["message"] == "mine"
+    os.close(events.EventLog.descriptor)
 
 
 def test_a_torn_line_of_another_writer_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

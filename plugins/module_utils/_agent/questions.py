@@ -71,14 +71,15 @@ class QualityLoop:
 
     def tracker(self, service: Service) -> quality.Tracker:
         """Return the tracker of a service; an earlier state counts for the same model only."""
-        if service.name not in self.trackers:
-            note = self.saved.pop(service.name, {})
+        if service.name not in self.trackers or self.notes[service.name]["model"] != service.model:
+            note = self.saved.pop(service.name, None) or self.notes.get(service.name) or {}
+            drained = note.get("drained") if isinstance(note, dict) else None
             note = note if isinstance(note, dict) and note.get("model") == service.model else {}
             merged = self.settings(service.name)
             own = quality.Settings(**{key: value for key, value in merged.items() if key in SETTINGS})
             self.trackers[service.name] = quality.Tracker(own, time.monotonic(), note or None)
-            kept = {key: note.get(key) for key in ("drained", "evidence", "since") if note.get(key)}
-            self.notes[service.name] = {"model": service.model, **kept}
+            kept = {"drained": drained, **{key: note.get(key) for key in ("evidence", "since")}}
+            self.notes[service.name] = {"model": service.model, **{key: value for key, value in kept.items() if value}}
         return self.trackers[service.name]
 
     def round(self) -> None:
@@ -100,11 +101,11 @@ class QualityLoop:
     def _forget(self, targets: set[str]) -> None:
         """Admit backends of services that are not asked any more, and forget their state. targets: names of the others."""
         for name in [*(set(self.trackers) - targets), *(set(self.saved) - targets if self.watchdog.services else ())]:
-            note = self.notes.pop(name, None) or self.saved.get(name) or {}
-            if isinstance(note, dict) and note.get("drained"):
-                self._call_gateway("admit", str(note["drained"]))
+            note = self.notes.pop(name, None) or self.saved.pop(name, None) or {}
             self.trackers.pop(name, None)
-            self.saved.pop(name, None)
+            if isinstance(note, dict) and note.get("drained") and not self._admits(str(note["drained"])):
+                # The next round tries again.
+                self.saved[name] = {"state": quality.UNKNOWN, "counts": {}, "drained": note["drained"]}
 
     def _may_ask(self) -> bool:
         """Return whether memory suffices by the guard, and no engine starts."""
@@ -248,12 +249,13 @@ class QualityLoop:
     def _drain(self, service: Service) -> None:
         """Have the gateway of this host drain a degenerate server, unless it is the last backend of a name."""
         backend, note = self.settings(service.name).get("backend"), self.notes[service.name]
-        drained = (state_file.read(self.watchdog.run_dir / "gateway" / "drained.json") or {}).get("drained") or []
-        if not backend or backend in drained or not self.trackers[service.name].settings.quality_drain:
+        if not backend or self._is_listed(backend) or not self.trackers[service.name].settings.quality_drain:
             return
         answer = self._call_gateway("drain", str(backend), "--spare-last", "--timeout", str(DRAIN_SECONDS))
         why = answer.err.strip() or answer.why
-        if answer.rc == 0 or "It stays drained" in why:  # with requests that still run
+        if answer.rc == 0 or self._is_listed(
+            backend
+        ):  # with requests that still run, or a process that has not noticed
             note["drained"] = backend
             say(f"the gateway gives {service.unit} no new requests", 4)
         elif note.get("undrained") != why:
@@ -263,9 +265,20 @@ class QualityLoop:
     def _admit(self, service: Service) -> None:
         """Have the gateway give a server requests again that this loop has drained."""
         note = self.notes[service.name]
-        if self._call_gateway("admit", str(note["drained"])).rc == 0:
+        if self._admits(str(note["drained"])):
             note.pop("drained")
             say(f"the gateway gives {service.unit} requests again", 4)
+
+    def _admits(self, backend: str) -> bool:
+        """Have the gateway admit a backend unless a person holds it; returns whether nothing is left to do."""
+        return self._is_listed(backend, "held") or (
+            self._call_gateway("admit", backend).rc == 0 or not self._is_listed(backend)
+        )
+
+    def _is_listed(self, backend: str, key: str = "drained") -> bool:
+        """Return whether the gateway of this host has drained a backend. key: C(held) for those that only a person admits."""
+        lists = state_file.read(self.watchdog.run_dir / "gateway" / "drained.json") or {}
+        return backend in (lists.get(key) or ())
 
     def _call_gateway(self, *words: str) -> command.Answer:
         answer = command.run(["/usr/bin/python3", str(self.gateway), *words], DRAIN_SECONDS + CALL_SECONDS)

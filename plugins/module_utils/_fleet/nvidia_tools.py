@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ FOLDERS = (
     "opt/nvidia/dgx_spark_management/bin",
 )
 """Folders that are searched. The suite is a folder of the owner's choice; tools in homes are not run as root."""
+MOST_BESIDE = 10_000
+"""Entries of the folder of a tool; in one with more, not all can be looked at."""
 NO_LOG = ["--config", "/dev/stdin"]
 TOOLS: Mapping[str, tuple[list[str], Any]] = {
     "reset_reason_reporter": (
@@ -70,7 +73,7 @@ def look(run: Run, root: Path, unknown: dict[str, str]) -> dict[str, Any]:
             if not envelope["ok"]:
                 raise NoAnswer(name, f"{name} failed by its own report")
             answers[name] = read(form, envelope.get("data"), f"{name}: data")
-        except (NoAnswer, Untrusted) as error:
+        except (NoAnswer, Untrusted, OSError) as error:
             text = str(error)
             unknown[name] = text if text.startswith(name) else f"{name}: {text}"
     return answers
@@ -82,12 +85,14 @@ def _find(root: Path, name: str) -> Path | None:
 
 
 def _is_roots_own(path: Path) -> bool:
-    """Tell whether only root (or the account of the look) can change a program, its modules and the folders above."""
+    """Tell whether only root (or the account of the look) can change a program, what it may import, and the folders above. Raises OSError."""
     real = path.resolve()
-    modules = [*real.parent.rglob("*.py")][:200]
-    for entry in (*modules, real, *real.parents):
-        status = entry.lstat()
-        is_sticky = entry.is_dir() and status.st_mode & stat.S_ISVTX
-        if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and not is_sticky):
+    beside = list(islice(real.parent.rglob("*"), MOST_BESIDE + 1))
+    imported = [entry for entry in beside if entry.is_dir() or entry.suffix in (".py", ".pyc", ".so")]
+    for entry in (*imported, real, *real.parents):
+        status = entry.stat()
+        # In a folder such as /tmp, nobody replaces what is root's, but everybody can add a module.
+        is_safe_above = entry in real.parents[1:] and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and not is_safe_above):
             return False
-    return True
+    return len(beside) <= MOST_BESIDE

@@ -79,7 +79,7 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
     for event in events:
         at = datetime.fromisoformat(event["time"])
         start = start or at
-        now = timeline.seconds = max((at - start).total_seconds(), 0.0)
+        now = timeline.seconds = max((at - start).total_seconds(), timeline.seconds)  # also if the clock is set back
         kind, host = event["event"], str(event.get("host") or "")
         lane = timeline.lanes.setdefault(host, Lane()) if host else Lane()
         if kind == "run":

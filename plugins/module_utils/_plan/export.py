@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -54,6 +55,9 @@ PLACEHOLDERS = {
     "max-num-seqs": "max_num_seqs",
 }
 """Options of vLLM that a recipe has as defaults, by their names there."""
+IN_DOUBLE_QUOTES = re.compile(r'[\\"$`]')
+"""Characters that bash reads between double quotes."""
+NAMED_VOLUME = re.compile(r"[a-zA-Z0-9][\w.-]*")
 FIGURES = {
     "decode_tokens_per_second": "{:.1f} tokens/s of one request",
     "ttft_seconds": "first token after {:.2f} s",
@@ -113,15 +117,23 @@ def export(
         body, notes = write(planned, launch)
         files[f"{planned.name}{rank}.{extension}"] = {"header": [*header, *notes], "body": body}
     mounted = [target for _source, target in launch.run.mounts]
+    names = _file_names(file.path for file in planned.files)
     for file in planned.files:
         if file.content is not None and file.path in mounted:
-            files[f"files/{_base(file.path)}"] = {"header": [], "body": file.content}
+            files[f"files/{names[file.path]}"] = {"header": [], "body": file.content}
     return files
 
 
 def sources(service: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of the controller that a service mounts, by their name below the exported folder."""
-    return {f"files/{_base(file['path'])}": file["source"] for file in service["files"] if file.get("source")}
+    names = _file_names(file["path"] for file in service["files"])
+    return {f"files/{names[file['path']]}": file["source"] for file in service["files"] if file.get("source")}
+
+
+def _file_names(paths: Iterable[str]) -> dict[str, str]:
+    """Return a name for each path of a container: its last part, or all parts where another path has the same last one."""
+    parts = Counter(map(_base, found := list(paths)))
+    return {path: _base(path) if parts[_base(path)] == 1 else path.strip("/").replace("/", "-") for path in found}
 
 
 def _sparks(nodes: int) -> str:
@@ -178,6 +190,10 @@ def launch_of(planned: PlannedService) -> Launch:
     for option, value in run.options:
         if option in ("--volume", "--mount"):
             _add_mount(launch, planned, own_files, option, value or "")
+        elif option == "--env":
+            name, equals, text = str(value).partition("=")
+            launch.env.update({name: text} if equals else {})
+            launch.secrets += [] if equals or name in launch.secrets else [name]
         elif not _is_own(option, value, planned):
             launch.run.options.append((option, value))
     _note_places(launch, planned)
@@ -220,9 +236,9 @@ def _add_mount(launch: Launch, planned: PlannedService, own_files: Mapping[str, 
                     f"{target} is {_base(source)} of the model's repository: download it, and mount it there"
                 )
         elif target != REQUIREMENTS:
-            folder = FILES.format(name=planned.name)
-            launch.run.options.append(("--volume", f"{folder}/{_base(target)}:{target}:ro"))
-            launch.notes.append(f"copy files/{_base(target)} to {folder}")
+            folder, name = FILES.format(name=planned.name), _file_names(file.path for file in planned.files)[target]
+            launch.run.options.append(("--volume", f"{folder}/{name}:{target}:ro"))
+            launch.notes.append(f"copy files/{name} to {folder}")
     elif source != planned.cache_dir and not source.startswith(containers.OWN_STATE):
         launch.run.options.append((option, value))
 
@@ -328,10 +344,9 @@ def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], l
     lists = {option: key for key, option in import_compose.LISTS.items() if key != "networks"}
     flags = {option: key for key, option in import_compose.FLAGS.items()}
     for option, value in launch.run.options:
-        if option in ("--volume", "--mount"):
-            source, target = DockerRun(options=[(option, value)]).mounts[0]
-            read_only = ":ro" if str(value).endswith(":ro") or "readonly" in str(value).split(",") else ""
-            body.setdefault("volumes", []).append(f"{source}:{target}{read_only}")
+        mount = value if option == "--volume" else _short_mount(str(value)) if option == "--mount" else None
+        if mount:
+            body.setdefault("volumes", []).append(mount)
         elif option == "--gpus":
             body["gpus"] = value
         elif option == "--ulimit":
@@ -353,7 +368,20 @@ def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], l
     if entrypoint:
         body["entrypoint"] = [entrypoint]
     body["command"] = command
-    return {"services": {launch.name: _doubled(body)}}, notes
+    named = [source for source, _target in launch.run.mounts if NAMED_VOLUME.fullmatch(source)]
+    document = {"services": {launch.name: _doubled(body)}, "volumes": dict.fromkeys(named)}
+    return {key: part for key, part in document.items() if part}, notes
+
+
+def _short_mount(value: str) -> str | None:
+    """Return a bind mount as compose writes one in a line; None for a mount with more than source, target and a prohibition to write."""
+    parts = dict(part.partition("=")[::2] for part in value.split(","))
+    ((source, target),) = DockerRun(options=[("--mount", value)]).mounts
+    mode = {parts.pop(name) for name in ("readonly", "ro") if name in parts}
+    others = parts.keys() - {"type", "source", "src", "target", "dst", "destination"}
+    if parts.get("type") != "bind" or others or not mode <= {"", "true", "1"}:
+        return None
+    return f"{source}:{target}:ro" if mode else f"{source}:{target}"
 
 
 def _doubled(value: Any) -> Any:
@@ -385,6 +413,9 @@ def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[st
     command = "".join(f"pip install {shlex.quote(name)}\n" for name in launch.pip) + command + "\n"
     by_cluster = {*CLUSTER_ENV, *engine_env.ALWAYS, *engine_env.RING, *engine_env.LONG_RING, *engine_env.MANY}
     env = {name: value for name, value in launch.env.items() if launch.nodes == 1 or name not in by_cluster}
+    if form == "eugr":
+        # Its launcher writes export NAME="value" into a script of bash.
+        env = {name: IN_DOUBLE_QUOTES.sub(r"\\\g<0>", value) for name, value in env.items()}
     env.update({name: f"${{{name}}}" for name in launch.secrets})
     document: dict[str, Any] = {
         "recipe_version": "1" if form == "eugr" else "2",

@@ -106,10 +106,17 @@ def _least_nodes(document: Mapping[str, Any]) -> int:
     return 2 if nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster") else nodes
 
 
+_ESCAPED = re.compile(r'\\([\\"$`])')
+
+
 def eugr(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a recipe of eugr/spark-vllm-docker."""
     if not document.get("command"):
         raise Unreadable("the recipe has no command")
+    env = document.get("env")
+    if isinstance(env, Mapping):  # its launcher writes them between double quotes into a script of bash
+        values = {name: _ESCAPED.sub(r"\1", value) if isinstance(value, str) else value for name, value in env.items()}
+        document = {**document, "env": values}
     _read_template(draft, document, _read_common(draft, document))
 
 

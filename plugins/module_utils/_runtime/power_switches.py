@@ -87,18 +87,30 @@ class Switches:
             self._save_governors()
 
     def undo(self) -> None:
-        """Restore the noted state; other settings stay. Raises C(OSError)."""
-        before: Mapping[str, Any] = state_file.read(self.state) or {}
-        for policy, governor in (before.get("governors") or {}).items():
-            self._write(self.root / GOVERNORS / policy / "scaling_governor", governor)
-        cx7 = before.get("cx7") or {}
-        if cx7:
-            if not cx7["marker"]:
-                (self.root / MARKER).unlink(missing_ok=True)
-            if cx7["on_bus"] and not _ports(self.root):
-                self._handle("plug-in")
-            self._write(self.root / HOTPLUG / "hotplug_enabled", cx7["enabled"])
+        """Restore the noted state; other settings stay. Raises C(OSError) when all that can be restored is."""
+        before = state_file.read(self.state) or {}
+        errors = []
+        for name, restore in (("cx7", self._restore_cx7), ("governors", self._restore_governors)):
+            try:
+                restore(before.get(name) or {})
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
         self.state.unlink(missing_ok=True)
+
+    def _restore_governors(self, governors: Mapping[str, str]) -> None:
+        for policy, governor in governors.items():
+            self._write(self.root / GOVERNORS / policy / "scaling_governor", governor)
+
+    def _restore_cx7(self, before: Mapping[str, Any]) -> None:
+        if not before:
+            return
+        if not before["marker"]:
+            (self.root / MARKER).unlink(missing_ok=True)
+        if before["on_bus"] and not _ports(self.root):
+            self._handle("plug-in")
+        self._write(self.root / HOTPLUG / "hotplug_enabled", before["enabled"])
 
     def _save_cx7(self) -> None:
         power_facts = facts(self.root)
@@ -129,7 +141,8 @@ class Switches:
         policies = [
             path for path in _policies(self.root) if "schedutil" in (_text(path / "scaling_available_governors") or "")
         ]
-        self._note("governors", {path.name: _text(path / "scaling_governor") for path in policies})
+        governors = {path: _text(path / "scaling_governor") for path in policies}
+        self._note("governors", {path.name: governor for path, governor in governors.items() if governor})
         for path in policies:
             self._write(path / "scaling_governor", "schedutil")
         if not policies:

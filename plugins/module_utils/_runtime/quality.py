@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._common.foreign_text import printable
 from .answer_checks import calls_of, garbage, is_figure
 from .endpoint import WEATHER_TOOL
 from .engine_client import Problem, entries_of, first_choice
@@ -59,6 +60,9 @@ RELIABLE, RELIABLE_SHARE = 3, 0.1
 """A wrong answer counts after so many good ones of its kind, with at most this many wrong ones for each: three in a row are no chance then."""
 CLEARED, CLEARED_BY_START = 2, 1
 """Good answers to the failed question until it counts as cured, and after a new start of the engine."""
+
+MOST_WHY, MOST_FINISH = 300, 40
+"""Characters of texts that contain words of the server."""
 
 _PLACES = ("harbour", "mill", "quarry", "orchard", "station", "market", "library", "workshop", "garden", "bridge")
 _GOODS = ("copper", "linen", "barley", "timber", "salt", "glass", "paper", "wool", "honey", "slate")
@@ -152,7 +156,7 @@ def read_answer(body: Mapping[str, Any]) -> Answer:
         tokens=tokens if isinstance(tokens, int) else None,
         pieces=[str(entry.get("token")) for entry in entries],
         logprobs=[entry.get("logprob") for entry in entries],
-        finish=str(choice.get("finish_reason")),
+        finish=printable(str(choice.get("finish_reason")))[:MOST_FINISH],
         choice=choice,
     )
 
@@ -186,7 +190,7 @@ def judge(kind: str, answer: Answer, expected: str, temperature: float | None = 
                 return Verdict(GOOD, "it called the tool", figures)
             missing = "it did not call the offered tool"
         except Problem as problem:
-            missing = problem.message
+            missing = problem.message[:MOST_WHY]
     return _nothing(answer, figures) if answer.finish == "length" else Verdict(WRONG, missing, figures)
 
 

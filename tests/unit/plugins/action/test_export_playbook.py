@@ -40,10 +40,10 @@ def test_files_are_written_and_can_be_imported(tmp_path: Path) -> None:
     services = [{**SERVICES[0], "files": templates, "args": {"chat-template": "/t/chat.jinja"}}, SERVICES[1]]
     run(tmp_path, "export", "-e", "services=heavy", spark_services=services)
     wanted = [f"heavy/heavy.{form}" for form in FORMS]
-    assert exported(tmp_path / "exported") == sorted([*wanted, "heavy/files/chat.jinja"])
-    assert (tmp_path / "exported/heavy/files/chat.jinja").read_text() == "{{ messages }}\n"
+    assert exported(tmp_path / "exported/spark-1") == sorted([*wanted, "heavy/files/chat.jinja"])
+    assert (tmp_path / "exported/spark-1/heavy/files/chat.jinja").read_text() == "{{ messages }}\n"
     for name in wanted:
-        page = run(tmp_path, "import", "-e", f"import_src=exported/{name}")
+        page = run(tmp_path, "import", "-e", f"import_src=exported/spark-1/{name}")
         assert "Qwen/Qwen3-4B-Instruct-2507" in page and "port: 8001" in page, name
 
 
@@ -52,8 +52,22 @@ def test_a_second_run_changes_nothing_and_check_mode_writes_nothing(tmp_path: Pa
     run(tmp_path, "export", *words, "--check")
     assert not (tmp_path / "mine").exists()
     run(tmp_path, "export", *words)
-    assert exported(tmp_path / "mine") == ["fast/fast.compose.yml"]
+    assert exported(tmp_path / "mine/spark-1") == ["fast/fast.compose.yml"]
     assert "changed=0" in run(tmp_path, "export", *words)
+
+
+def test_services_of_one_name_on_two_hosts_stay_apart(tmp_path: Path) -> None:
+    names = ("spark-1", "spark-2")
+    hosts = {
+        name: {"ansible_connection": "local", "spark_services": [{**SERVICES[0], "port": port}]}
+        for name, port in zip(names, (8001, 8002))
+    }
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
+    words = ["-e", "export_form=docker", "-e", "ansible_become=false"]
+    ran = ansible_playbook("-i", "hosts.yml", "dgxspark.vllm.export", *words, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for name, port in zip(names, (8001, 8002)):
+        assert f"--port {port}" in (tmp_path / f"exported/{name}/heavy/heavy.docker.sh").read_text()
 
 
 def test_a_silent_host_is_exported_without_figures(tmp_path: Path) -> None:
@@ -61,5 +75,5 @@ def test_a_silent_host_is_exported_without_figures(tmp_path: Path) -> None:
     (tmp_path / "ssh").write_text("#!/bin/sh\nexit 255\n")
     (tmp_path / "ssh").chmod(0o755)
     run(tmp_path, "export", "-e", "export_form=docker", **host)
-    texts = [(tmp_path / f"exported/{name}/{name}.docker.sh").read_text() for name in ("heavy", "fast")]
+    texts = [(tmp_path / f"exported/spark-1/{name}/{name}.docker.sh").read_text() for name in ("heavy", "fast")]
     assert all("# not proved on this host" in text for text in texts)

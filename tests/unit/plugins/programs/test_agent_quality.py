@@ -31,6 +31,10 @@ answer = (home / "refusal").read_text() if (home / "refusal").exists() else ""
 if answer:
     sys.exit(answer)
 drained = home / "run/gateway/drained.json"
+if (home / "late").exists():  # drained, and then an error
+    drained.parent.mkdir(parents=True, exist_ok=True)
+    drained.write_text(json.dumps({{"drained": [sys.argv[2]]}}))
+    sys.exit("drained, but process 7 of the gateway does not notice")
 drained.parent.mkdir(parents=True, exist_ok=True)
 drained.write_text(json.dumps({{"drained": [sys.argv[2]] if sys.argv[1] == "drain" else []}}))
 print(json.dumps({{"changed": True}}))
@@ -243,6 +247,57 @@ def test_the_state_outlives_the_process_and_a_switch_admits(host: Host, engine: 
     host.start()
     host.loop.round()
     assert host.calls[-1] == ["admit", "spark-1/heavy"] and host.saved == {}
+
+
+def test_a_backend_that_was_drained_with_an_error_is_admitted_again(host: Host, engine: Engine) -> None:
+    (host.home / "late").touch()
+    engine.mode = "loops"
+    host.look(3)
+    assert host.saved["heavy"]["drained"] == "spark-1/heavy"
+    (host.home / "late").unlink()
+    engine.mode = "good"
+    host.look(3)
+    assert host.calls[-1] == ["admit", "spark-1/heavy"] and "drained" not in host.saved["heavy"]
+
+
+def test_a_switch_admits_even_if_the_gateway_answers_later(host: Host, engine: Engine) -> None:
+    engine.mode = "loops"
+    host.look(3)
+    host.content["quality"] = False
+    refusal = host.home / "refusal"
+    refusal.write_text("no answer")
+    host.loop.round()
+    assert host.saved["heavy"] == {"state": "unknown", "counts": {}, "drained": "spark-1/heavy"}
+    refusal.unlink()
+    host.start()
+    host.loop.round()
+    assert host.calls[-1] == ["admit", "spark-1/heavy"] and host.saved == {}
+    host.loop.round()
+    assert len(host.calls) == 3
+
+
+def test_a_backend_that_a_person_holds_stays_drained(host: Host, engine: Engine) -> None:
+    engine.mode = "loops"
+    host.look(3)
+    (host.home / "run/gateway/drained.json").write_text('{"drained": ["spark-1/heavy"], "held": ["spark-1/heavy"]}')
+    engine.mode = "good"
+    host.look(3)
+    assert [call[0] for call in host.calls] == ["drain"] and "drained" not in host.saved["heavy"]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_another_model_is_admitted_after_good_answers(host: Host, engine: Engine, restarts: bool) -> None:
+    engine.mode = "loops"
+    host.look(3)
+    service = services.Service("heavy", "spark-heavy.service", (), engine.url, "org/other", str(host.home / "key"))
+    host.service = host.watchdog.services["heavy"] = service
+    engine.mode = "good"
+    if restarts:
+        host.start()
+    host.look(1)
+    note = host.saved["heavy"]
+    assert (note["state"], note["model"], "drained" in note) == ("good", "org/other", False)
+    assert host.calls[-1] == ["admit", "spark-1/heavy"]
 
 
 def test_another_model_begins_anew(host: Host, engine: Engine) -> None:

@@ -132,3 +132,27 @@ def test_a_module_beside_the_tool_that_others_may_change_keeps_it_from_being_run
     assert nvidia_tools.look(command.reader(), tmp_path, unknown) and not unknown
     module.chmod(0o666)
     assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "cli" not in json.dumps(unknown)
+
+
+@pytest.mark.parametrize("place", ["", "common", "common/deep"])
+@pytest.mark.parametrize("mode", [0o1777, 0o777])
+def test_a_folder_where_others_may_add_a_module_keeps_it_from_being_run(tmp_path: Path, place: str, mode: int) -> None:
+    path = install(tmp_path, "spark_updatectl", printing({"ok": True, "data": {"pending_reboot": {"pending": False}}}))
+    (path.parent / "common/deep").mkdir(parents=True)
+    (path.parent / place).chmod(mode)
+    unknown: dict[str, str] = {}
+    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "was not run" in unknown["spark_updatectl"]
+
+
+def test_every_module_is_looked_at_and_a_broken_link_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = install(tmp_path, "spark_updatectl", printing({"ok": True, "data": {"pending_reboot": {"pending": False}}}))
+    for number in range(250):
+        (path.parent / f"m{number}.py").write_text("")
+    unknown: dict[str, str] = {}
+    assert nvidia_tools.look(command.reader(), tmp_path, unknown) and not unknown
+    monkeypatch.setattr(nvidia_tools, "MOST_BESIDE", 100)
+    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "was not run" in unknown["spark_updatectl"]
+    (path.parent / "gone.py").symlink_to("nothing")
+    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "gone.py" in unknown["spark_updatectl"]

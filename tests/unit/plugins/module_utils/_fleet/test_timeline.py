@@ -66,3 +66,15 @@ def test_the_page_escapes_what_hosts_say_and_names_work_for_screen_readers() -> 
 
 def test_a_run_without_hosts_has_a_page() -> None:
     assert "Timeline of plan" in timeline.page(timeline.of_events([at(0, "run", verb="plan")]))
+
+
+def test_a_clock_that_is_set_back_makes_no_piece_longer_than_the_run() -> None:
+    times = [f"2026-11-29T00:00:{second:02d}+00:00" for second in (0, 2, 9, 1)]
+    events = [
+        {"time": times[0], "event": "run", "verb": "rollout"},
+        {"time": times[1], "event": "begin", "host": "a", "task": "Deploy"},
+        {"time": times[2], "event": "end", "host": "a", "task": "Deploy", "result": "ok"},
+        {"time": times[3], "event": "stats", "hosts": {}},
+    ]
+    run = timeline.of_events(events)
+    assert run.seconds == 9 and [(piece.begin, piece.end) for piece in run.lanes["a"].pieces] == [(2, 9)]

@@ -177,6 +177,52 @@ def test_figures_of_another_type_are_left_out(measured: dict[str, Any]) -> None:
     assert "not proved on this host" in made["heavy.docker.sh"]["header"]
 
 
+def test_a_mount_that_may_not_be_written_stays_so() -> None:
+    mounts = [
+        ("--volume", "/srv/a:/a:ro,z"),
+        ("--mount", "type=bind,source=/srv/b,target=/b,ro"),
+        ("--mount", "type=bind,src=/srv/c,dst=/c,readonly=true"),
+        ("--volume", "/anonymous"),
+        ("--volume", "cache:/d"),
+        ("--mount", "type=tmpfs,target=/e,tmpfs-size=1g"),
+    ]
+    words = [word for mount in mounts for word in mount]
+    service = planned({"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "docker_args": words})
+    text = texts(service)["compose.yml"]
+    document = yaml.safe_load(text)
+    wanted = ["/srv/a:/a:ro,z", "/srv/b:/b:ro", "/srv/c:/c:ro", "/anonymous", "cache:/d"]
+    assert document["services"]["heavy"]["volumes"][-5:] == wanted and document["volumes"] == {"cache": None}
+    assert "# not in this form: --mount type=tmpfs,target=/e,tmpfs-size=1g\n" in text
+
+
+def test_variables_of_docker_args_are_part_of_every_form() -> None:
+    words = ["--env", "MODE=a $b", "--env", "FROM_SHELL"]
+    service = planned({"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "docker_args": words})
+    for form, text in texts(service).items():
+        assert "# set FROM_SHELL in the environment before the start\n" in text
+        assert imported(text)["service"]["env"]["MODE"] == "a $b", form
+
+
+def test_bash_reads_the_variables_of_a_recipe_of_eugr_as_meant() -> None:
+    """Its launcher puts each value between double quotes."""
+    awkward = {**AWKWARD, "FOUR": "$(echo run) `echo run` ${HOME} \\$ \\\\"}
+    service = planned({"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "env": awkward})
+    text = texts(service)["eugr.yaml"]
+    env = yaml.safe_load(text)["env"]
+    for name, value in awkward.items():
+        script = f'export {name}="{env[name]}"; printf %s "${name}"'
+        assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == value
+    assert {name: imported(text)["service"]["env"][name] for name in AWKWARD} == AWKWARD
+
+
+def test_files_with_one_name_stay_apart() -> None:
+    files = [{"source": f"/here/{name}/chat.jinja", "path": f"/{name}/chat.jinja"} for name in ("one", "two")]
+    service = planned({"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "files": files})
+    wanted = {f"files/{name}-chat.jinja": f"/here/{name}/chat.jinja" for name in ("one", "two")}
+    assert export.sources(service) == wanted
+    assert "/srv/heavy-files/two-chat.jinja:/two/chat.jinja:ro" in texts(service)["docker.sh"]
+
+
 def test_files_of_the_controller_go_along() -> None:
     written = {
         "name": "heavy",

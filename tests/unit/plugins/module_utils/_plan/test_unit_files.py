@@ -297,7 +297,7 @@ def test_systemd_gives_the_power_switches_as_words() -> None:
     (start,) = read_by_systemd({"spark-power.service": file["content"]})["spark-power.service"]["ExecStart"]
     program = "/usr/local/libexec/dgxspark/spark_power.py"
     assert run_by_systemd(unquoted(start)) == ["/usr/bin/python3", program, "apply", "cx7_hotplug", "cpu_governor"]
-    assert f"ExecStop=/usr/bin/python3 {program} undo\n" in file["content"]
+    assert f"ExecStopPost=/usr/bin/python3 {program} undo\n" in file["content"]
     (unit,) = made["units"]
     assert unit["enabled"] and program in [entry["path"] for entry in made["files"]]
     assert made["created"] == ["/var/lib/dgxspark/power.json"]

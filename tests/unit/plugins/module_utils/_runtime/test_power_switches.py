@@ -156,3 +156,31 @@ def test_the_state_before_is_kept_before_the_first_change(tmp_path: Path) -> Non
     assert kept["cx7"] == {"marker": False, "enabled": "0", "on_bus": True}
     spark.switches.undo()
     assert not (spark.root / power_switches.MARKER).exists()
+
+
+def test_a_part_that_cannot_be_restored_does_not_keep_the_others_changed(tmp_path: Path) -> None:
+    spark = Spark(tmp_path)
+    before = spark.contents()
+    spark.switches.apply(["cx7_hotplug", "cpu_governor"])
+    governor = spark.root / power_switches.GOVERNORS / "policy0/scaling_governor"
+
+    class Refusing(power_switches.Switches):
+        def _write(self, path: Path, text: str) -> None:
+            if path == governor:
+                raise OSError("Invalid argument")
+            super()._write(path, text)
+
+    with pytest.raises(OSError, match="Invalid argument"):
+        Refusing(spark.root, spark.state, spark.call, spark.said.append).undo()
+    assert spark.calls == ["removal", "plug-in"] and spark.state.exists()
+    spark.switches.undo()
+    assert spark.contents() == before and not spark.state.exists()
+
+
+def test_a_governor_that_cannot_be_read_is_not_restored(tmp_path: Path) -> None:
+    spark = Spark(tmp_path)
+    (spark.root / power_switches.GOVERNORS / "policy0/scaling_governor").unlink()
+    spark.switches.apply(["cpu_governor"])
+    assert json.loads(spark.state.read_text()) == {"governors": {"policy10": "performance"}}
+    spark.switches.undo()
+    assert not spark.state.exists()

@@ -308,3 +308,13 @@ def test_the_state_outlives_the_process_and_does_not_bring_questions_forward() -
 def test_a_damaged_state_is_forgotten(saved: dict[str, Any]) -> None:
     tracker = Tracker(EVERY, 0.0, saved)
     assert tracker.state == UNKNOWN and tracker.bad == {} and tracker.counts == {}
+
+
+def test_words_of_the_server_in_a_verdict_are_short_and_printable() -> None:
+    calls = [{"function": {"name": "\x1b[2J" + "x" * 100_000, "arguments": "{}"}}]
+    body = {"choices": [{"message": {"content": None, "tool_calls": calls}, "finish_reason": "\x1b[2J" * 1000}]}
+    verdict = quality.judge(quality.TOOL_CALL, quality.read_answer(body), "")
+    assert verdict.outcome == quality.WRONG and len(verdict.why) < 400 and "\x1b" not in verdict.why
+    body = {"choices": [{"message": {"content": ""}, "finish_reason": "\x1b[2J" * 1000}]}
+    verdict = quality.judge(quality.LONG_ANSWER, quality.read_answer(body), "")
+    assert verdict.outcome == quality.NO_ANSWER and len(verdict.why) < 400 and "\x1b" not in verdict.why
