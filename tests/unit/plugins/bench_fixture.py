@@ -34,7 +34,7 @@ def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
         "max_model_len": 2048,
         "kv_tokens": 65536,
     }
-    values.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
+    values.update({"tools": False, "reasoning": True, "wedged": False, "degenerates_after": None, "values": {}}, **more)
     state = api.State(**values)
     before, api.SECONDS_PER_TOKEN = api.SECONDS_PER_TOKEN, pace
     server = api.Server(("127.0.0.1", 0), state)

@@ -557,7 +557,7 @@ def test_a_damaged_source_is_named_and_not_packed(fleet: Fleet) -> None:
     code, text = fleet.pack()
     assert code != 0
     assert "model.safetensors came from spark-1 with the sha256" in text
-    assert "The file is damaged there" in text
+    assert "The file on the host is damaged" in text
     assert not list(fleet.bundle.rglob("model.safetensors"))
     assert not (fleet.bundle / "manifest.json").exists()
 

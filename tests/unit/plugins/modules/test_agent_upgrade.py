@@ -134,10 +134,10 @@ def test_all_parts_have_the_same_rows_of_the_agent() -> None:
     shared = [
         [file for file in rows["files"] if file["path"] not in part_paths[part]] for part, rows in documents.items()
     ]
-    assert shared[0] == shared[1] == shared[2] and len(shared[0]) > 10
-    (first, second, third) = (rows["units"] for rows in documents.values())
-    assert first == second == third
-    assert {path for paths in part_paths.values() for path in paths} <= set(first[0]["restart_on"])
+    assert all(files == shared[0] for files in shared) and len(shared[0]) > 10
+    units = [rows["units"] for rows in documents.values()]
+    assert all(rows == units[0] for rows in units)
+    assert {path for paths in part_paths.values() for path in paths} <= set(units[0][0]["restart_on"])
 
 
 @pytest.mark.parametrize(("unit", "part"), [(unit, part) for part, unit in OLD.items()])

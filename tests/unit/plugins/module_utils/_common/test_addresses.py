@@ -56,7 +56,7 @@ def module(**peer: Any) -> Any:
 
     key = "ssh-ed25519 AAAA"
     peers = [{"name": "spark-1", "client_key": key, "host_key": key, "addresses": ["10.0.0.1"], **peer}]
-    return SimpleNamespace(params={"peers": peers, "images": []}, fail_json=fail)
+    return SimpleNamespace(params={"peers": peers, "images": {}}, fail_json=fail)
 
 
 @pytest.mark.parametrize("address", [*(f"fe80::1%{zone}" for zone in ZONES), "10.0.0.1\n", 7, None, ["10.0.0.1"]])

@@ -44,7 +44,7 @@ def test_what_cannot_be_a_key_is_refused_with_the_file_and_the_fix(tmp_path: Pat
     path.write_bytes(content)
     finding = secret_finding("heavy", "VLLM_API_KEY", path, is_own=True)
     assert finding and (finding.rule, finding.severity, finding.service) == ("secret.unusable", "error", "heavy")
-    assert f"'{path}', which {why}" in finding.message and "dgxspark.vllm.keys" in finding.fix
+    assert f"'{path}', {why}" in finding.message and "dgxspark.vllm.keys" in finding.fix
     text = content.decode(errors="replace").strip()
     assert not text or text not in finding.message + finding.fix
 
