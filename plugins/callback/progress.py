@@ -79,7 +79,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import events, files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
-TIMELINE, TIMED = ".spark/timeline.html", ("rollout", "rollback")
+TIMED = ("rollout", "rollback")
+TIMELINE = ".spark/timeline.html"
 """The page of verbs that change hosts one after another, below the inventory folder."""
 TICK = 0.5  # s between two looks at the clock
 MOST_CHARACTERS = 300  # of a failure in the list at the end
