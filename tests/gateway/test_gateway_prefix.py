@@ -88,8 +88,6 @@ def test_conversations_stay_with_their_prefix(twins: Twins) -> None:
     twins.site.reload()
     print(json.dumps({"prefix_lead: 4": kept, "prefix_lead: 0": spread}))
     assert kept["hit_rate"] > spread["hit_rate"] + 0.05, (kept, spread)
-    if "ENGINES" not in os.environ:  # real engines share the cores of the machine
-        assert kept["first_token_median"] < spread["first_token_median"], (kept, spread)
 
 
 def test_a_drained_backend_gives_its_conversations_away(twins: Twins) -> None:
