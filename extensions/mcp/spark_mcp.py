@@ -103,7 +103,7 @@ def server(runner: Runner, allows_changes: bool) -> MCPServer:
             return await runner.run(verb, hosts=hosts)
 
         function: Callable[..., Any] = with_services if takes_services else of_hosts
-        app.tool(name=verb, description=description, annotations={"readOnlyHint": reads})(function)  # type: ignore[arg-type]
+        app.tool(name=verb, description=description, annotations={"readOnlyHint": reads})(function)  # type: ignore[arg-type]  # a dict of hints
 
     for verb, description, takes_services in READS:
         offer(verb, description, takes_services, True)

@@ -154,7 +154,7 @@ class Live:
         hour = self.hours.setdefault(part_id("host", spark.host), deque(maxlen=BUCKETS))
         if hour and int(hour[-1][0] // BUCKET_SECONDS) == int(now // BUCKET_SECONDS):
             hour.pop()
-        hour.append(row)  # type: ignore[arg-type]
+        hour.append(row)  # type: ignore[arg-type]  # as long as the charts, which a tuple type cannot say
         return list(row)
 
     def hour(self, keys: Sequence[str]) -> dict[str, list[list[Any]]]:

@@ -226,13 +226,29 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
     """
     speeds: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
-    for service in [] if module.check_mode else proof.services:
-        answer = proof.answers[service.name]
-        if answer.ready and service.url and answer.figures.get("api") in speed_proof.TOKEN_APIS:
-            record, more = _measure_speed(module, task, proof, service)
-            speeds.update({service.name: record} if record else {})
-            findings += more
+    for service in _measurable(module, proof):
+        record, more = _measure_speed(module, task, proof, service)
+        speeds.update({service.name: record} if record else {})
+        findings += more
     return replace(proof, speeds=speeds, findings=findings)
+
+
+def _measurable(module: Any, proof: Proof) -> list[ProvedService]:
+    """Return the ready services that answer with tokens; none in check mode."""
+    answers = proof.answers
+    return [
+        service
+        for service in ([] if module.check_mode else proof.services)
+        if answers[service.name].ready
+        and service.url
+        and answers[service.name].figures.get("api") in speed_proof.TOKEN_APIS
+    ]
+
+
+def _previous_receipt(module: Any, task: Task, service: ProvedService) -> receipts.Receipt | None:
+    """Return the receipt of an earlier proof of a service, None without one."""
+    path = f"{task.receipts_dir}/{service.name}.json"
+    return receipt_file.read_previous(module, path)[0] if task.receipts_dir else None
 
 
 def _measure_speed(
@@ -240,9 +256,7 @@ def _measure_speed(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Measure and judge one service; arguments as C(measure_speeds), results as C(speed_proof.prove)."""
     answer, looked = proof.answers[service.name], proof.engines[service.name]
-    key_file, previous = service.settings.get("api_key_file"), None
-    if task.receipts_dir:
-        previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
+    key_file, previous = service.settings.get("api_key_file"), _previous_receipt(module, task, service)
     expected = read_expected(service.speed.get("proof") or {})
     # /metrics asks for no key; asking a stopped service on demand would start it.
     neighbours = [other for other in proof.services if other.name != service.name and not other.on_demand]
@@ -273,15 +287,11 @@ def measure_kv_tiers(module: Any, task: Task, proof: Proof) -> Proof:
     """
     records: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
-    for service in [] if module.check_mode else proof.services:
-        answer = proof.answers[service.name]
-        if not (
-            service.kv_tiers and answer.ready and service.url and answer.figures.get("api") in speed_proof.TOKEN_APIS
-        ):
+    for service in _measurable(module, proof):
+        if not service.kv_tiers:
             continue
-        key_file, previous = service.settings.get("api_key_file"), None
-        if task.receipts_dir:
-            previous = receipt_file.read_previous(module, f"{task.receipts_dir}/{service.name}.json")[0]
+        answer, previous = proof.answers[service.name], _previous_receipt(module, task, service)
+        key_file = service.settings.get("api_key_file")
         start = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json")) or {}
         probe = kv_probe.Probe(
             engine_client.Client(str(service.url), engine_client.read_api_key(key_file), key_file or ""),
