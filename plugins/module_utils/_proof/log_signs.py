@@ -257,7 +257,7 @@ SIGNS: tuple[Sign, ...] = (
     # --- memory
     sign(
         "free_memory",
-        r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
+        r"Free memory on device.* on startup is less than|Available memory on node \S+ .* is less than",
         "less memory is free than gpu-memory-utilization requires; vLLM counts page cache as used",
         "stop other programs (status.yml shows them), or lower gpu-memory-utilization; drop the page cache: "
         "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
