@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib
 import os
 import stat
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-mcp = pytest.importorskip("mcp")
+mcp: Any = importlib.import_module("mcp")  # of the environment of this test alone
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "extensions" / "mcp" / "spark_mcp.py"
 PROGRAM = os.environ.get("ANSIBLE_PLAYBOOK", str(ROOT / ".venv/bin/ansible-playbook"))
