@@ -84,6 +84,9 @@ PICTURES = {
     ("plan", "phone", "dark"): "plan-phone.png",
     ("serving", "desk", "light"): "status.png",
     ("serving", "phone", "dark"): "status-phone.png",
+    ("timeline", "desk", "light"): "timeline.png",
+    ("day", "desk", "light"): "day.png",
+    ("day", "phone", "dark"): "day-phone.png",
     ("live", "desk", "light"): "live.png",
     ("live", "phone", "dark"): "live-phone.png",
 }

@@ -82,12 +82,11 @@ def _host(day: Day, plan: Mapping[str, Any], at: datetime) -> Iterable[str]:
     services = [*(plan.get("services") or []), *(plan.get("speech") or [])]
     rows = {}
     for service in services:
-        unit = day["units"].get(service["name"])
-        if unit:
-            kinds = ON_DEMAND if service.get("state") == "on_demand" or service.get("on_demand") else {}
-            spans = [(kinds.get(span["state"], span["state"]), span["begin"], span["end"]) for span in unit["spans"]]
-            rows[service["name"]] = spans, unit["restarts"]
-            yield timeline.lane_of(service["name"], map(_span, spans), _text(spans, unit["restarts"]))
+        unit = day["units"].get(service["name"]) or {"spans": [], "restarts": 0}
+        kinds = ON_DEMAND if service.get("on_demand") or service.get("state") == "on_demand" else {}
+        spans = [(kinds.get(span["state"], span["state"]), span["begin"], span["end"]) for span in unit["spans"]]
+        rows[service["name"]] = spans, unit["restarts"]
+        yield timeline.lane_of(service["name"], map(_span, spans), _text(spans, unit["restarts"]))
     agent = (day["units"].get(AGENT) or {}).get("spans") or []
     watched = [("running", span["begin"], span["end"]) for span in agent if span["state"] == "running"]
     marks = [timeline.span_of("alarm", alarm["at"], alarm["at"], DAY, alarm["text"]) for alarm in day["alarms"]]

@@ -284,9 +284,9 @@ def _starts(timeline: Timeline) -> Sequence[str]:
     for host, lane in timeline.lanes.items():
         for service, starts in lane.starts.items():
             for start in starts:
-                totals = {stage: 0.0 for stage in STAGES}
+                totals: dict[str, float] = {}
                 for stage, seconds in start.stages:
-                    totals[stage] += seconds
+                    totals[stage] = totals.get(stage, 0.0) + seconds
                 rows.append((host, service, start, totals))
                 used |= {stage for stage, seconds in totals.items() if seconds >= LEAST_SECONDS}
     if not rows:
@@ -297,7 +297,10 @@ def _starts(timeline: Timeline) -> Sequence[str]:
     for host, service, start, totals in rows:
         end = "ready after" if start.is_measured else "seen for about"
         cells = [page_parts.text_cell("service", escape(service), host)]
-        cells += [page_parts.cell(STAGES[stage][0], progress.duration(totals[stage])) for stage in columns]
+        cells += [
+            page_parts.cell(STAGES[stage][0], progress.duration(totals[stage]) if stage in totals else "-")
+            for stage in columns
+        ]
         cells.append(page_parts.text_cell("start", f"{end} {progress.duration(sum(totals.values()))}"))
         lines.append("".join(cells))
     return [
