@@ -588,7 +588,7 @@ class _Attempts:
                 if last is None or last.message != problem.message:
                     self.on_event(stage, problem.message)
                 last = problem
-            if last.final or server_errors >= MAX_SERVER_ERRORS:
+            if last.final or server_errors >= MAX_SERVER_ERRORS or self.interval == math.inf:
                 return last
             if self.remaining() <= self.interval:  # a shorter last attempt would only blur the observation
                 return Problem(f"not ready after {seconds(self.timeout)}: {last.message}", last.fix)
@@ -616,7 +616,7 @@ def wait_ready(
     :param requests: the requests to make; the defaults if left out
     :param api_key_file: file with the key; the key is in no result and no message
     :param timeout: seconds for all stages together
-    :param interval: seconds between two attempts
+    :param interval: seconds between two attempts; infinite for a single one
     :param alive: called before the first attempt, and after each failed one; returns why the server is gone for good, or None
     :param on_event: called with stage and text when a stage begins or the observation changes
     :param clock: monotonic seconds
