@@ -4,8 +4,8 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan, fabric and status, the live page of 8 and of 100
-                                                                   Sparks, and some of the documentation's, with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan, fabric, status, timelines, the live page of 8 and
+                                                                   of 100 Sparks, and some of the documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are passed to webui_test.py.

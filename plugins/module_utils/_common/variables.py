@@ -132,10 +132,7 @@ VARIABLES: dict[str, Key] = {
         page="health.md#as-a-page",
     ),
     "spark_status_timeline": Key(
-        str,
-        "",
-        "HTML page of status.yml with the last day of each Spark",
-        page="health.md#as-a-page",
+        str, "", "HTML page of status.yml with the last day of each Spark", page="health.md#as-a-page"
     ),
     "spark_status_watch": Key(
         NUMBER,

@@ -73,75 +73,60 @@ def page(days: Mapping[str, Day | str], planned: Mapping[str, Mapping[str, Any]]
         if isinstance(day, str):
             sections.append(f'<p class="soft">{escape(day)}</p>{timeline.lane_of("", [], "unknown")}')
         else:
-            sections += _host(day, planned.get(host) or {}, datetime.fromisoformat(at))
+            sections += _host(host, day, planned.get(host) or {}, datetime.fromisoformat(at))
     return page_parts.document("The last day of DGX Sparks", sections, STYLE)
 
 
-def _host(day: Day, plan: Mapping[str, Any], at: datetime) -> Iterable[str]:
+def _host(host: str, day: Day, plan: Mapping[str, Any], at: datetime) -> Iterable[str]:
     """Yield the lines of a host and their figures. at: time of the answer."""
-    services = [*(plan.get("services") or []), *(plan.get("speech") or [])]
-    rows = {}
-    for service in services:
+    rows = []
+    for service in [*(plan.get("services") or []), *(plan.get("speech") or [])]:
         unit = day["units"].get(service["name"]) or {"spans": [], "restarts": 0}
         kinds = ON_DEMAND if service.get("on_demand") or service.get("state") == "on_demand" else {}
         spans = [(kinds.get(span["state"], span["state"]), span["begin"], span["end"]) for span in unit["spans"]]
-        rows[service["name"]] = spans, unit["restarts"]
-        yield timeline.lane_of(service["name"], map(_span, spans), _text(spans, unit["restarts"]))
+        rows.append((service["name"], "", _totals(spans), str(unit["restarts"])))
+        text = _text(rows[-1][2]) + f", {unit['restarts']} restarts" * bool(unit["restarts"])
+        yield timeline.lane_of(service["name"], map(_span, spans), text)
     agent = (day["units"].get(AGENT) or {}).get("spans") or []
     watched = [("running", span["begin"], span["end"]) for span in agent if span["state"] == "running"]
     marks = [timeline.span_of("alarm", alarm["at"], alarm["at"], DAY, alarm["text"]) for alarm in day["alarms"]]
-    text = f"watched: {_text(watched, 0)}; {len(day['alarms'])} alarms"
+    text = f"watched: {_text(_totals(watched))}; {len(day['alarms'])} alarms"
     yield timeline.lane_of("alarms (agent)", [*map(_span, watched), *marks], text, "part")
-    yield from _tables(rows, day["alarms"], at)
+    yield from timeline.figures_table(("service", "restarts"), map(_word, KINDS), rows, f"Time by state on {host}")
+    yield from _alarms(host, day["alarms"], at)
 
 
 def _span(span: tuple[str, float, float]) -> str:
     kind, begin, end = span
-    return timeline.span_of(KINDS[kind][1], begin, end, DAY, f"{KINDS[kind][0]} {tables.uptime(end - begin)}")
+    return timeline.span_of(KINDS[kind][1], begin, end, DAY, f"{_word(kind)} {tables.uptime(end - begin)}")
 
 
-def _totals(spans: Iterable[tuple[str, float, float]]) -> dict[str, float]:
-    """Return the seconds of each kind; those that no span covers are unknown."""
+def _word(kind: str) -> str:
+    return KINDS[kind][0].partition(":")[0]
+
+
+def _totals(spans: Iterable[tuple[str, float, float]]) -> dict[str, str]:
+    """Return the time of each kind in words; what no span covers is unknown."""
     totals = dict.fromkeys(KINDS, 0.0)
     for kind, begin, end in spans:
         totals[kind] += max(min(end, DAY) - begin, 0.0)
     totals["unknown"] = max(DAY - sum(totals.values()), 0.0)
-    return {kind: seconds for kind, seconds in totals.items() if seconds >= 1}
+    return {_word(kind): tables.uptime(seconds) for kind, seconds in totals.items() if seconds >= 1}
 
 
-def _text(spans: Iterable[tuple[str, float, float]], restarts: int) -> str:
-    parts = [f"{KINDS[kind][0].partition(':')[0]} {tables.uptime(seconds)}" for kind, seconds in _totals(spans).items()]
-    return ", ".join([*parts, *([f"{restarts} restarts"] if restarts else [])])
+def _text(totals: Mapping[str, str]) -> str:
+    return ", ".join(f"{word} {time}" for word, time in totals.items())
 
 
-def _tables(
-    rows: Mapping[str, tuple[Sequence[tuple[str, float, float]], int]],
-    alarms: Sequence[Mapping[str, Any]],
-    at: datetime,
-) -> Iterable[str]:
-    """Yield the table of services, and that of alarms. rows: spans and restarts by service."""
-    totals = {name: _totals(spans) for name, (spans, _restarts) in rows.items()}
-    kinds = [kind for kind in KINDS if any(kind in of_service for of_service in totals.values())]
-    words = [*(KINDS[kind][0].partition(":")[0] for kind in kinds), "restarts"]
-    lines = []
-    for name, (_spans, restarts) in rows.items():
-        figures = [
-            *(tables.uptime(totals[name][kind]) if kind in totals[name] else "-" for kind in kinds),
-            str(restarts),
-        ]
-        cells = [page_parts.cell(head, figure) for head, figure in zip(words, figures)]
-        lines.append("".join([page_parts.text_cell("service", escape(name)), *cells]))
-    if lines:
-        yield page_parts.table(["service", *words], lines, words, "Time by state")
+def _alarms(host: str, alarms: Sequence[Mapping[str, Any]], at: datetime) -> Iterable[str]:
+    """Yield the table of alarms, equal ones in one row, the newest first."""
     texts: dict[str, list[float]] = {}
     for alarm in alarms:
         texts.setdefault(alarm["text"], []).append(min(alarm["at"], DAY))
-    lines = []
+    rows = []
     for text, times in sorted(texts.items(), key=lambda item: -max(item[1]))[:MOST_ALARMS]:
         last = at - timedelta(seconds=DAY - max(times))
-        cells = [page_parts.text_cell("last", f"{last:%d %b %H:%M} UTC"), page_parts.cell("times", str(len(times)))]
-        lines.append("".join([*cells, page_parts.text_cell("alarm", escape(text))]))
+        rows.append((f"{last:%d %b %H:%M} UTC", "", {"times": str(len(times))}, text))
     if len(alarms) >= unit_history.MOST_ALARMS:
         yield f'<p class="soft">Only the newest {unit_history.MOST_ALARMS} alarms were read.</p>'
-    if lines:
-        yield page_parts.table(["last", "times", "alarm"], lines, ["times"], "Alarms")
+    yield from timeline.figures_table(("last", "alarm"), ["times"], rows, f"Alarms of {host}")

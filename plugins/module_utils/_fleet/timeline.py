@@ -163,12 +163,10 @@ def _see_stage(lane: Lane, event: Mapping[str, Any], begin: float, now: float) -
 
 
 def _end_starts(lane: Lane, piece: Piece) -> None:
-    """Lengthen the starts that a task waited for to its end. With several services only the last one was still starting."""
-    seen = [
-        starts[-1] for starts in lane.starts.values() if not starts[-1].is_measured and starts[-1].end >= piece.begin
-    ]
-    if seen:
-        last = max(seen, key=lambda start: start.end)
+    """Lengthen the last start that a task waited for to its end; services before it were ready."""
+    ends = [starts[-1] for starts in lane.starts.values() if not starts[-1].is_measured]
+    last = max(ends, key=lambda start: start.end, default=None)
+    if last and last.end >= piece.begin:
         last.reach(last.stages[-1][0], piece.end)
 
 
@@ -234,93 +232,93 @@ def lane_of(name: str, spans: Iterable[str], text: str, style: str = "") -> str:
     )
 
 
-def span_of(style: str, begin: float, end: float, whole: float, title: str) -> str:
+def span_of(style: str, begin: float, end: float, line_seconds: float, title: str) -> str:
     """Return a part of a line. begin, end: of the seconds that the whole line has; title: plain text."""
-    left, right = (min(max(at, 0.0), whole) for at in (begin, end))
-    place = f"left:{100 * left / whole:.2f}%;width:{100 * (right - left) / whole:.2f}%"
+    left, right = (min(max(at, 0.0), line_seconds) for at in (begin, end))
+    place = f"left:{100 * left / line_seconds:.2f}%;width:{100 * (right - left) / line_seconds:.2f}%"
     return f'<span class="{style}" style="{place}" title="{escape(title)}"></span>'
+
+
+def figures_table(
+    heads: tuple[str, str],
+    columns: Iterable[str],
+    rows: Sequence[tuple[str, str, Mapping[str, str], str]],
+    label: str,
+) -> list[str]:
+    """Return a table of figures between two columns of text, without columns that no row uses; nothing without rows.
+
+    :param heads: of the first and the last column
+    :param columns: all heads of figures, in their order
+    :param rows: each a name, a note below it, figures by their head, and a text
+    :param label: for screen readers
+    """
+    used = [head for head in columns if any(head in figures for _name, _note, figures, _text in rows)]
+    lines = []
+    for name, note, figures, text in rows:
+        cells = [page_parts.cell(head, figures.get(head, "-")) for head in used]
+        first, last = (
+            page_parts.text_cell(*cell) for cell in ((heads[0], escape(name), note), (heads[1], escape(text)))
+        )
+        lines.append("".join([first, *cells, last]))
+    return [page_parts.table([heads[0], *used, heads[1]], lines, used, label)] if rows else []
 
 
 def _lanes(timeline: Timeline) -> Iterable[str]:
     """Return the lines of all hosts, each with those of its services that started."""
-    whole = timeline.seconds or 1.0
-    batches = [span_of("batch", begin, begin, whole, name) for name, begin in timeline.batches.items()]
+    line_seconds = timeline.seconds or 1.0
+    batches = [span_of("batch", begin, begin, line_seconds, name) for name, begin in timeline.batches.items()]
     for host, lane in timeline.lanes.items():
-        spans = [
-            span_of(
+        spans, texts = [], []
+        for piece in lane.pieces:
+            took, style = (
+                progress.duration(piece.end - piece.begin),
                 f"s{list(KINDS).index(piece.kind)}{' bad' * piece.failed}",
-                *(piece.begin, piece.end, whole),
-                f"{', '.join(piece.names)}: {progress.duration(piece.end - piece.begin)}",
             )
-            for piece in lane.pieces
-        ]
-        text = "; ".join(f"{KINDS[piece.kind]} {progress.duration(piece.end - piece.begin)}" for piece in lane.pieces)
-        yield lane_of(host, spans + batches, text)
+            spans.append(span_of(style, piece.begin, piece.end, line_seconds, f"{', '.join(piece.names)}: {took}"))
+            texts.append(f"{KINDS[piece.kind]} {took}")
+        yield lane_of(host, spans + batches, "; ".join(texts))
         for service, starts in lane.starts.items():
-            yield lane_of(service, _stage_spans(starts, whole), "; ".join(map(_stage_text, starts)), "part")
-
-
-def _stage_spans(starts: Sequence[Start], whole: float) -> Iterable[str]:
-    for start in starts:
-        at = start.begin
-        for stage, seconds in start.stages:
-            words, style = STAGES[stage]
-            if seconds >= LEAST_SECONDS:
-                yield span_of(style, at, at + seconds, whole, f"{words}: {progress.duration(seconds)}")
-            at += seconds
-
-
-def _stage_text(start: Start) -> str:
-    return ", ".join(
-        f"{STAGES[stage][0]} {progress.duration(seconds)}"
-        for stage, seconds in start.stages
-        if seconds >= LEAST_SECONDS
-    )
-
-
-def _starts(timeline: Timeline) -> Sequence[str]:
-    """Return the seconds of each stage of all starts, with the meaning of their colours."""
-    rows, used = [], set()
-    for host, lane in timeline.lanes.items():
-        for service, starts in lane.starts.items():
+            spans, texts = [], []
             for start in starts:
-                totals: dict[str, float] = {}
+                at = start.begin
                 for stage, seconds in start.stages:
-                    totals[stage] = totals.get(stage, 0.0) + seconds
-                rows.append((host, service, start, totals))
-                used |= {stage for stage, seconds in totals.items() if seconds >= LEAST_SECONDS}
-    if not rows:
-        return []
-    columns = [stage for stage in STAGES if stage in used]
-    words = [STAGES[stage][0] for stage in columns]
-    lines = []
-    for host, service, start, totals in rows:
-        end = "ready after" if start.is_measured else "seen for about"
-        cells = [page_parts.text_cell("service", escape(service), host)]
-        cells += [
-            page_parts.cell(STAGES[stage][0], progress.duration(totals[stage]) if stage in totals else "-")
-            for stage in columns
-        ]
-        cells.append(page_parts.text_cell("start", f"{end} {progress.duration(sum(totals.values()))}"))
-        lines.append("".join(cells))
-    return [
-        "<h2>Starts of engines</h2>",
-        legend((STAGES[stage][1], STAGES[stage][0]) for stage in columns),
-        page_parts.table(["service", *words, "start"], lines, words, "Seconds by stage"),
-    ]
+                    if seconds >= LEAST_SECONDS:
+                        texts.append(f"{STAGES[stage][0]} {progress.duration(seconds)}")
+                        spans.append(span_of(STAGES[stage][1], at, at + seconds, line_seconds, texts[-1]))
+                    at += seconds
+            yield lane_of(service, spans, ", ".join(texts), "part")
 
 
-def _table(timeline: Timeline) -> Sequence[str]:
-    """Return seconds of each kind and the errors, by host."""
-    used = [
-        kind for kind in KINDS if any(piece.kind == kind for lane in timeline.lanes.values() for piece in lane.pieces)
-    ]
-    heads = ["host", *(KINDS[kind] for kind in used), "errors"]
+def _starts(timeline: Timeline) -> list[str]:
+    """Return the seconds of each stage of all starts, with the meaning of their colours."""
     rows = []
     for host, lane in timeline.lanes.items():
-        sums = [sum(piece.end - piece.begin for piece in lane.pieces if piece.kind == kind) for kind in used]
-        cells = [page_parts.text_cell("host", escape(host))]
-        cells += [page_parts.cell(KINDS[kind], progress.duration(total)) for kind, total in zip(used, sums)]
-        cells.append(page_parts.text_cell("errors", escape(lane.errors[-1]) if lane.errors else "-"))
-        rows.append("".join(cells))
-    return [page_parts.table(heads, rows, [KINDS[kind] for kind in used], "Seconds by host")] if rows else []
+        for service, start in ((service, start) for service, starts in lane.starts.items() for start in starts):
+            took = progress.duration(start.end - start.begin)
+            figures = {
+                STAGES[stage][0]: progress.duration(sum(seconds for name, seconds in start.stages if name == stage))
+                for stage, seconds in start.stages
+                if seconds >= LEAST_SECONDS
+            }
+            rows.append((service, host, figures, f"{'ready after' if start.is_measured else 'seen for about'} {took}"))
+    if not rows:
+        return []
+    colours = legend((style, words) for words, style in STAGES.values() if any(words in row[2] for row in rows))
+    columns = [words for words, _style in STAGES.values()]
+    return [
+        "<h2>Starts of engines</h2>",
+        colours,
+        *figures_table(("service", "start"), columns, rows, "Seconds by stage"),
+    ]
+
+
+def _table(timeline: Timeline) -> list[str]:
+    """Return seconds of each kind and the errors, by host."""
+    rows = []
+    for host, lane in timeline.lanes.items():
+        totals: dict[str, float] = {}
+        for piece in lane.pieces:
+            totals[KINDS[piece.kind]] = totals.get(KINDS[piece.kind], 0.0) + piece.end - piece.begin
+        figures = {words: progress.duration(seconds) for words, seconds in totals.items()}
+        rows.append((host, "", figures, lane.errors[-1] if lane.errors else "-"))
+    return figures_table(("host", "errors"), KINDS.values(), rows, "Seconds by host")

@@ -71,8 +71,7 @@ class Boot:
     is_whole: bool = True
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """This moment on a host: both clocks in seconds, and the id of the boot."""
 
     wall: float
@@ -82,7 +81,8 @@ class Moment:
 
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return C(of_journal) for the services of the request and the agent. Raises NoAnswer if journalctl fails."""
-    names = {f"spark-{service['name']}.service": service["name"] for service in _services(request)}
+    services = service_arguments.complete(request.params["services"])
+    names = {f"spark-{service['name']}.service": service["name"] for service in services}
     units = [*names, AGENT]
     as_json = ["--system", "--output=json", "--all", "--output-fields=UNIT,MESSAGE_ID,MESSAGE"]
     matches = ["_PID=1", *(f"UNIT={unit}" for unit in units), *(f"MESSAGE_ID={message}" for message in MESSAGES)]
@@ -95,10 +95,6 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     _rc, shown, _err = view.run(show_command(units, ("Id", "ActiveState", "StateChangeTimestampMonotonic")))
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip().replace("-", "")
     return of_journal(*texts, shown, names, Moment(time.time(), time.monotonic(), boot))
-
-
-def _services(request: Request) -> list[dict[str, Any]]:
-    return service_arguments.complete(request.params["services"])
 
 
 def _journal(view: HostView, *options: str) -> str:
@@ -223,11 +219,11 @@ def _of_day(spans: Iterable[tuple[str, float, float]], begin: float, end: float)
         for state, since, until in spans
         if state
     ]
-    kept = _joined([span for span in rounded if span[2] > span[1]], 0.0)
+    day_spans = _joined([span for span in rounded if span[2] > span[1]], 0.0)
     least = 1.0
-    while len(kept) > MOST_SPANS and least < DAY:
-        kept, least = _joined(kept, least), 2 * least
-    return [{"state": state, "begin": since, "end": until} for state, since, until in kept[-MOST_SPANS:]]
+    while len(day_spans) > MOST_SPANS and least < DAY:
+        day_spans, least = _joined(day_spans, least), 2 * least
+    return [{"state": state, "begin": since, "end": until} for state, since, until in day_spans[-MOST_SPANS:]]
 
 
 def _joined(spans: Iterable[tuple[str, float, float]], least: float) -> list[tuple[str, float, float]]:

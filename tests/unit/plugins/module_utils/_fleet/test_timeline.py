@@ -110,7 +110,7 @@ def test_the_page_of_a_start_shows_stages_with_seconds_and_words() -> None:
         and "ready after 2 min 21 s" in html
         and "seen for about 1 min 54 s" in html
     )
-    assert 'class="s0" style="left:' in html and 'title="load weights: 1 min 11 s"' in html
+    assert 'class="s0" style="left:' in html and 'title="load weights 1 min 11 s"' in html
 
 
 def test_starts_before_the_run_and_impossible_ones_are_left_out() -> None:
