@@ -114,7 +114,7 @@ def joined(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def last_day(result: dict[str, Any], name: str) -> dict[str, Any] | str:
-    """Return the section C(history) of a host's answer, or why there is none."""
+    """Return the section C(history) of a host's answer, or the reason for a missing one."""
     answer = (result.get("answers") or {}).get(name) or {}
     unknown = answer.get("unknown") or {}
     if not result.get("reached") or answer.get("history") is None:

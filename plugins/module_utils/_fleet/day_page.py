@@ -44,7 +44,7 @@ STYLE = (
 def page(days: Mapping[str, Day | str], planned: Mapping[str, Mapping[str, Any]], at: str, inventory: str = "") -> str:
     """Return the page.
 
-    :param days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or why there is none
+    :param days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or the reason for a missing one
     :param planned: plans by host
     :param at: time of the answers, ISO 8601 in UTC
     :param inventory: its name
@@ -106,7 +106,7 @@ def _word(kind: str) -> str:
 
 
 def _totals(spans: Iterable[tuple[str, float, float]]) -> dict[str, str]:
-    """Return the time of each kind in words; what no span covers is unknown."""
+    """Return the time of each kind in words; time without a span is unknown."""
     totals = dict.fromkeys(KINDS, 0.0)
     for kind, begin, end in spans:
         totals[kind] += max(min(end, DAY) - begin, 0.0)

@@ -133,11 +133,10 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
             running[host] = Piece(kind_of(event["task"]), now, now, [event["task"]])
         elif kind == "progress" and not host:
             timeline.batches.setdefault(str(event["what"]), now)
-        elif kind == "progress" and host in running:
-            running[host].kind = _OF_STAGE.get(event["stage"], running[host].kind)
-            _see_stage(lane, event, running[host].begin, now)
-        elif kind == "proof" and event.get("start"):
-            _take_start(lane, str(event["service"]), event["start"], now)
+        elif kind == "progress":
+            _see_progress(lane, running.get(host), event, now)
+        elif kind == "proof":
+            _take_start(lane, str(event["service"]), event.get("start"), now)
         elif kind == "end" and host in running:
             piece = running.pop(host)
             piece.end, piece.failed = now, event["result"] in ("failed", "unreachable")
@@ -152,12 +151,15 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
     return timeline
 
 
-def _see_stage(lane: Lane, event: Mapping[str, Any], begin: float, now: float) -> None:
-    """Note the stage that an event reports of a starting engine. begin: of the task that waits for it."""
+def _see_progress(lane: Lane, piece: Piece | None, event: Mapping[str, Any], now: float) -> None:
+    """Note the kind of a task, and the stage of the engine that it waits for. piece: of the task, None if it is over."""
+    if piece is None:
+        return
+    piece.kind = _OF_STAGE.get(event["stage"], piece.kind)
     match = _STAGE_OF_LOAD.fullmatch(str(event["what"])) if event["stage"] == progress.LOAD else None
     if match:
         starts = lane.starts.setdefault(match[1], [])
-        if not starts or starts[-1].is_measured or starts[-1].end < begin:
+        if not starts or starts[-1].is_measured or starts[-1].end < piece.begin:
             starts.append(Start(now, [(match[2], 0.0)]))
         starts[-1].reach(match[2], now)
 
@@ -170,11 +172,11 @@ def _end_starts(lane: Lane, piece: Piece) -> None:
         last.reach(last.stages[-1][0], piece.end)
 
 
-def _take_start(lane: Lane, service: str, start: Mapping[str, Any], now: float) -> None:
-    """Take a start that the host has measured, in place of what was seen of it, unless it was over before the run."""
-    end = now - start["age_seconds"]
-    if end <= 0:
+def _take_start(lane: Lane, service: str, start: Mapping[str, Any] | None, now: float) -> None:
+    """Replace the seen stages of a start by those that the host measured. Earlier starts than the run are ignored."""
+    if not start or start["age_seconds"] >= now:
         return
+    end = now - start["age_seconds"]
     stages: list[tuple[str, float]] = []
     for stage, seconds in start["stages"].items():
         compiled = min(start["said"].get("compile_seconds", 0.0), seconds) if stage == "profile" else 0.0
@@ -264,7 +266,7 @@ def figures_table(
 
 
 def _lanes(timeline: Timeline) -> Iterable[str]:
-    """Return the lines of all hosts, each with those of its services that started."""
+    """Return the line of each host, followed by the lines of its started services."""
     line_seconds = timeline.seconds or 1.0
     batches = [span_of("batch", begin, begin, line_seconds, name) for name, begin in timeline.batches.items()]
     for host, lane in timeline.lanes.items():

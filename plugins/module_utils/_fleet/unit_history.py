@@ -192,7 +192,7 @@ def _now(shown: Mapping[str, str], offset: float) -> tuple[str, float]:
 def _spans(
     events: Sequence[tuple[str, float, str]], boots: Sequence[Boot], now: tuple[str, float]
 ) -> Iterable[tuple[str, float, float]]:
-    """Yield what is known of a unit: states with begin and end. events: boot, time and message. now: of C(_now)."""
+    """Yield the known states of a unit with begin and end. events: boot, time and message. now: of C(_now)."""
     by_boot: dict[str, list[tuple[float, str]]] = {boot.name: [] for boot in boots}
     for name, at, message in events:
         if name in by_boot:
@@ -227,7 +227,7 @@ def _of_day(spans: Iterable[tuple[str, float, float]], begin: float, end: float)
 
 
 def _joined(spans: Iterable[tuple[str, float, float]], least: float) -> list[tuple[str, float, float]]:
-    """Join neighbours of the same state, and those of which each is shorter than so many seconds."""
+    """Join neighbours of the same state, and neighbours that are both shorter than C(least) seconds."""
     joined: list[tuple[str, float, float]] = []
     for state, since, until in spans:
         if joined and since <= joined[-1][2]:
