@@ -124,6 +124,7 @@ def test_a_figure_that_got_worse_and_a_finding_are_warnings(
     service = {
         "name": "heavy", "url": engine.url, "served_model_name": "heavy", "fast_path": expected, **DEPLOYED,
     }  # fmt: skip
+    engine.set(delay=0.002)  # a burst has no rate
     call(service)
     receipt = receipt_of(tmp_path, "heavy")
     receipt["baseline"]["decode_tokens_per_second"] = 1e9
