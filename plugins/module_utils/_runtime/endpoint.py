@@ -55,6 +55,8 @@ MAX_SERVER_ERRORS = 3
 
 # Below this many tokens the decode rate says more about the clock than about the engine.
 MIN_TOKENS_FOR_RATE = 4
+MIN_SECONDS_FOR_RATE = 0.002
+"""A whole answer within a shorter time came from a buffer, not as the engine decoded it."""
 
 
 def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
@@ -377,7 +379,7 @@ class Readiness:
             )
         count = tokens if tokens is not None else stream.chunks
         rate = None
-        if count >= MIN_TOKENS_FOR_RATE and stream.last > stream.first:
+        if count >= MIN_TOKENS_FOR_RATE and stream.last - stream.first >= MIN_SECONDS_FOR_RATE:
             rate = round((count - 1) / (stream.last - stream.first), 2)
         return {
             "seconds": round(self.clock() - start, 3),
