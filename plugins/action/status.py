@@ -114,16 +114,19 @@ def joined(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def last_day(result: dict[str, Any], name: str) -> dict[str, Any] | str:
-    """Return the section C(history) of a host's answer, or the reason for a missing one."""
-    answer = (result.get("answers") or {}).get(name) or {}
-    unknown = answer.get("unknown") or {}
-    if not result.get("reached") or answer.get("history") is None:
-        why = result.get("why") or answer.get("msg") or unknown.get("history") or "it was not asked"
-        return fleet_status.short(why)
+    """Return the section C(history) of a host's answer, or the reason for a missing or malformed one."""
     try:
-        return dict(reader.read(answers.HISTORY, answer["history"], "history"))
+        return answers.judged(_history, result, name)
     except foreign_text.Untrusted as error:
         return fleet_status.short(error)
+
+
+def _history(result: dict[str, Any], name: str) -> Any:
+    answer = (result.get("answers") or {}).get(name) or {}
+    if not result.get("reached") or answer.get("history") is None:
+        why = result.get("why") or answer.get("msg") or (answer.get("unknown") or {}).get("history")
+        raise foreign_text.Untrusted(str(why or "it was not asked"))
+    return reader.read(answers.HISTORY, answer["history"], "history")
 
 
 def judge(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from html_fixture import Reader
 
+from ansible_collections.dgxspark.vllm.plugins.action import status
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, day_page
@@ -120,6 +121,27 @@ def test_hostile_names_and_texts_stay_texts() -> None:
 def test_malformed_answers_are_refused(wrong: Any) -> None:
     with pytest.raises(Untrusted):
         reader.read(answers.HISTORY, wrong, "history")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"unknown": {"history": "journalctl did not answer in 10 s"}}, "journalctl did not answer in 10 s"),
+        ({"failed": True, "msg": "no Python"}, "no Python"),
+        ({"history": "\x1b[31m"}, "history is"),
+        *(
+            ({"unknown": "x"}, "its answer cannot be read"),
+            ("x", "its answer cannot be read"),
+            ({}, "it was not asked"),
+        ),
+    ],
+)
+def test_a_host_without_an_answer_has_the_reason(answer: Any, why: str) -> None:
+    day = status.last_day({"reached": True, "answers": {"services": answer}}, "services")
+    assert isinstance(day, str) and why in day and "\x1b" not in day
+    assert status.last_day({"reached": False, "why": "port 22: timeout"}, "services") == "port 22: timeout"
+    good = {"units": {}, "alarms": []}
+    assert status.last_day({"reached": True, "answers": {"services": {"history": good}}}, "services") == good
 
 
 def test_figures_outside_of_the_day_stay_on_the_page() -> None:
