@@ -140,7 +140,7 @@ def test_a_host_without_an_answer_has_the_reason(answer: Any, why: str) -> None:
     day = status.last_day({"reached": True, "answers": {"services": answer}}, "services")
     assert isinstance(day, str) and why in day and "\x1b" not in day
     assert status.last_day({"reached": False, "why": "port 22: timeout"}, "services") == "port 22: timeout"
-    good = {"units": {}, "alarms": []}
+    good: dict[str, Any] = {"units": {}, "alarms": []}
     assert status.last_day({"reached": True, "answers": {"services": {"history": good}}}, "services") == good
 
 

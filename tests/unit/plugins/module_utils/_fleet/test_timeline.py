@@ -137,7 +137,8 @@ def test_services_that_start_one_after_the_other_in_one_task_have_lines_of_their
         loading(60, "a", "two (load)"),
         loading(90, "a", "two (serving)"),
     ]
-    starts = timeline.of_events([at(0, "run", verb="start"), wait[0], *seen, wait[1]]).lanes["a"].starts
+    events: list[dict[str, Any]] = [at(0, "run", verb="start"), wait[0], *seen, wait[1]]
+    starts = timeline.of_events(events).lanes["a"].starts
     assert {name: [start.stages for start in of] for name, of in starts.items()} == {
         "one": [[("load", 30.0), ("graphs", 0.0)]],
         "two": [[("load", 30.0), ("serving", 10.0)]],
