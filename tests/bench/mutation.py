@@ -197,7 +197,7 @@ def run(copied: Path, tests: list[str], seconds: float) -> str:
         "-p",
         "no:cacheprovider",
         "-m",
-        "not slow and not nightly",
+        "not nightly",
         *tests,
     ]
     environment = {**os.environ, "PYTHONPATH": str(copied / "collections"), "PYTHONDONTWRITEBYTECODE": "1"}
