@@ -10,6 +10,8 @@ nobody starves.
 
 A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
 
+While an engine of the host loads none is stopped, and none is started while one stops: vLLM ends if memory comes back while it measures.
+
 This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
@@ -210,7 +212,11 @@ def _check_value(where: str, key: str, value: Any) -> None:
 
 
 def decide(
-    now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
+    now: float,
+    services: Mapping[str, Service],
+    groups: Mapping[str, Group],
+    views: Mapping[str, View],
+    loading: str = "",
 ) -> list[Action]:
     """Return the next actions, at most one a service.
 
@@ -218,14 +224,16 @@ def decide(
     :param services: by name
     :param groups: the sets, by name
     :param views: each service at this moment
+    :param loading: unit of the engine of the host that loads, on demand or not; empty for none
     :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
-    turn = _Turn(now, services, groups, views)
+    turn = _Turn(now, services, groups, views, loading)
     for name in turn.requested():
         turn.admit(name)
     for name in services:
         turn.settle(name)
-    return list(turn.actions.values())
+    stops = any(action.what == STOP for action in turn.actions.values())
+    return [action for action in turn.actions.values() if not (stops and action.what == START)]
 
 
 class _Turn:
@@ -236,9 +244,15 @@ class _Turn:
     """
 
     def __init__(
-        self, now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
+        self,
+        now: float,
+        services: Mapping[str, Service],
+        groups: Mapping[str, Group],
+        views: Mapping[str, View],
+        loading: str,
     ) -> None:
-        self.now, self.services, self.groups, self.views = now, services, groups, views
+        self.now, self.services, self.groups, self.views, self.loading = now, services, groups, views, loading
+        self.stopping = any(view.state == STOPPING for view in views.values())
         self.goal = {name for name in services if views[name].state in STAYING}
         self.held = {name for name in services if views[name].state in HOLDING}
         self.promised: set[str] = set()
@@ -266,7 +280,8 @@ class _Turn:
         """Start a service that is waited for, or say who has to go for it."""
         group = self.groups.get(self.services[name].set or "")
         if group is None:
-            self.do(START, name, "a request waits for it")
+            if not self.stopping:
+                self.do(START, name, "a request waits for it")
             return
         victims, why = self.room(name, group)
         if victims is None:
@@ -277,8 +292,8 @@ class _Turn:
             self.leaving[victim] = name
         self.goal = (self.goal - victims) | {name}
         self.promised.add(name)
-        # A service that stops holds its memory until its end.
-        if not victims and group.fits(self.members(name, self.held) | {name}):
+        # A service that stops holds its memory until its end, and gives it back while others would load.
+        if not victims and not self.stopping and group.fits(self.members(name, self.held) | {name}):
             self.held.add(name)
             self.do(
                 START, name, "its owner keeps it warm" if self.views[name].pin == WARM else "a request waits for it"
@@ -333,7 +348,10 @@ class _Turn:
         view = self.views[name]
         if view.state not in (READY, DRAINING):
             return
-        if view.pin == COLD:
+        if self.loading:
+            if view.state == DRAINING:
+                self.do(RESUME, name, f"{self.loading} loads, and nothing is stopped meanwhile")
+        elif view.pin == COLD:
             self.stop_quiet(name, "its owner keeps it cold")
         elif self.leaving.get(name) is not None:
             self._make_room(name, self.leaving[name])
@@ -413,6 +431,8 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
         return STOPPING if recent_stop else STARTING
     if active in ("deactivating", "maintenance"):
         return STARTING if state == STARTING else STOPPING
+    if queued and active in ("inactive", "failed") and state != STOPPING:
+        return STARTING  # somebody has asked systemd for it
     waits = queued or (not past.began and now - past.asked < START_GRACE)
     return _follow_ended(active, past, waits)
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -40,7 +39,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._host import nvidia_smi, server_checks, units
+from dgxspark_vllm._host import nvidia_smi, server_checks, start_lock, units
 from dgxspark_vllm._runtime import (
     client_checks,
     command,
@@ -100,52 +99,26 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
     return service
 
 
-def unit_state(unit: str) -> dict[str, str] | None:
-    """ActiveState, SubState, InvocationID and MainPID of a unit; None when systemd does not answer."""
-    text = output(units.show_command([unit], ("ActiveState", "SubState", "InvocationID", "MainPID")))
-    return None if text is None else next(iter(units.read_properties(text)), {})
-
-
 # --- start lock ---------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def lock_file(run_dir: Path) -> Iterator[Path]:
-    """Guard the owner file; held for moments only, never during a wait."""
-    run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with (run_dir / "start.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield run_dir / "start.json"
+def own_start(service: dict[str, Any]) -> dict[str, Any]:
+    """Return the start that runs this program, as owner of the start lock."""
+    return {"unit": service["unit"], "invocation": os.environ.get("INVOCATION_ID", "")}
 
 
-def read_owner(path: Path) -> dict[str, str] | None:
-    owner = state_file.read(path)
-    return owner if owner and owner.get("unit") else None
-
-
-def still_starting(owner: dict[str, str]) -> bool:
-    """Tell whether the owner is the start that took the lock and not a past one."""
-    state = unit_state(owner["unit"])
-    if state is None:
-        return True  # unknown; the wait has a time limit
-    if state.get("ActiveState") != "activating" or state.get("SubState", "").startswith("auto-restart"):
-        return False
-    now, then = state.get("InvocationID", ""), owner.get("invocation", "")
-    return not now or not then or now == then
-
-
-def take_lock(run_dir: Path, unit: str, limit_seconds: float, poll: float) -> None:
+def take_lock(service: dict[str, Any], run_dir: Path, poll: float) -> None:
     """Become the owner; wait for another unit while it is starting."""
-    mine = {"unit": unit, "invocation": os.environ.get("INVOCATION_ID", "")}
+    unit, limit_seconds = service["unit"], float(service.get("start_deadline_seconds") or 3600)
     start = time.monotonic()
     reminded = -REMIND_SECONDS
     while True:
-        with lock_file(run_dir) as path:
-            owner = read_owner(path)
-            if owner is None or owner["unit"] == unit or not still_starting(owner):
+        with start_lock.acquire(run_dir):
+            owner = start_lock.read_owner(run_dir)
+            if owner is None or owner["unit"] == unit or not start_lock.is_starting(owner):
                 if owner is not None and owner["unit"] != unit:
                     say(f"{unit}: takes the start lock from {owner['unit']}, which is not starting any more")
-                state_file.write(path, mine)
+                state_file.write(run_dir / start_lock.OWNER, own_start(service))
                 return
         waited = time.monotonic() - start
         if waited >= limit_seconds:
@@ -157,11 +130,11 @@ def take_lock(run_dir: Path, unit: str, limit_seconds: float, poll: float) -> No
 
 
 def release_lock(run_dir: Path, unit: str) -> bool:
-    with lock_file(run_dir) as path:
-        owner = read_owner(path)
+    with start_lock.acquire(run_dir):
+        owner = start_lock.read_owner(run_dir)
         if owner is None or owner["unit"] != unit:
             return False
-        path.unlink()
+        (run_dir / start_lock.OWNER).unlink()
         return True
 
 
@@ -470,14 +443,43 @@ def keep_files(etc: Path, poll: float) -> None:
         time.sleep(poll)
 
 
+def gate_stops(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
+    """From here on no engine is stopped to make room; those that are being stopped already are waited for, with their memory."""
+    unit, root = service["unit"], service.get("sysroot") or "/"
+    with start_lock.acquire(run_dir):
+        state_file.write(run_dir / start_lock.OWNER, {**own_start(service), "loads": True})
+    names = {path.stem for folder in ("services", "speech") for path in (etc / folder).glob("*.json")} - {
+        service["name"]
+    }
+    limit, start = float(service.get("memory_wait_seconds") or 0), time.monotonic()
+    waits_for = ""
+    while True:
+        stopping = start_lock.being_stopped(f"spark-{name}.service" for name in names)
+        if stopping == []:
+            break
+        named = "systemd, which does not say what stops" if stopping is None else ", ".join(stopping)
+        if time.monotonic() - start >= limit:
+            say(f"{unit}: warning: no longer waits for {named}; its memory may come back while this engine loads")
+            return
+        if not waits_for:
+            say(f"{unit}: waits for {named}: memory that comes back while an engine loads ends it")
+        waits_for = named
+        time.sleep(poll)
+    if waits_for:
+        with contextlib.suppress(OSError):
+            available = hostmem.mem_available_gib(hostmem.read_meminfo(root))
+            hostmem.wait_until_back(available, None, root, interval_seconds=poll)
+
+
 def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
     unit, began = service["unit"], time.monotonic()
-    take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
+    take_lock(service, run_dir, poll)
     try:
         gate_caches(service)
         gate_kv_files(service)
         unload_ollama(unit, etc, poll)
         gate_memory(service, poll)
+        gate_stops(service, etc, run_dir, poll)
         record_gate(service, run_dir, began)
     except BaseException:
         release_lock(run_dir, unit)  # nothing was loaded, so the next one may start at once
@@ -504,7 +506,7 @@ class MainProcess:
         self.container = service.get("container")
         text = os.environ.get("MAINPID", "")  # systemd sets it for the commands after the start
         if not text:
-            text = (unit_state(self.unit) or {}).get("MainPID", "")
+            text = next(iter(start_lock.unit_states([self.unit]) or []), {}).get("MainPID", "")
         self.pid = int(text) if text.isdigit() and text != "0" else None
         self.started = process_start(self.pid) if self.pid else None
 

@@ -36,7 +36,7 @@ from spark_on_demand_client import ARRIVING, HEAD, LINGER_SECONDS, WAITING, Clie
 from spark_on_demand_slot import CALL_SECONDS, KEPT_STARTS, Loading, Slot, past_starts, say, stamp
 
 from dgxspark_vllm._common import redaction
-from dgxspark_vllm._host import units
+from dgxspark_vllm._host import start_lock, units
 from dgxspark_vllm._runtime import command, hostmem, http_client, metrics, on_demand, pins, start_stages, state_file
 from dgxspark_vllm._runtime.systemd import handed_over, notify
 
@@ -62,6 +62,7 @@ MOST_BUFFERED = 64 * 2**20  # of all requests together; the unit's MemoryMax lea
 MOST_CLIENTS = 8192  # connections; the unit's LimitNOFILE has two for each
 STAGE_LOOKS = 2.5  # looks at units for one at the log of an engine that starts
 BACKLOG = 1024
+JOURNAL_LINES = 400  # of a failed start: two tracebacks of vLLM
 DOWN = "down: "  # begins the status of a rank that failed, or lost another one
 
 
@@ -90,6 +91,7 @@ class Hub:
         self.clients: dict[Client, None] = {}  # the oldest first
         self.buffered = 0  # bytes of all requests that arrive or wait
         self.known, self.closing = False, False
+        self.loading = ""  # unit of the engine of the host that loads, also one that is not on demand
         self.offset = time.time() - time.monotonic()
         self.looked = self.saved = 0.0
         self.shown: Any = None
@@ -136,6 +138,7 @@ class Hub:
             self.known = False
             return
         self.known = True
+        self.loading = await in_thread(start_lock.loading, self.run_dir.parent)
         self.read_pins()
         for slot in self.slots.values():
             if slot.service.unit in states:
@@ -269,6 +272,7 @@ class Hub:
         # Requests before this process are unknown.
         slot.last = self.loop.time() if before == on_demand.UNKNOWN else entered
         slot.looked, slot.busy, slot.unasked, slot.mark, slot.reason = None, None, None, None, ""
+        slot.disturbed = False
         if before == on_demand.STARTING:
             slot.starts = [*slot.starts, round(max(took, 0.0), 1)][-KEPT_STARTS:]
             self.save_starts()
@@ -284,10 +288,16 @@ class Hub:
             why = f"it was not ready within {service.start_seconds:.0f} s" + (
                 f": {slot.late[1]}" if slot.late[1] else ""
             )
-        why = why or await in_thread(reason_of, service.unit, unit)
+        disturbed = False
+        if not why:
+            why, disturbed = await in_thread(reason_of, service.unit, unit)
         slot.reason = f"{service.name} {'could not be started' if starting else 'ended'}: {why}"
         slot.until = self.loop.time() + service.retry_seconds if starting or soon else 0.0
-        if slot.until:
+        slot.disturbed = starting and disturbed and not slot.disturbed
+        if slot.disturbed:  # somebody stopped an engine meanwhile, so the next start may succeed
+            slot.until = 0.0
+            slot.reason += ". Requests that wait start it once more"
+        elif slot.until:
             slot.reason += (
                 f". It is not tried again for {service.retry_seconds:.0f} s: systemctl start {service.unit} does"
             )
@@ -332,6 +342,16 @@ class Hub:
         if asks:
             await asyncio.gather(*(self.ask(self.slots[action.name]) for action in asks))
             actions = self.decide()
+        if not any(action.what == on_demand.STOP for action in actions):
+            await self.carry_out(actions)
+            return
+        # No engine begins to load until the stops are queued; a gate waits for units that are being stopped.
+        with await in_thread(start_lock.acquire, self.run_dir.parent):
+            self.loading = await in_thread(start_lock.loading, self.run_dir.parent)
+            await self.carry_out(self.decide())
+
+    async def carry_out(self, actions: list[on_demand.Action]) -> None:
+        """Carry out actions except further looks."""
         await asyncio.gather(*(self.do(action) for action in actions if action.what != on_demand.LOOK))
 
     async def do(self, action: on_demand.Action) -> None:
@@ -344,7 +364,8 @@ class Hub:
     def decide(self) -> list[on_demand.Action]:
         now = self.loop.time()
         services = {name: slot.service for name, slot in self.slots.items()}
-        return on_demand.decide(now, services, self.groups, {name: slot.view(now) for name, slot in self.slots.items()})
+        views = {name: slot.view(now) for name, slot in self.slots.items()}
+        return on_demand.decide(now, services, self.groups, views, self.loading)
 
     async def ask(self, slot: Slot) -> None:
         """Ask an engine whether it has requests, also from clients of its port."""
@@ -392,6 +413,8 @@ class Hub:
     async def systemctl(self, slot: Slot, verb: str) -> None:
         """Have systemd start or stop a unit; the next looks see the result."""
         answer = await in_thread(command.run, ["systemctl", "--no-block", verb, "--", slot.service.unit], CALL_SECONDS)
+        # A busy systemd takes its time, and one that was silent may still do it.
+        slot.asked = self.loop.time() + (CALL_SECONDS if answer.state == command.SILENT else 0.0)
         if answer.rc == 0:
             return
         why = redaction.Redactor([]).clean(answer.err.strip() or answer.why or f"exit code {answer.rc}")
@@ -602,10 +625,13 @@ def has_requests(url: str) -> bool | None:
     return any(counts)
 
 
-def reason_of(unit: str, properties: dict[str, str]) -> str:
-    """Return why a unit failed, without secrets: systemd's result and the last message of the unit, messages of our helpers first."""
+def reason_of(unit: str, properties: dict[str, str]) -> tuple[str, bool]:
+    """Return why a unit failed, without secrets, and whether it was by memory that others released while it loaded.
+
+    The text is systemd's result and the last message of the unit, messages of our helpers first.
+    """
     number = properties.get("InvocationID", "")
-    answer = command.run(units.journal_command(unit, 40, invocation=number), 5.0)
+    answer = command.run(units.journal_command(unit, JOURNAL_LINES, invocation=number), CALL_SECONDS)
     lines = [line.strip() for line in answer.out.splitlines() if line.strip()]
     lines = [line for line in lines if ": load guard: " not in line]
     helpers = [line for line in lines if re.match(r"spark-(unit|rank|health): ", line)]
@@ -614,7 +640,10 @@ def reason_of(unit: str, properties: dict[str, str]) -> str:
         helpers = [status[len(DOWN) :]]
     last = (helpers or ([status] if status and not status.startswith("load guard") else lines))[-1:]
     text = f"its unit failed ({properties.get('Result') or 'without a result'})"
-    return f"{text}; it last said: {redaction.Redactor([]).clean(last[0])[:500]}" if last else text
+    disturbed = any(start_lock.MEMORY_RELEASED in line for line in lines)
+    if disturbed:
+        text += ", because memory was released on this host while it loaded"
+    return f"{text}; it last said: {redaction.Redactor([]).clean(last[0])[:500]}" if last else text, disturbed
 
 
 def moment(unit: dict[str, str], event: str, now: float) -> float | None:

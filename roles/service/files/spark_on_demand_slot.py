@@ -81,6 +81,9 @@ class Slot:
         self.pin, self.pinned = pins.Pin(), 0.0
         self.until, self.reason, self.stage = 0.0, "", ""
         self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
+        self.disturbed = (
+            False  # whether its last start failed by memory that others released, and the present one is its repetition
+        )
         self.late: tuple[float, str] | None = None  # when a start was stopped that took too long, and its stage
         self.starts, self.begun = starts, 0
         self.loading = Loading()

@@ -110,8 +110,34 @@ unit = sys.argv[1]
 given = options(unit)
 running = 0
 
+def available():
+    return int((home / "root/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
+
+def alone():
+    # As the gate of a unit takes the start lock; an owner that was killed does not count.
+    with (home / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            owner = json.loads((home / "start.json").read_text())
+        except FileNotFoundError:
+            owner = {{}}
+        if owner and read(owner["unit"])["state"] == "activating" and pathlib.Path("/proc/" + owner["invocation"][1:]).exists():
+            return False
+        write(home / "start.json", json.dumps({{"unit": unit, "invocation": "i%d" % os.getpid(), "loads": True}}))
+        return True
+
 async def load():
+    while not alone():
+        await asyncio.sleep(0.02)
+    while any(json.loads(path.read_text())["state"] == "deactivating" for path in (home / "units").glob("spark-*")):
+        await asyncio.sleep(0.02)
+    free = available()
     await asyncio.sleep(given["load"])
+    if available() > free:  # as vLLM does, when memory comes back while it measures
+        write(home / "journal", "AssertionError: Error in memory profiling.\\nspark-unit: %s: not ready: the main process has ended\\n" % unit)
+        become(unit, "failed", Result="exit-code", held=0.0)
+        memory()
+        os._exit(1)
     if given.get("fail") == "exit":
         write(home / "journal", "spark-unit: %s: not ready, stage process: no room for KV; api_key=sk-abcdef0123456789abcdef\\n" % unit)
         become(unit, "failed", Result="exit-code", held=0.0)
@@ -121,6 +147,7 @@ async def load():
     write(home / "starts" / (unit + ".json"), json.dumps({{"gate": {{"available_gib": {available}}},
           "ready": {{"available_gib": {available} - given["gib"]}}}}))
     become(unit, "active")
+    (home / "start.json").unlink()
 
 async def end():
     become(unit, "deactivating")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -334,6 +335,58 @@ def test_an_admin_starts_and_stops_engines_too(hosts: Hosts) -> None:
     host.systemctl("stop", "a")
     until(lambda: host.state("a") == "cold")
     assert host.ask("a")[0] == 200 and len(host.calls("start")) == 2
+
+
+def test_an_engine_started_by_hand_makes_room_only_when_no_other_one_loads(hosts: Hosts) -> None:
+    host = shared(hosts("abc", poll=0.2)).start()
+    host.options("a", load=4.0)
+    host.systemctl("start", "c")
+    until(lambda: host.state("c") == "ready")
+    time.sleep(0.6)  # its minimum stay
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(host.ask, "a")
+        until(lambda: (host.home / "start.json").exists())
+        second = pool.submit(host.ask, "b")
+        time.sleep(1.5)
+        assert host.ask("c")[0] == 200  # it is not drained either
+        assert (first.result()[0], second.result()[0]) == (200, 200), host.said
+    (stopped,) = host.calls("stop")
+    assert stopped[1] == "spark-c.service" and stopped[0] > host.unit("a")["ActiveEnterTimestampMonotonic"] / 1e6
+
+
+def test_an_engine_that_begins_to_load_just_before_another_one_is_stopped(hosts: Hosts) -> None:
+    """It is not on demand, and passes its gate after the program has decided."""
+    host = hosts("ab", poll=0.2, idle_seconds=1.0)
+    del host.services["b"]
+    host.start()
+    with (host.home / "start.lock").open("w") as lock:
+        assert host.ask("a")[0] == 200
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        time.sleep(2.5)
+        (host.home / "units/spark-b.service").write_text(json.dumps({"state": "activating"}))
+        (host.home / "start.json").write_text(json.dumps({"unit": "spark-b.service", "invocation": "", "loads": True}))
+    time.sleep(1.5)
+    assert host.calls("stop") == [] and host.ask("a")[0] == 200
+    (host.home / "units/spark-b.service").write_text(json.dumps({"state": "active"}))
+    until(lambda: host.state("a") == "cold")
+
+
+def test_a_start_that_failed_because_somebody_stopped_an_engine_is_tried_once_more(hosts: Hosts) -> None:
+    host = shared(hosts("abc", poll=0.2)).start()
+    for name in "ab":
+        host.systemctl("start", name)
+        until(lambda name=name: host.state(name) == "ready")
+    host.systemctl("stop", "b")
+    until(lambda: host.state("b") == "cold")
+    host.options("c", load=2.0)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(host.ask, "c")
+        until(lambda: (host.home / "start.json").exists())
+        time.sleep(0.3)
+        host.systemctl("stop", "a")
+        assert answer.result()[0] == 200
+    assert "because memory was released on this host while it loaded" in host.said
+    assert [unit for _at, unit in host.calls("start")].count("spark-c.service") == 2
 
 
 def test_silence_of_systemd_changes_nothing(hosts: Hosts) -> None:

@@ -100,6 +100,21 @@ def test_what_stops_holds_its_memory_until_it_is_gone() -> None:
     assert acts({"a": BUSY, "b": OFF, "c": replace(OFF, demand=999.0)}) == [(START, "c")]
 
 
+def test_nothing_stops_while_an_engine_loads_and_nothing_starts_while_one_stops() -> None:
+    """Memory that comes back ends an engine that loads."""
+    late = replace(OFF, demand=100.0)
+    views = {"a": IDLE, "b": View(STARTING), "c": late}
+    assert acts(views) == [(STOP, "a")]
+    assert [decide(NOW, THREE, BIG, entry, "spark-b.service") for entry in (views, {**views, "a": BUSY})] == [[], []]
+    views["a"] = replace(BUSY, state=DRAINING)
+    (action,) = decide(NOW, THREE, BIG, views, "spark-b.service")
+    assert (action.what, action.name) == (RESUME, "a") and action.why.startswith("spark-b.service loads")
+    services = {**THREE, "d": service("d", set=None)}
+    views = {"a": View(STOPPING), "b": OFF, "c": OFF, "d": late}
+    assert acts(views, services=services) == []
+    assert acts({**views, "a": OFF}, services=services) == [(START, "d")]
+
+
 def test_an_idle_engine_is_asked_before_it_is_stopped() -> None:
     waiting = replace(OFF, demand=999.0)
     unasked = replace(IDLE, looked=None, busy=None)
@@ -249,7 +264,10 @@ def wrong_with(
         if wrong:
             return f"{action}: {wrong}"
     first = min(waiting, key=lambda name: (views[name].demand, -services[name].priority, name), default=None)
-    if first is not None and first not in started:
+    stopping = any(view.state == STOPPING for view in views.values()) or any(action.what == STOP for action in result)
+    if stopping and started:
+        return "memory comes back while it would load"
+    if first is not None and first not in started and not stopping:
         beside = {
             name for name in services if services[name].set == services[first].set and views[name].state in HOLDING
         }
@@ -285,11 +303,11 @@ def wrong_action(
         return "it became ready a moment ago"
     group = groups.get(its.set or "")
     mates = {name for name in services if services[name].set == its.set and views[name].state in HOLDING}
-    needed = group is not None and [
-        name for name in waiting if services[name].set == its.set and not group.fits(mates | {name})
-    ]
+    needed = [name for name in waiting if services[name].set == its.set]
+    if group is None or group.fits(mates.union(needed)):
+        needed = []
     if action.what == DRAIN:
-        late = [name for name in needed or () if NOW - (views[name].demand or NOW) >= its.minimum_seconds]
+        late = [name for name in needed if NOW - (views[name].demand or NOW) >= its.minimum_seconds]
         return "" if late else "nobody waits for its room for long enough"
     if view.running:
         return "requests run"
@@ -317,8 +335,11 @@ def test_properties_of_single_decisions(count: int) -> None:
     seen: dict[str, int] = {}
     for number in range(count):
         services, groups, views = a_case(rng)
-        actions = decide(NOW, services, groups, views)
+        loading = "spark-x.service" if rng.random() < 0.1 else ""
+        actions = decide(NOW, services, groups, views, loading)
         wrong = wrong_with(services, groups, views, actions)
+        if loading and {action.what for action in actions} & {STOP, DRAIN, LOOK}:
+            wrong = "an engine loads, and memory would come back"
         assert not wrong, f"{wrong}: case {number}: {actions}\n{services}\n{groups}\n{views}"
         for action in actions:
             seen[action.what] = seen.get(action.what, 0) + 1
@@ -481,6 +502,10 @@ def test_no_room_is_given_up_when_all_fit() -> None:
         (Past(STARTING, asked=999.0), {"ActiveState": "inactive"}, STARTING),
         (Past(STARTING, asked=900.0), {"ActiveState": "inactive", "Job": "17"}, STARTING),
         (Past(STARTING, asked=900.0), {"ActiveState": "inactive", "Job": "0"}, FAILED),
+        # A start that somebody else has requested, and that waits.
+        (Past(COLD), {"ActiveState": "inactive", "Job": "17"}, STARTING),
+        (Past(FAILED, failed=True), {"ActiveState": "failed", "Job": "17"}, STARTING),
+        (Past(STOPPING), {"ActiveState": "inactive", "Job": "17"}, COLD),
         (Past(STARTING, asked=999.0, began=True), {"ActiveState": "inactive"}, FAILED),
         (Past(STARTING, asked=999.0, failed=True), {"ActiveState": "failed"}, STARTING),
         (Past(STARTING, asked=990.0, failed=True), {"ActiveState": "failed"}, FAILED),
