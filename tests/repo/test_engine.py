@@ -34,6 +34,7 @@ LOOKS_AT = {
     "services": "settings of services, programs, and the clock to wait by",
     "questions": "model servers, over HTTP, the clocks, a program of the gateway, and its state, which it writes",
     "watch": "programs, model servers, over HTTP, the clocks, and its state, which it writes",
+    "start_lock": "the start lock below a folder that it is given, and systemd",
     "client_checks": "chat clients, over HTTP, and the clock to wait by",
     "server_checks": "speech servers and Ollama, over HTTP, programs, and the clock to wait by",
     "engine_access": "owners, modes and ACLs below a folder that it is given",

@@ -22,8 +22,12 @@ SCRIPT = REPO / "roles/host/files/spark_unit.py"
 
 SYSTEMCTL = """#!{python} -SE
 import pathlib, sys
-state = pathlib.Path({state!r}) / sys.argv[-1]
-print(state.read_text() if state.exists() else "ActiveState=inactive\\nSubState=dead\\nInvocationID=\\nMainPID=0")
+if (pathlib.Path({state!r}) / "silent").exists():
+    sys.exit("Failed to connect to bus")
+for unit in sys.argv[sys.argv.index("--") + 1:]:
+    state = pathlib.Path({state!r}) / unit
+    print("Id=" + unit)
+    print(state.read_text() if state.exists() else "ActiveState=inactive\\nSubState=dead\\nInvocationID=\\nMainPID=0")
 """
 NVIDIA_SMI = """#!{python} -SE
 print("197277, VLLM::EngineCore, 102625")
@@ -118,9 +122,38 @@ def host(tmp_path: Path, tree: Any) -> Host:
 def test_gate_takes_the_lock_drops_the_cache_and_finds_the_memory(host: Host) -> None:
     rc, text = host("gate", "heavy", INVOCATION_ID="a1")
     assert rc == 0, text
-    assert json.loads((host.run_dir / "start.json").read_text()) == {"unit": "spark-heavy.service", "invocation": "a1"}
+    assert json.loads((host.run_dir / "start.json").read_text()) == {
+        "unit": "spark-heavy.service", "invocation": "a1", "loads": True,
+    }  # fmt: skip
     assert (host.tree.root / "proc/sys/vm/drop_caches").read_text() == "3\n"
     assert "spark-heavy.service: memory is there: needs 1.00 GiB" in text
+
+
+def test_memory_that_is_coming_back_is_waited_for(host: Host) -> None:
+    """vLLM ends when the free memory grows while it measures."""
+    host.service("heavy", memory_wait_seconds=60)
+    host.unit("fast", "deactivating", "stop-post")
+    waiting = host.start("gate", "heavy", INVOCATION_ID="a1")
+    assert waiting.stdout is not None
+    text = next(line for line in waiting.stdout if "waits for spark-fast.service" in line)
+    # Nobody may stop another one from here on.
+    assert json.loads((host.run_dir / "start.json").read_text())["loads"] is True
+    host.unit("fast", "inactive", "dead")
+    begin = time.monotonic()
+    text += waiting.communicate(timeout=60)[0]
+    assert waiting.returncode == 0 and "warning" not in text, text
+    assert time.monotonic() - begin >= 2  # without growth
+    assert json.loads((host.run_dir / "starts/spark-heavy.service.json").read_text())["gate"]
+
+
+@pytest.mark.parametrize(("silent", "named"), [(False, "spark-fast.service"), (True, "systemd, which does not say")])
+def test_a_stop_that_has_no_end_prevents_no_start(host: Host, silent: bool, named: str) -> None:
+    host.service("heavy", memory_wait_seconds=0.3)
+    if silent:
+        (host.state / "silent").touch()
+    host.unit("fast", "deactivating", "stop-sigterm")
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and f"warning: no longer waits for {named}" in text and host.owner() == "spark-heavy.service"
 
 
 def test_a_speech_server_on_demand_takes_its_turn(host: Host) -> None:
