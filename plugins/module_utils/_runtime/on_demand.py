@@ -267,11 +267,12 @@ class _Turn:
         return frozenset(other for other in names if self.services[other].set == self.services[name].set)
 
     def requested(self) -> list[str]:
-        """Services that somebody waits for and that may be started, in the order of their turn."""
+        """Services that somebody waits for and that start or may be started, in the order of their turn."""
         names = []
         for name in self.services:
             view = self.views[name]
-            may = view.state == COLD or (view.state == FAILED and self.now >= view.until)
+            # One that starts waits at its gate while more start than fit, as when somebody starts one by hand.
+            may = view.state in (COLD, STARTING) or (view.state == FAILED and self.now >= view.until)
             if may and view.demand is not None and view.pin != COLD:
                 names.append((view.demand, -self.services[name].priority, name))
         return [name for _demand, _priority, name in sorted(names)]
@@ -279,13 +280,16 @@ class _Turn:
     def admit(self, name: str) -> None:
         """Start a service that is waited for, or say who has to go for it."""
         group = self.groups.get(self.services[name].set or "")
+        starts = self.views[name].state == STARTING
+        if starts and (group is None or group.fits(self.members(name, self.goal))):
+            return
         if group is None:
             if not self.stopping:
                 self.do(START, name, "a request waits for it")
             return
         victims, why = self.room(name, group)
         if victims is None:
-            if why:
+            if why and not starts:
                 self.do(REFUSE, name, why)
             return
         for victim in victims:

@@ -115,6 +115,15 @@ def test_nothing_stops_while_an_engine_loads_and_nothing_starts_while_one_stops(
     assert acts({**views, "a": OFF}, services=services) == [(START, "d")]
 
 
+def test_who_starts_beside_more_than_fit_gets_room() -> None:
+    """Somebody started it by hand when the program started another one: it waits at its gate for memory."""
+    views = {"a": IDLE, "b": BUSY, "c": View(STARTING, demand=100.0)}
+    assert acts(views) == [(STOP, "a")] and acts({**views, "b": OFF}) == []
+    assert acts({**views, "a": BUSY}) == [(DRAIN, "a")]
+    assert acts({**views, "c": View(STARTING)}) == []
+    assert decide(NOW, THREE, BIG, views, "spark-c.service") == []
+
+
 def test_an_idle_engine_is_asked_before_it_is_stopped() -> None:
     waiting = replace(OFF, demand=999.0)
     unasked = replace(IDLE, looked=None, busy=None)
@@ -303,7 +312,8 @@ def wrong_action(
         return "it became ready a moment ago"
     group = groups.get(its.set or "")
     mates = {name for name in services if services[name].set == its.set and views[name].state in HOLDING}
-    needed = [name for name in waiting if services[name].set == its.set]
+    starting = [name for name in services if views[name].state == STARTING and views[name].demand is not None]
+    needed = [name for name in (*waiting, *starting) if services[name].set == its.set]
     if group is None or group.fits(mates.union(needed)):
         needed = []
     if action.what == DRAIN:
