@@ -4,7 +4,7 @@
 """The steps of the units of model servers before and after the start of their container.
 
 spark-unit gate NAME      before the start: one engine loads at a time, compile caches of another image removed, Ollama's
-                          models unloaded, page cache dropped, enough memory available
+                          models unloaded, page cache dropped, enough memory available, engines that are being stopped gone
 spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start; until
                           then the load guard keeps memory free (load_guard.py)
                           (both record the memory of the host: the difference is the memory of the engine; the durations of
