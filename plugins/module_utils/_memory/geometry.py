@@ -33,6 +33,7 @@ from .layers import (
     plain_attention,
     text_config,
 )
+from .modules import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -100,72 +101,8 @@ class Geometry:
         return tuple(layer for layer in self.layers if isinstance(layer, Attention))
 
 
-# Families whose every layer is plain attention (or says otherwise through layer_types): the file reads their fields
-# in one way. A family that is not named anywhere in this file is refused: its layers may be of any kind.
-_DECODERS = frozenset(
-    (
-        "arcee",
-        "apertus",
-        "cohere",
-        "cohere2",
-        "dots1",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "gemma4",
-        "gemma4_text",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "gpt_oss",
-        "granite",
-        "granitemoe",
-        "helium",
-        "hunyuan_v1_dense",
-        "hunyuan_v1_moe",
-        "internlm2",
-        "internlm3",
-        "laguna",
-        "llama",
-        "llama4",
-        "llama4_text",
-        "mimo",
-        "minimax_m2",
-        "ministral",
-        "ministral3",
-        "mistral",
-        "mistral3",
-        "mixtral",
-        "nemotron",
-        "olmo",
-        "olmo2",
-        "olmo3",
-        "olmoe",
-        "phi3",
-        "phimoe",
-        "qwen2",
-        "qwen2_5_vl",
-        "qwen2_5_vl_text",
-        "qwen2_moe",
-        "qwen2_vl",
-        "qwen2_vl_text",
-        "qwen3",
-        "qwen3_moe",
-        "qwen3_vl",
-        "qwen3_vl_moe",
-        "qwen3_vl_moe_text",
-        "qwen3_vl_text",
-        "seed_oss",
-        "smollm3",
-        "solar",
-        "stablelm",
-        "starcoder2",
-    )
-)
+# A family that is neither here nor in FAMILIES is refused: its layers may be of any kind. Every layer of the others is plain attention,
+# or says otherwise through layer_types.
 _MLA = frozenset(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"))
 _GDN = frozenset(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"))
 _NEMOTRON_H = frozenset(("nemotron_h",))
@@ -437,7 +374,7 @@ def _read_layers(config: Config, text: Config, model_type: str, count: int) -> R
     if model_type in _MLA:
         latent = _latent_attention(text)
         return Read([latent] * count, drafts=((latent,),) * drafts, mtp_modules=modules)
-    if model_type in _GDN or model_type in _DECODERS:
+    if model_type in _GDN or model_type in FAMILIES:
         layers = _decoder(text, model_type, count)
         return Read(layers, drafts=((plain_attention(text, "full"),),) * drafts if drafts else (), mtp_modules=modules)
     raise Refusal(
