@@ -319,8 +319,6 @@ def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
 
     :param family: a word of C(image_catalogue.FAMILIES)
     :param model: repository or path, empty for none
-    :param args: normalised options
-    :returns: words
     """
     return [*entrypoint_argv(family), *([model] if model else []), *vllm_launch.render(args)]
 

@@ -129,8 +129,6 @@ class Launch:
     def unknown_value(self, option: str, table: str, name: str) -> Hits:
         """Yield a value of an option that this version does not have, with its spelling if that can be no other.
 
-        :param option: whose value it is
-        :param table: of the catalogue
         :param name: the value, empty for none
         :returns: hits as C(missing) has them, with C(changes)
         """
@@ -509,15 +507,9 @@ def rule(
 
     :param severity: C(error), C(warning) or C(info)
     :param id: C(SPK) and three digits, which never change; C(SPKU) and two for the systemd unit
-    :param title: of the rule, for docs/rules.md
     :param message: what is wrong and why, with the names of figures in braces
-    :param fix: what to change, likewise
     :param source: of the knowledge, such as a package or a report
-    :param vllm_error: the text that vLLM itself would print, likewise
-    :param needs_version: skip the rule while the version is unknown
-    :param about: the part of the launch that it judges, for docs/rules.md
     :param when: the condition of a rule whose texts need no figures but version and image
-    :returns: the decorator
     """
 
     def register(check: Check) -> Check:

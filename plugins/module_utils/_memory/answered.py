@@ -98,9 +98,7 @@ class AnsweredPlan(KVPlan):
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
         """Return the number in the line C(GPU KV cache size) of the start-up log.
 
-        :param blocks: of the cache
         :param length: tokens of the longest context
-        :param limit: as of C(KVPlan)
         :returns: tokens
         """
         if self.by_concurrency:
@@ -139,7 +137,6 @@ def explain_missing_plan(answer: Answer | None, reason: str) -> str:
 def release_of(answer: Answer, version: str) -> Release:
     """Return the release that an answer is of.
 
-    :param answer: of the image
     :param version: version that the plan has of the image, or empty
     :returns: the release; what a build calls itself may be none, then it counts as the newest
     """
@@ -152,10 +149,8 @@ def release_of(answer: Answer, version: str) -> Release:
 def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     """Return the plan of an answer.
 
-    :param answer: of the image, see C(usable)
     :param version: of the image as the plan knows it, or empty
     :param counted: whether blocks of full attention follow from the length, which other options could change
-    :returns: the plan
     :raises ImageRefusal: if vLLM refuses the launch
     :raises Refusal: for a plan whose figures do not follow from each other
     """
@@ -326,9 +321,6 @@ def list_differences(
 
     :param computed: the plan by arithmetic
     :param computed_weights: bytes of the model's weights on a rank by arithmetic, None for stated weights
-    :param answered: the plan of the image
-    :param loaded: the weights of the image
-    :returns: texts
     """
     length = answered.longest
     pairs = [

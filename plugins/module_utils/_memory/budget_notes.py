@@ -52,8 +52,6 @@ def _minor_spans(minors: Sequence[int]) -> str:
 def note_unknown_version(report: Report, name: str, judged: str, refusing: Sequence[tuple[int, str]] = ()) -> None:
     """Report the releases that a service of unknown version was judged by.
 
-    :param report: gets the finding
-    :param name: of the service
     :param judged: how, the second half of a sentence
     :param refusing: minor releases that would refuse the launch, with their texts
     """

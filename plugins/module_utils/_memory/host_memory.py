@@ -348,13 +348,8 @@ def host_weights(
 ) -> HostWeights:
     """Return which weights of a rank are in pinned host memory.
 
-    :param config: config.json of the model
-    :param args: options of the engine
-    :param env: variables of the engine
     :param weights: bytes of all weights of the rank
     :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
-    :param release: of vLLM
-    :param ranks: tensor-parallel-size
     """
     in_host = _count_offloaded(config, args, env, weights, release)
     engram = args.get("engram-config")

@@ -41,8 +41,6 @@ def apply_starts(
     :param item: the service, with the starts that were measured
     :param length: planned C(max-model-len), in tokens
     :param sequences: planned C(max-num-seqs)
-    :param resolved: makes an engine of a service
-    :returns: the engine
     """
     if engine.plan is None or not item.starts:
         return engine

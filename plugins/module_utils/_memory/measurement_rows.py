@@ -146,7 +146,6 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
 
     :param start: as the controller keeps it, see C(measured_starts)
     :param args: of the launch, without its sizes
-    :param model: how the row names the model
     :returns: the row, or none with the reason
     """
     version = _VERSION.fullmatch(str(start["vllm_version"] or ""))
@@ -344,11 +343,7 @@ def _argument_problems(args: Any) -> list[str]:
 
 
 def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plan of the launch of a row, as C(memory_budget) has it of a service; raises C(InputError).
-
-    :param content: of the file that it is of
-    :param row: the launch
-    """
+    """Return the plan of the launch of a row, as C(memory_budget) has it of a service; raises C(InputError)."""
     config = {"config": content["models"][row["model"]]}
     for key in ("quant_config", "draft_config"):
         more = (content.get(f"{key}s") or {}).get(row["model"])
@@ -360,11 +355,7 @@ def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 
 def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction.
-
-    :param content: of the file that it is of
-    :param row: the launch
-    """
+    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction."""
     try:
         made = planned(content, row)
     except InputError as error:

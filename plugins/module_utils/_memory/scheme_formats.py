@@ -126,10 +126,7 @@ def _quark_known(stored: Format, minor: int, where: str) -> Format:
 def quark(quantization: Config, where: str, minor: int) -> Rule:
     """Read a config of Quark.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :param minor: the 23 of vLLM 0.23
-    :returns: the rule
     :raises Refusal: for an unknown format, or a format that vLLM does not support
     """
     spared = _texts(quantization, "exclude", where)
@@ -248,8 +245,6 @@ def _torchao_format(entry: Any, where: str) -> Format:
 def torchao(quantization: Config, where: str) -> Rule:
     """Read a config of torchao, as Transformers serialises it.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :returns: the rule; experts stay in the dtype of the model, as TorchAOConfig quantises linear layers alone
     :raises Refusal: for a format that is not known
     """
@@ -295,10 +290,7 @@ def torchao(quantization: Config, where: str) -> Rule:
 def bitsandbytes(quantization: Config, where: str, minor: int) -> Rule:
     """Read a config of bitsandbytes; an empty one stands for C(--quantization bitsandbytes), which makes 4 bits of 16.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :param minor: the 23 of vLLM 0.23
-    :returns: the rule
     :raises Refusal: for a release without bitsandbytes, and for blocks of another size
     """
     if minor > BITSANDBYTES_UNTIL:

@@ -488,9 +488,7 @@ def weights_bytes(
 def _unquantised(stages: Sequence[Sequence[Part]], tables: Sequence[Part], tower: Sequence[Part]) -> tuple[int, int]:
     """Return the bytes before vLLM quantises them: of the fullest stage, and of the largest layer that it quantises.
 
-    :param stages: the modules of each stage
     :param tables: those of n-gram tables, which the first stage has in memory
-    :param tower: those of the vision tower
     """
     plain_sizes = [sum(part.plain_size for part in stage) for stage in stages]
     plain_sizes[0] += sum(part.plain_size for part in tables)
@@ -546,12 +544,7 @@ def rank_parts(
 ) -> RankParts:
     """List what one rank of every pipeline stage has of the language model: the one source of bytes that are held, and of bytes that are read.
 
-    :param config: config.json of the model
-    :param geometry: of the same config
-    :param split: over how many ranks it goes
-    :param quantization: the formats of its modules
     :param minor: the 23 of vLLM 0.23, C(None) for the newest
-    :param drafts: list the multi-token-prediction layers
     :param draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers
     :raises Refusal: for a family or a format that is not known
     """
@@ -587,9 +580,6 @@ def _largest_sum(sizes: Iterable[tuple[str, int]]) -> int:
 def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list[Module]]:
     """List the matrices of the language model by pipeline stage, with the names of its checkpoint.
 
-    :param config: config.json of the model
-    :param geometry: of the same config
-    :param split: over how many ranks it goes
     :returns: modules; experts are not padded
     :raises Refusal: for a family whose weights are not known
     """

@@ -100,7 +100,6 @@ def compare(
 
     :param previous: the section C(benchmark) of the receipt on the host, None without one
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
-    :param service: its name
     :param settings: C(spark_bench) with every default, of which C(ceiling), C(rebaseline) and C(regression_percent) are used
     :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
     :returns: the new section, and findings as plain dicts

@@ -214,9 +214,6 @@ def requests_in(rate: float, requests: int, seconds: float) -> int:
     """Return the number of requests that begin within half of the remaining time, at least one.
 
     :param rate: requests a second
-    :param requests: upper limit
-    :param seconds: remaining time
-    :returns: requests
     """
     return max(1, min(requests, int(rate * seconds / 2)))
 
@@ -227,8 +224,6 @@ def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
     block. Other prompts are of random tokens, which a drafter guesses badly: its rates are the rates of the contents.
 
-    :param workload: the run
-    :param nonce: a new one for each run
     :returns: text and options
     """
     prompt, answer = str(workload.prompt_tokens), str(workload.output_tokens)
@@ -252,14 +247,10 @@ def serve_options(
     Load is put on plain completions: no reasoning parser stands between, and others measure the same way. The warm-up of
     single requests is the first of their requests, since C(--num-warmups) would put the first prompt into the prefix cache.
 
-    :param workload: the run
-    :param url: of the server, from inside its container
-    :param model: served name
     :param api: C(chat) or C(completions), for single requests
     :param thinking: whether the model is to think, None to leave it to the template
     :param seed: of the prompts; for C(random) a new one each time, or the second run would be answered from the prefix cache
     :param args: of the service's launch
-    :returns: words of a command line
     """
     chat = api == "chat" and workload.part in ("single", "contents")
     endpoint = ("openai-chat", "/v1/chat/completions") if chat else ("openai", "/v1/completions")
@@ -352,13 +343,9 @@ def serve_command(
 ) -> list[str]:
     """Return the command that runs C(vllm bench serve) in a service's container.
 
-    :param container: its name
     :param wrapper: with-secrets, or empty without keys
-    :param tokenizer_words: of C(tokenizer)
     :param seconds: that it may take
     :param text: of the dataset file, empty for none
-    :param options: of the program
-    :returns: words of a command line on the host
     """
     inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
     return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
@@ -367,11 +354,6 @@ def serve_command(
 def parse_output(rc: int, out: str, err: str, program: str) -> dict[str, Any]:
     """Return the result that a script of C(vllm bench) printed.
 
-    :param rc: its exit code
-    :param out: its output
-    :param err: its errors
-    :param program: its name, for messages
-    :returns: the result
     :raises ValueError: with the reason, for a run without a result
     """
     if rc in (124, 137):
@@ -452,7 +434,6 @@ def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answe
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
     """Return the tokens of all prompts and of all answers of a run, including its warm-up.
 
-    :param workload: the run
     :param result: of C(vllm bench serve)
     :param api: C(chat) or C(completions)
     :returns: both; the first is None if prompts were counted without the chat template, as C(sharegpt) counts them
@@ -466,7 +447,6 @@ def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int
 def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run.
 
-    :param workload: the run
     :param result: of C(vllm bench serve)
     :param seen: what C(compare_counters) said of it
     :returns: the row of C(workload.part)

@@ -110,8 +110,6 @@ def look(
 ) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
     """Compare all engines of a host with their plan.
 
-    :param view: of the host
-    :param services: that are asked about
     :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
     :param timeout: seconds for each C(/metrics)
     :param run_dir: where the helper of the units keeps its records
@@ -166,8 +164,6 @@ def compare_memory(
 ) -> tuple[residency.StartLog, dict[str, residency.Term], list[Finding]]:
     """Compare what a service took with its plan.
 
-    :param service: that is asked about
-    :param lines: start-up lines of its engine
     :param workers: those that Ray's workers of this host wrote
     :param use: memory of the host before and after its start
     :param reason: why its log is not whole, or an empty text
@@ -188,9 +184,6 @@ def compare_path(
 ) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
     """Compare the kernels, graphs and drafts of a service with the expected ones.
 
-    :param service: that is asked about
-    :param lines: start-up lines of its engine
-    :param counted: what it counted since
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
     :returns: what runs, the checks against the expected ones, and findings
@@ -217,8 +210,6 @@ def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
 def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
     """Read what the helper of the units noted at the start of a unit.
 
-    :param run_dir: folder of its records
-    :param unit: name of the unit
     :param gpu_gib: GPU memory that the unit holds, GiB, None if unknown
     :returns: host memory and time that the start took
     """

@@ -144,9 +144,7 @@ def clean_lines(text: str) -> list[str]:
 def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
     """Explain the newest start in a log.
 
-    :param lines: raw lines of the log
     :param redactor: knows secret values of the host; tokens and keys of a known form are taken out without it, too
-    :returns: the explanation
     """
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)

@@ -352,10 +352,7 @@ def compare(
 ) -> tuple[dict[str, Check], list[Finding]]:
     """Compare the choices of an engine with the expected ones.
 
-    :param service: its name
     :param expected: C(fast_path) of the service in the plan
-    :param runs: choices that the engine printed
-    :param counted: its counters of drafts
     :param rank: of the service on this host; only rank 0 counts
     :returns: every check by name, and a finding for each that is off
     """
@@ -398,9 +395,6 @@ def compare(
 def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: set[str]) -> str:
     """Return the kernels that compute FP4 weights in 16 bits without being configured, in words.
 
-    :param expected: of C(compare)
-    :param runs: choices that the engine printed
-    :param reported: keys of kernels that already have a finding
     :returns: the kernels; empty without any, and for checkpoints with 16-bit activations
     """
     if expected.get("fp4_weight_only"):
@@ -681,10 +675,6 @@ def summary(checks: Mapping[str, Check]) -> str:
 def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the part of a receipt about the fast path.
 
-    :param checks: of C(compare)
-    :param runs: choices that the engine printed
-    :param counted: its counters of drafts
-    :param findings: of C(compare)
     :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
     """
     return {

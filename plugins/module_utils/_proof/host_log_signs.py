@@ -38,13 +38,8 @@ class Sign:
 def sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: Any) -> Sign:
     """Return a sign whose pattern is text.
 
-    :param id: a stable word
     :param pattern: of the last words of a program; a dot also matches line ends
-    :param cause: format string for the named groups of the pattern
-    :param fix: format string, likewise
-    :param rule: rules or findings of the plan about the same failure
     :param more: further fields of C(Sign)
-    :returns: the sign
     """
     return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
 

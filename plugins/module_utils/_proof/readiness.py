@@ -55,7 +55,6 @@ def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Reque
 
     :param checks: further stages, in the form of the option C(checks) of M(dgxspark.vllm.endpoint_ready)
     :param more: other fields of C(endpoint.Requests)
-    :returns: the requests
     """
     checks = checks or {}
     return endpoint.Requests(
@@ -306,8 +305,6 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
     """Read the last lines of the unit's journal, else of the container's log.
 
     :param run: made by C(command.reader)
-    :param unit: name of the unit
-    :param container: name of the container
     :param lines: most lines
     :returns: the lines, or the programs that did not answer
     """
@@ -337,7 +334,6 @@ def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     :param question: with C(url) or C(unit)
     :param answer: of a failed wait, with the displayed lines of its log
     :param explanation: of C(explain.explain), None without one
-    :returns: the message
     """
     where = question.url or question.unit
     name = question.model or question.unit or question.url

@@ -369,11 +369,8 @@ def compare(
 
     KV cache, tokens and residency follow from the other terms; they are findings only if no other term explains them.
 
-    :param service: its name
     :param planned: the C(memory) of the service in the plan, one of C(services) that C(memory_budget) returns
-    :param log: parsed start-up lines of its engine
     :param use: memory of the host before and after its start
-    :param rank: of the service on this host
     :returns: the terms by name, and a finding for every term that differs on its own
     """
     kv_measured = log.kv_cache_gib if log.kv_cache_told_gib is None else log.kv_cache_told_gib
@@ -682,8 +679,6 @@ def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
 def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str, Any]:
     """Return the measured figures for a receipt: plain numbers, C(None) for missing ones.
 
-    :param terms: of C(compare)
-    :param log: parsed start-up lines of its engine
     :param use: memory of the host before and after its start
     :returns: GiB, tokens and seconds by name
     """
@@ -711,9 +706,6 @@ def start(
     """Return the memory that a start took, for later plans; C(None) if it is unknown or of another launch than the planned one.
 
     :param planned: the C(memory) of the service in the plan, with C(launch), which identifies the launch
-    :param terms: of C(compare)
-    :param log: parsed start-up lines
-    :param gpu: of C(HostView.gpu)
     :returns: GiB by term, C(None) for unknown ones, with the identity of the launch
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))

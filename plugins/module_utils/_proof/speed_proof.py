@@ -34,11 +34,7 @@ def prove(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Measure a service and judge the result; a bad one is measured again, and the better figures count.
 
-    :param name: of the service
-    :param expected: the prediction
-    :param measure: measures once
     :param previous: the record in the receipt of the same deployment, None for none
-    :param signs: of C(signs_of)
     :param not_judged: why rates of this host mean nothing, or an empty text
     :returns: the record for the receipt, None if nothing was measured and the receipt has an earlier record, and findings
     """

@@ -77,8 +77,6 @@ def malformed_call(content: str) -> str:
 def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the tool calls of an answer in OpenAI's form.
 
-    :param choice: of the answer
-    :param names: of the tools that were offered
     :returns: C([{id, type, function: {name, arguments}}])
     :raises Problem: for a call that is damaged, also for one inside the content
     """

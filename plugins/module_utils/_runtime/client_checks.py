@@ -87,8 +87,6 @@ def read_secret(path: str | None) -> str:
 def send(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
     """Send one request.
 
-    :param url: of the client
-    :param key: API key or token
     :param body: of a POST; None for a GET
     :returns: the JSON of the answer; None for other content
     :raises OSError: also for an HTTP status that may change

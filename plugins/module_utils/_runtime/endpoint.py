@@ -541,8 +541,6 @@ def _text_delta(event: dict[str, Any]) -> str:
 def call_a_tool(client: Client, model: str, timeout: float) -> None:
     """Pass when a model calls an offered tool in OpenAI's form, also through a gateway.
 
-    :param client: of the server, or of a gateway in front of it
-    :param model: name, or an alias of the gateway
     :param timeout: seconds of the one request
     :raises Problem: with the answer that came instead; C(kind) C(answer) or C(length) if there was an answer
     """

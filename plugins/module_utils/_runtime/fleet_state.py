@@ -67,9 +67,6 @@ def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], 
     answers;
     else the checks between would hide that it cannot make tokens.
 
-    :param state: of the monitor
-    :param key: of the endpoint
-    :param models: its served names
     :param every: n, 0 to ask only what failed
     :returns: the model, empty to take the first that the server lists
     """
@@ -87,7 +84,6 @@ def judge(
     """Take in the results of a run.
 
     :param state: of the monitor, which is changed
-    :param results: one an endpoint
     :param now: seconds since 1970
     :param failures: checks in a row that have to fail before an endpoint is down
     :param watched: keys of all watched endpoints; others are removed from the state
@@ -158,8 +154,6 @@ def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any]
     """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
 
     :param state: of the monitor; receives the day
-    :param at: the time of day
-    :param local: now, in the time zone of C(at)
     :returns: the change, None when none is due
     """
     if at == "off":
@@ -209,8 +203,6 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
     A new notifier gets the endpoints that are down already.
 
     :param state: of the monitor, which is changed
-    :param notifiers: their names
-    :param changes: of this run
     :param now: seconds since 1970
     """
     outbox = state["outbox"]
@@ -253,7 +245,6 @@ def clock(moment: float, zone: tzinfo, now: float) -> str:
     """Return a moment as text: the time, with the day unless it is today.
 
     :param moment: seconds since 1970
-    :param zone: of the reader
     :param now: seconds since 1970
     :returns: HH:MM, or YYYY-MM-DD HH:MM
     """
@@ -284,9 +275,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
     """Return one change as a line.
 
     :param change: of C(judge) or C(heartbeat)
-    :param zone: of the reader
     :param now: seconds since 1970
-    :returns: one line
     """
     kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
@@ -334,10 +323,7 @@ def compose(
     """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
 
     :param host: the monitor's
-    :param changes: the outbox
-    :param zone: of the reader
     :param now: seconds since 1970
-    :param total: number of watched endpoints
     :returns: title, text, and how many changes are in it
     """
     head = _head(host, changes, total)
@@ -370,8 +356,6 @@ def delivered(state: dict[str, Any], name: str, count: int) -> None:
     """Note that a notifier has taken the first changes of its outbox.
 
     :param state: of the monitor, which is changed
-    :param name: of the notifier
-    :param count: changes of the message
     """
     del state["outbox"][name][:count]
     state["delivery"].pop(name, None)
@@ -381,8 +365,6 @@ def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> N
     """Note that a notifier has not taken its message; the changes stay.
 
     :param state: of the monitor, which is changed
-    :param name: of the notifier
-    :param error: its error
     :param now: seconds since 1970
     """
     since = (state["delivery"].get(name) or {}).get("since") or now

@@ -186,8 +186,6 @@ class Step:
 def level(settings: Settings, look: Look, last: tuple[float, int] | None = None) -> str:
     """Return how short the memory is, one of C(LEVELS).
 
-    :param settings: of the host
-    :param look: memory now
     :param last: clock and C(MemAvailable) of the look before, from which follows how fast it falls
     :returns: C(CALM), C(SHORT) or C(CRITICAL)
     """
@@ -208,9 +206,7 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
     """Return the steps after one look, at most one against a shortage, and the next state.
 
-    :param settings: of the host
     :param state: what the call before returned
-    :param look: memory now
     :param account: the holders of the memory at the last look; None if unknown
     :returns: the steps in their order, and the state for the next call
     """
@@ -276,7 +272,6 @@ def _admit(
 def calm_needed(settings: Settings, state: State, now: float) -> float:
     """Return the seconds without a shortage after which it is over: longer after several within an hour.
 
-    :param settings: of the host
     :param state: with the refusals so far
     :param now: monotonic seconds
     :returns: seconds
@@ -387,9 +382,7 @@ def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], cur
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
     """Return whether the limits allow to restart an engine.
 
-    :param settings: of the host
     :param state: with the restarts so far
-    :param name: of the engine
     :param now: monotonic seconds
     :returns: whether they do
     """
@@ -442,10 +435,8 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
     """Return the state for a later process, with wall clocks: limits, and the engines without requests.
 
-    :param state: of this process
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: a value for JSON
     """
     ahead = wall - clock
     return {
@@ -458,10 +449,8 @@ def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
 def from_record(content: Any, wall: float, clock: float) -> State:
     """Return the state from a record of C(to_record), in any condition; impossible times are left out.
 
-    :param content: of the record
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: a state to begin with
     """
     content = content if isinstance(content, Mapping) else {}
 

@@ -136,11 +136,7 @@ def wait_for_memory(
     vLLM checks MemAvailable: no start without enough of it. MemFree alone being short (something refills
     the page cache) is waited for briefly, then C(free_short) tells it.
 
-    :param need_gib: that has to be there
     :param root: where C(/proc) is
-    :param timeout_seconds: for all of it
-    :param interval_seconds: between two looks
-    :param free_grace_seconds: for MemFree alone
     :param on_wait: called with the summary before every sleep
     :param clock: monotonic seconds
     :param sleep: waits for seconds
@@ -180,11 +176,9 @@ def wait_until_back(
 ) -> dict[str, Any]:
     """Wait until the memory of an engine whose processes are gone is available again: the driver lets go of it later.
 
-    :param before_gib: available memory while it ran
     :param expected_gib: its memory, None if unknown; then the wait ends when the memory no longer grows
     :param root: where C(/proc) is
     :param timeout_seconds: longest wait
-    :param interval_seconds: between two looks
     :param clock: monotonic seconds
     :param sleep: waits for seconds
     :returns: C({ok, freed_gib, waited_seconds}); ok tells whether the expected memory is free

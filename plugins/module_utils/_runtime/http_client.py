@@ -93,10 +93,7 @@ class _Socket:
 def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = "") -> http.client.HTTPConnection:
     """Connect to a server; connecting, sending and reading of the connection all end by the deadline.
 
-    :param host: name or address
-    :param port: TCP port
     :param tls: whether to speak TLS, with the certificate checked
-    :param deadline: of the connection and all its requests
     :param proxy: URL of a proxy; it gets whole URLs, and a tunnel for TLS
     :returns: the connection, open
     :raises OSError: if it cannot be made
@@ -163,12 +160,7 @@ def exchange(
 ) -> Iterator[http.client.HTTPResponse]:
     """Send a request, yield its answer with status and headers parsed, and close the connection.
 
-    :param connection: of C(connect)
-    :param method: of HTTP
-    :param target: path, or whole URL for a proxy
-    :param data: the body
     :param headers: by name
-    :returns: the answer
     :raises OSError: also for an answer that is no HTTP
     """
     try:
@@ -223,9 +215,7 @@ def fetch(
     """Make one HTTP request; a redirect is an answer and not followed.
 
     :param url: with http or https
-    :param method: of HTTP
     :param headers: by name
-    :param data: the body
     :param timeout: seconds in all
     :param proxies: go by the proxies of the environment
     :param most_bytes: longest body; 0 for C(MAX_BODY_BYTES)
@@ -256,7 +246,6 @@ def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> 
 
     :param url: of the server, with the path
     :param headers: by name
-    :param data: the body
     :param timeout: seconds for every wait for the next whole line
     :returns: lines, with their ends
     :raises OSError: with the server's message if it refuses

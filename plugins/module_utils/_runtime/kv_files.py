@@ -48,7 +48,6 @@ def identity(settings: Mapping[str, Any], image_id: str) -> str:
 
     :param settings: C(kv_files) of the settings of a unit
     :param image_id: C(sha256:...) of the image that is about to be started
-    :returns: the hash
     :raises OSError: if the revision of a model cannot be read
     """
     parts: list[Any] = [settings.get("key"), image_id]
@@ -62,10 +61,7 @@ def identity(settings: Mapping[str, Any], image_id: str) -> str:
 def commit_of(hub: Path, repo: str, revision: str) -> str:
     """Return the commit of a snapshot.
 
-    :param hub: folder of the snapshots
     :param repo: ORG/NAME
-    :param revision: commit, tag or branch
-    :returns: the commit that the revision names
     :raises OSError: if no file says it
     """
     if COMMIT.fullmatch(revision):
@@ -88,7 +84,6 @@ def _listing(folder: Path) -> list[list[Any]]:
 def prepare(name: str, settings: Mapping[str, Any], image_id: str) -> int:
     """Make the folder of a service ready for its start.
 
-    :param name: of the service
     :param settings: C(kv_files) of the settings of its unit
     :param image_id: C(sha256:...) of the image that is about to be started
     :returns: bytes of removed files
@@ -117,7 +112,6 @@ def bound(settings: Mapping[str, Any]) -> int:
 def trim(folder: Path, most: int) -> int:
     """Remove the files of a folder that were not used for longest, if it has more bytes than it may.
 
-    :param folder: of the files of one service
     :param most: bytes that it may have; the disk's free space may allow less
     :returns: the removed bytes
     """
@@ -139,8 +133,6 @@ def trim(folder: Path, most: int) -> int:
 def _remove(folder: Path, last: int, excess: int) -> int:
     """Remove all files older than an age, and the newest of that age; return the removed bytes.
 
-    :param folder: of the files
-    :param last: the youngest age from which files are removed
     :param excess: bytes to remove of that age
     """
     since, removed = 0.0, 0

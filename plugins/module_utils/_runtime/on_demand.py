@@ -134,7 +134,6 @@ _LEAST = {
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :param content: of the settings file
     :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
@@ -217,7 +216,6 @@ def decide(
     :param now: monotonic seconds
     :param services: by name
     :param groups: the sets, by name
-    :param views: each service at this moment
     :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
     turn = _Turn(now, services, groups, views)
@@ -397,7 +395,6 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
     """Return the state of a service by its unit: an admin may start and stop it too.
 
     :param now: monotonic seconds
-    :param past: the state so far
     :param unit: its properties as C(systemctl show) prints them; with C(Job) while a job is queued or runs
     :returns: one of C(STATES); C(STARTING) goes on while a start fails, until systemd is done with it
     """

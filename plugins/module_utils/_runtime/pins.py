@@ -36,12 +36,7 @@ class Pin:
 
 
 def read(folder: Path, name: str) -> Pin:
-    """Return the pin of a service; an unreadable or invalid one counts as no pin.
-
-    :param folder: of the pins
-    :param name: of the service
-    :returns: its pin
-    """
+    """Return the pin of a service; an unreadable or invalid one counts as no pin."""
     try:
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -54,7 +49,6 @@ def write(folder: Path, name: str, word: str, why: str = "") -> None:
     """Keep a service up or down from now on.
 
     :param folder: of the pins; it is made
-    :param name: of the service
     :param word: C(warm), C(cold), or empty to leave it to its requests
     :param why: the reason, unless the owner sets it
     :raises OSError: if it cannot be written

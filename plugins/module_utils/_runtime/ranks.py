@@ -70,7 +70,6 @@ PART_SECONDS = 155.0
 def stop_seconds(parts: int, seconds: float) -> float:
     """Return how long a rank may take to end its containers, seconds.
 
-    :param parts: its containers
     :param seconds: seconds that a container is given to end by itself
     """
     return parts * (seconds + PART_SECONDS)
@@ -205,10 +204,7 @@ class Attempts:
     def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
         """Return the recorded attempts; failures and messages of other settings do not count.
 
-        :param content: plain data that an earlier run kept
-        :param fingerprint: of the settings now
         :param now: seconds of the same clock as the times that were kept; later ones are left out
-        :returns: the attempts
         """
         attempts = cls(fingerprint)
         if not isinstance(content, dict):
@@ -289,7 +285,6 @@ class Rank:
     def speaks_to(self, rank: int, now: float) -> bool:
         """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
 
-        :param rank: of the peer
         :param now: seconds of the clock of this state
         :returns: whether it is
         """

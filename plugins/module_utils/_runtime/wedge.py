@@ -91,7 +91,6 @@ class Tracker:
     ) -> None:
         """Start from the state of an earlier process.
 
-        :param settings: of the service
         :param restarts: when it was restarted, in seconds since 1970
         :param clocks: the monotonic clock and the wall clock at the moment when C(restarts) was written, None after a reboot
         """
@@ -152,7 +151,6 @@ class Tracker:
         """Take in what a probe found.
 
         :param outcome: C(OK), C(REFUSED), or what failed
-        :param text: the observation, for messages
         :param clock: monotonic seconds
         :param wall: seconds since 1970
         :returns: C(NOTHING), C(ACT) or C(REPORT)

@@ -29,8 +29,6 @@ def explain_impossible(speed: Mapping[str, Any], rate: float, requests: int = 1)
 
     :param speed: C(speed) of a planned service
     :param rate: tokens/s of all requests together
-    :param requests: at a time
-    :returns: a part of a sentence
     """
     limit = bus_limit(speed, requests)
     if limit is None or rate <= limit:

@@ -88,12 +88,8 @@ def missing_levers(
 ) -> list[str]:
     """Return the names of the levers that a launch does not have.
 
-    :param service: the reads of the launch
-    :param args: its options
-    :param env: of the engine
     :param streams: most requests at a time
     :param length: longest context
-    :returns: names
     """
     launch = LaunchFacts(service, parse(dict(args)).args, env, service.item.vllm_version, streams, length)
     return [name for name, row in rows().items() if _applies(row["when"], launch)]
