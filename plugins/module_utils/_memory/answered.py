@@ -4,7 +4,7 @@
 """The KV cache and the weights of a service as the vLLM of its image planned them, in the shape that the budget calculates with.
 
 An answer (C(image_answer.py)) is of one launch and one longest context. Shorter requests follow from it where only layers of full
-attention depend on the length; else a shorter request counts as much as the longest, so that no figure is too small. No I/O.
+attention depend on the length; else a shorter request counts as much as the longest, so that no figure is too small.
 """
 
 from __future__ import annotations

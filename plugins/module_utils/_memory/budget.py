@@ -14,7 +14,7 @@ is an error; a check that depends on the range makes the verdict C(tight).
 Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
 was gone and no new error had come.
 
-C(memory_budget) is the only entry. No I/O, no Ansible.
+C(memory_budget) is the only entry.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings of the memory budget that are no checks: versions, sources of figures, solved settings and refused services.
-
-No I/O, no Ansible.
-"""
+"""Findings of the memory budget that are no checks: versions, sources of figures, solved settings and refused services."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of the memory budget: fields of a service, the memory map of a node and verdicts.
-
-No I/O, no Ansible.
-"""
+"""The result of the memory budget: fields of a service, the memory map of a node and verdicts."""
 
 from __future__ import annotations
 

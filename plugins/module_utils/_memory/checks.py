@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""vLLM's memory checks, in vLLM's order and words, for each service and for the whole node.
-
-No I/O, no Ansible.
-"""
+"""vLLM's memory checks, in vLLM's order and words, for each service and for the whole node."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 Sparse attention has a second cache for its indexer, compressed attention a third for uncompressed tokens, and some
 layers remember in a convolution or in a delta rule. Each family is one function that reads its layers; C(READERS) says
-which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
+which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0).
 """
 
 from __future__ import annotations

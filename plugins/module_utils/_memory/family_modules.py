@@ -4,7 +4,7 @@
 """The modules that only single families have: indexers, hyper-connections, n-gram layers and their tables.
 
 Modules of several families are in C(weights.py). The shapes come from vLLM's classes under
-C(vllm/models/) (0.33.0). No I/O, no Ansible.
+C(vllm/models/) (0.33.0).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 """Host memory of one rank: buffers, caches and processes of vLLM outside its GPU memory request.
 
 On a GB10 this is the same memory, so all of it counts. Each size follows the code of vLLM 0.15.1 to 0.33.0; comments name the file below
-C(vllm/). No I/O, no Ansible.
+C(vllm/).
 """
 
 from __future__ import annotations

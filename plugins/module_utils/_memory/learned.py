@@ -5,7 +5,7 @@
 
 A term of the same launch replaces the assumed one. A term of another length or batch is corrected by the computed difference and narrows
 the assumed range. Open settings are solved before, from assumed terms: settings that followed measurements would restart engines after
-their first proof. All of vLLM's checks stay unchanged. No I/O.
+their first proof. All of vLLM's checks stay unchanged.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 """Rows of measured launches, which the overheads are compared with: made from proofs, checked, and compared with the plan.
 
 A row names no host, service, path or key. It contains the numbers of configs and arguments, and words that published models use.
-C(docs/memory.md), What proofs measured, describes the file. No I/O.
+C(docs/memory.md), What proofs measured, describes the file.
 """
 
 from __future__ import annotations

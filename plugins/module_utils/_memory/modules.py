@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules of a model: name and size of each matrix, and the number of ranks that share it.
 
-The names come from the checkpoint, because quantisation configs name the modules that they spare. No I/O, no Ansible.
+The names come from the checkpoint, because quantisation configs name the modules that they spare.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 """The memory of one node with its services: free memory for each service, and solving of open settings.
 
 C(Node) adds up requested and held memory; C(solve) chooses open settings. Checks and findings are in C(checks.py).
-No I/O, no Ansible.
 """
 
 from __future__ import annotations

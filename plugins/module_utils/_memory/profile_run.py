@@ -9,7 +9,7 @@ the cache. It follows from the widths of a model and its vocabulary. Compared wi
 twentieth. Memory that does not follow from a config (libraries, repacking) is a range in C(_vllm/overheads.py).
 
 The model runner of a model, one of vLLM's two, decides about sampling and whether CUDA graphs reduce the cache.
-Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2). No I/O.
+Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2).
 """
 
 from __future__ import annotations

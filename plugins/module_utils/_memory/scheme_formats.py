@@ -5,7 +5,7 @@
 
 Each is a function of a config that returns a rule: the format of a module, C(None) for the model's own dtype. All three leave the
 embedding and the head unquantised. The rules follow vllm/model_executor/layers/quantization/ (quark/, torchao.py of 0.33.0 with
-torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). Formats outside of the rules are a C(Refusal). No I/O, no Ansible.
+torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). Formats outside of the rules are a C(Refusal).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The input of the memory budget: the host, its services and their measured starts, checked and typed.
 
-C(read_params) reports every mistake of the input at once. No I/O, no Ansible.
+C(read_params) reports every mistake of the input at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The engine of one service: by arithmetic, by the answer of its image, or by stated sizes.
 
-C(resolve) turns a checked service into an C(Engine). No I/O, no Ansible.
+C(resolve) turns a checked service into an C(Engine).
 """
 
 from __future__ import annotations

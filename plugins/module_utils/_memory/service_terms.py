@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of a service besides weights and KV cache: activations, CUDA graphs, adapters and host buffers.
-
-No I/O, no Ansible.
-"""
+"""The memory of a service besides weights and KV cache: activations, CUDA graphs, adapters and host buffers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speculative decoding of a launch: the number of draft tokens, the caches of the drafter, and the model runner that serves it.
-
-No I/O, no Ansible.
-"""
+"""Speculative decoding of a launch: the number of draft tokens, the caches of the drafter, and the model runner that serves it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ A header names every tensor with its dtype and its shape, so nothing about the m
 a tensor of that name over the ranks (vllm/model_executor/layers/linear.py and the model classes, 0.33.0). A tensor whose
 name says nothing is counted whole on every rank, which is never too little.
 
-An incomplete list is a C(Refusal), which names the missing tensors. No I/O, no Ansible.
+An incomplete list is a C(Refusal), which names the missing tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Quantisation of a checkpoint: the storage format of each module. No I/O, no Ansible."""
+"""Quantisation of a checkpoint: the storage format of each module."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ spare; each is then counted in the format that it is stored in, and divided over
 were compared with the parameters of vLLM's own model classes (0.33.0). The safetensors headers are always the better
 source: C(tensors.py) reads them. Where only their sum is known, C(weights_gib) of the budget takes it.
 
-A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
+A family or a format that is not known here is a C(Refusal).
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ Its start-up lines name the choices, and /metrics the accepted drafts. This modu
 expected path (C(expected_path.py), on the controller).
 
 The patterns match the texts of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages.
-No I/O.
 """
 
 from __future__ import annotations

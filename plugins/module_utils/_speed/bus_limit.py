@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rates that no launch can have, since they need more than the memory bus carries. No I/O, no Ansible."""
+"""Rates that no launch can have, since they need more than the memory bus carries."""
 
 from __future__ import annotations
 

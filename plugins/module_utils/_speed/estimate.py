@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The speed of a service as ranges: tokens per second by streams, prefill and first token by prompt, and the limit.
 
-A figure that is not known is left out, with the reason. No I/O, no Ansible.
+A figure that is not known is left out, with the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The predicted results of the measurements of a proof (C(judge.py)), for the plan. No I/O, no Ansible."""
+"""The predicted results of the measurements of a proof (C(judge.py)), for the plan."""
 
 from __future__ import annotations
 

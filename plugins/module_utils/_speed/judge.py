@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judge the measured speed of a service: by its earlier measurement first, then by the predicted range, and name probable causes.
 
-Hosts run this file, so it imports nothing of the model; the plan carries the prediction. No I/O, no Ansible.
+Hosts run this file, so it imports nothing of the model; the plan carries the prediction.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 """The bytes that one rank reads in a decode step, and the operations that it does for a token, from a model's config.
 
 A decode step reads every weight that its tokens pass through once, the keys and values of the context, and reads and writes
-recurrent states. The figures come from the modules and caches that the memory budget counts. No I/O, no Ansible.
+recurrent states. The figures come from the modules and caches that the memory budget counts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 """The seconds of a decode step and of a prefill: bytes over bandwidths, operations over rates, and fixed times of layers and all-reduces.
 
 Reading and computing overlap in part: their time together is the root of the sum of squares, which is near the larger of the two if they
-differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
+differ much, and 1.4 times either if they are equal.
 """
 
 from __future__ import annotations
