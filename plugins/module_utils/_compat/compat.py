@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
-from .._common.docker_run import DockerRun, read_options
+from .._common.docker_run import read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
-from .._common.plain_data import InputError, unfit
+from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
 from .._vllm import launch as vllm_launch
 from . import (
@@ -101,7 +101,8 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     vllm_version, source = _version(params, entry)
     parsed, refused = _parsed(params, vllm_version)
     checked = _launch(params, entry, vllm_version, parsed, refused, source == PROBED)
-    rules = _without_ignored(LAUNCH_RULES, params.get("ignore"))
+    ignored = set(params.get("ignore") or ())
+    rules = [rule for rule in LAUNCH_RULES if rule.id not in ignored]
     judged = _judge(checked, rules)
     plain = _plain(finding for finding, _changes in judged)
     name = parsed.model or checked.repo
@@ -148,7 +149,8 @@ def _launch(
 ) -> Launch:
     """Return the launch that C(check_launch) has to judge; entry: of the image catalogue, empty for none."""
     docker = read_options(_texts_of(params, "docker_args"))[0]
-    family = _entrypoint_family(params, entry, docker)
+    replaced = "passthrough" if docker.values("--entrypoint") else None
+    family = params.get("entrypoint") or replaced or entry.get("entrypoint")
     model: Mapping[str, Any] = params.get("model") or {}
     env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
@@ -173,12 +175,6 @@ def _launch(
     )
 
 
-def _entrypoint_family(params: Mapping[str, Any], entry: Mapping[str, Any], docker: DockerRun) -> str | None:
-    """Return the configured entrypoint, else docker's, else the catalogue's."""
-    replaced = "passthrough" if docker.values("--entrypoint") else None
-    return params.get("entrypoint") or replaced or entry.get("entrypoint")
-
-
 def _text_of(params: Mapping[str, Any], key: str) -> str:
     return str(params.get(key) or "")
 
@@ -199,11 +195,6 @@ def check_written(written: rules_unit.Written) -> list[dict[str, Any]]:
 # --- repairs ------------------------------------------------------------------------------------------------------
 
 Judged = Sequence[tuple[Finding, tuple[Change, ...]]]
-
-
-def _without_ignored(rules: Sequence[Rule], ignore: Any) -> list[Rule]:
-    ignored = set(ignore or ())
-    return [rule for rule in rules if rule.id not in ignored]
 
 
 def _judge(checked: Launch, rules: Sequence[Rule]) -> Judged:
@@ -352,7 +343,9 @@ def _complain(params: Mapping[str, Any]) -> None:
     for key, allowed in _CHOICES.items():
         if params.get(key) and params[key] not in allowed:
             wrong.append(f"'{key}' is {params[key]!r}, expected one of {', '.join(allowed)}")
-    wrong.extend(_wrong_nodes(params.get("nodes", 1)))
+    nodes = params.get("nodes")
+    if nodes is not None and not is_whole(nodes, 1):
+        wrong.append(f"'nodes' is {nodes!r}, expected a whole number from 1 up")
     wrong.extend(image_catalogue.wrong_entries(params.get("catalogue"), "catalogue"))
     if wrong:
         raise InputError(wrong)
@@ -385,11 +378,6 @@ def _wrong_lists(params: Mapping[str, Any]) -> list[str]:
             near = validation.nearest_word(str(rule), _IDS)
             wrong.append(f"'ignore' names {rule}, which is no rule" + (f"; did you mean {near}?" if near else ""))
     return wrong
-
-
-def _wrong_nodes(nodes: Any) -> Iterator[str]:
-    if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
-        yield f"'nodes' is {nodes!r}, expected a whole number from 1 up"
 
 
 def _is_list(value: Any) -> bool:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._common import validation
 from .._vllm import catalogue
 from .._vllm.launch import long_name
@@ -116,15 +114,10 @@ def _value_to_switch(launch: Launch) -> Hits:
             yield hit
             continue
         enable = boolean is (launch.args.get(name) is not False)  # --no-x true asks for what --x false does
-        yield {**hit, "changes": (Change("args", name, True if enable else _off(option)),)}
+        yield {**hit, "changes": (Change("args", name, enable if enable or option.kind == "switch" else None),)}
 
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-def _off(option: Any) -> bool | None:
-    """Return the value that switches an option off: a plain flag is off when it is not there."""
-    return False if option.kind == "switch" else None
 
 
 @error(

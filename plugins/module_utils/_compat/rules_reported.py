@@ -16,10 +16,6 @@ from .rulebook import REGISTERED, Hits, Launch, Rule, numbers
 DEFAULT_SEQUENCES = 256
 
 
-def _has_mtp(launch: Launch) -> bool:
-    return launch.method.endswith("mtp") and launch.spec.get("num_speculative_tokens") != 0
-
-
 def _has_block_fp8(launch: Launch) -> bool:
     """Tell whether the weights are FP8 with a scale for each block, as fp8 and compressed-tensors checkpoints declare it."""
     groups = launch.quantization.get("config_groups")
@@ -44,7 +40,7 @@ def _captures_full_and_piecewise(launch: Launch) -> bool:
 FACTS: dict[str, Callable[[Launch], bool]] = {
     "hybrid": lambda launch: launch.hybrid,
     "dense": lambda launch: launch.dense,
-    "mtp": _has_mtp,
+    "mtp": lambda launch: launch.method.endswith("mtp") and launch.spec.get("num_speculative_tokens") != 0,
     "drafts": lambda launch: bool(launch.method) and launch.method not in ("ngram", "ngram_gpu", "suffix"),
     "prefix_caching": lambda launch: launch.prefix_caching,
     "fp8_block": _has_block_fp8,

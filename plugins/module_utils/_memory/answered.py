@@ -181,7 +181,7 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         request_bytes=request * cut.bytes_per_block if cut.needed is None else cut.needed,
         linear=tuple(int(group["block"]) for group in cut.groups if counted and _is_linear(group)),
         kept_back=cut.bytes_per_block if release.since(29) else 0,
-        by_concurrency=_is_by_concurrency(cut),
+        by_concurrency=cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len),
     )
 
 
@@ -201,10 +201,6 @@ def _largest_cut(answer: Answer) -> tuple[Cut, int]:
     if not is_overridden and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
         raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
     return cut, request
-
-
-def _is_by_concurrency(cut: Cut) -> bool:
-    return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
 
 
 def _read_group(spec: Mapping[str, Any]) -> KVGroup:

@@ -57,11 +57,6 @@ def _texts(source: Config, key: str, where: str) -> list[str]:
 # Quark ----------------------------------------------------------------------------------------------------------------
 
 
-def _unwrap_single(value: Any) -> Any:
-    """Take the one entry out of a list of one (QuarkConfig._unwrap_single_quant_config)."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def _quark_pair(weight: list[Any], where: str) -> Format:
     """Read weights that are quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod)."""
     kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
@@ -92,7 +87,9 @@ def _quark_groups(weight: Config, where: str) -> Format | None:
 
 def _quark_format(entry: Config, where: str) -> Format:
     """Read how one entry of a Quark config stores weights (QuarkConfig._get_scheme_cls_from_config)."""
-    weight = _unwrap_single(entry.get("weight"))
+    weight = entry.get("weight")
+    if isinstance(weight, list) and len(weight) == 1:  # QuarkConfig._unwrap_single_quant_config
+        weight = weight[0]
     if isinstance(weight, list):
         return _quark_pair(weight, f"{where}.weight")
     weight = _mapping(weight, f"{where}.weight")
@@ -116,13 +113,6 @@ def _quark_spared(names: tuple[str, ...], spared: list[str], experts: bool) -> b
     return False
 
 
-def _quark_known(stored: Format, minor: int, where: str) -> Format:
-    """Refuse what an older vLLM answers with "No quark compatible scheme was found"."""
-    if minor < _QUARK_NEWER_SINCE and (stored == MXFP8 or stored.block > 1 or stored.zero_bits):
-        raise Refusal(where, f"these weights are known of Quark since vLLM 0.{_QUARK_NEWER_SINCE} alone", GIVE)
-    return stored
-
-
 def quark(quantization: Config, where: str, minor: int) -> Rule:
     """Read a config of Quark.
 
@@ -134,7 +124,11 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
         _check_expression(pattern, f"{where}.exclude")
 
     def read(entry: Any, key: str) -> Format:
-        return _quark_known(_quark_format(_mapping(entry, key), key), minor, key)
+        stored = _quark_format(_mapping(entry, key), key)
+        if minor < _QUARK_NEWER_SINCE and (stored == MXFP8 or stored.block > 1 or stored.zero_bits):
+            # Older releases answer "No quark compatible scheme was found".
+            raise Refusal(key, f"these weights are known of Quark since vLLM 0.{_QUARK_NEWER_SINCE} alone", GIVE)
+        return stored
 
     default = read(quantization.get("global_quant_config"), f"{where}.global_quant_config")
     layers = _mapping(quantization.get("layer_quant_config") or {}, f"{where}.layer_quant_config")

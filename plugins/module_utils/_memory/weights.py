@@ -529,7 +529,13 @@ class RankParts:
 
     def measure(self, modules: Iterable[Module]) -> list[Part]:
         """Return modules as one rank has them."""
-        return [_part(module, self.quantization, self.dtype_bytes, self.split) for module in modules]
+        parts = []
+        for module in modules:
+            stored = self.quantization.format_of(module)
+            plain = _module_bytes(module, None, self.dtype_bytes, self.split)
+            size = _module_bytes(module, stored, self.dtype_bytes, self.split) if stored else plain
+            parts.append(Part(module, stored, size, plain, _ranks_of(module, self.split)))
+        return parts
 
 
 def rank_parts(
@@ -556,13 +562,6 @@ def rank_parts(
     parts.stages.extend(map(parts.measure, _stages(config, text, geometry, split, padded)))
     parts.drafts.extend(parts.measure(_mtp(text, family, geometry, padded, draft_tokens) if drafts else ()))
     return parts
-
-
-def _part(module: Module, quantization: Quantization, dtype_bytes: int, split: Split) -> Part:
-    stored = quantization.format_of(module)
-    plain = _module_bytes(module, None, dtype_bytes, split)
-    size = _module_bytes(module, stored, dtype_bytes, split) if stored else plain
-    return Part(module, stored, size, plain, _ranks_of(module, split))
 
 
 def _total(parts: Iterable[Part]) -> int:
@@ -635,7 +634,9 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
         name = f"mtp.layers.{index}" if shares_projection else f"layers.{len(geometry.layers) + index}"
         if family == "nemotron_h":
-            yield from _nemotron_drafts(text, geometry.mtp_layer)
+            for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
+                layer = geometry.mtp_layer if letter == "*" else None
+                yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
         else:
             cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
             yield from _draft_block(text, family, geometry, index, cache, name, padded)
@@ -652,13 +653,6 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)
     yield from modules_after_layers(text, family, "mtp.")
-
-
-def _nemotron_drafts(text: Config, attention: Layer) -> Iterator[Module]:
-    """Yield the layers of one draft step of Nemotron-H."""
-    for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
-        layer = attention if letter == "*" else None
-        yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
 
 
 def _draft_block(

@@ -100,7 +100,9 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
         wrong = [entry for entry in settings[key] if not _is_whole(entry) or entry < least]
         settings[key] = _without_wrong(problems, key, settings[key], wrong, f"whole numbers from {least}")
-    _check_contents(problems, settings["contents"])
+    unknown = [entry for entry in settings["contents"] if entry not in CONTENTS]
+    if unknown:
+        problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
     wrong = [entry for entry in settings["request_rates"] if not _is_finite(entry) or not 0 < entry <= 1000]
     settings["request_rates"] = _without_wrong(
         problems, "request_rates", settings["request_rates"], wrong, "numbers above 0, at most 1000"
@@ -119,12 +121,6 @@ def _without_wrong(
     if wrong:
         problems.add(f"'{key}' contains {wrong[0]!r}; its entries are {allowed}.")
     return sorted({entry for entry in entries if entry not in wrong})
-
-
-def _check_contents(problems: validation.Problems, contents: Sequence[Any]) -> None:
-    unknown = [entry for entry in contents if entry not in CONTENTS]
-    if unknown:
-        problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
 
 
 def names(value: Any) -> list[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,7 +131,8 @@ def look(
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        use = read_record(run_dir, service.unit, _sum_gib(held_gib_of, names))
+        sizes = [held_gib_of[name] for name in names if name in held_gib_of]
+        use = read_record(run_dir, service.unit, round(sum(sizes), 2) if sizes else None)
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
         runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
@@ -151,12 +152,6 @@ def look(
         uses.append(use)
     system, of_host = residency.compare_system(os_reserve_gib, uses)
     return results, system, [*of_host, *(finding for looked in results.values() for finding in looked.findings)]
-
-
-def _sum_gib(gib_of: Mapping[str, float], names: Iterable[str]) -> float | None:
-    """Return the sum of the named figures, None if none is known."""
-    sizes = [gib_of[name] for name in names if name in gib_of]
-    return round(sum(sizes), 2) if sizes else None
 
 
 def compare_memory(

@@ -166,7 +166,7 @@ def parse_log(lines: Sequence[str]) -> Running:
         if _CPU.search(line):
             running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
-        _read_slow(running, line)
+        running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
     if captured and running.graphs in (None, "NONE"):
         running.graphs = "captured"
     # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
@@ -187,11 +187,6 @@ def _read_graphs(running: Running, line: str) -> None:
         running.graphs = match["mode"] or match["set"]
     if _EAGER.search(line):
         running.graphs = "NONE"
-
-
-def _read_slow(running: Running, line: str) -> None:
-    """Read the signs of slow paths."""
-    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
 
 
 def _is_silent(version: str | None) -> bool:
@@ -260,7 +255,8 @@ def _read_config(running: Running, config: str) -> None:
         return {"True": True, "False": False}.get(word(rf"\b{name}=(\w+)") or "")
 
     running.device = word(r"\bdevice_config=(\w+)")
-    running.quantization = _none(word(r"\bquantization=([\w-]+)"))
+    quantization = word(r"\bquantization=([\w-]+)")
+    running.quantization = None if quantization == "None" else quantization
     running.kv_cache_dtype = word(r"\bkv_cache_dtype=([\w-]+)")
     running.prefix_caching = truth("enable_prefix_caching")
     running.chunked_prefill = truth("enable_chunked_prefill")
@@ -272,10 +268,6 @@ def _read_config(running: Running, config: str) -> None:
         running.draft_method = (re.search(r"method='([^']*)'", drafts) or ["", None])[1]
         tokens = re.search(r"num_spec_tokens=(\d+)", drafts)
         running.draft_tokens = int(tokens[1]) if tokens else None
-
-
-def _none(text: str | None) -> str | None:
-    return None if text in (None, "None") else text
 
 
 # /metrics ------------------------------------------------------------------------------------------------------------
@@ -398,17 +390,13 @@ def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: s
     """
     if expected.get("fp4_weight_only"):
         return ""
-    intended = {key for key in KERNELS if _expects_weight_only(expected.get(key) or {})}
+    intended = {key for key in KERNELS if any(map(is_weight_only, (expected.get(key) or {}).get("any_of") or []))}
     kernels = {key: name for key, name in runs.weight_only.items() if key not in intended and key not in reported}
     if kernels:
         return " and ".join(f"{KERNELS[key]} ({name})" for key, name in sorted(kernels.items()))
     # Marlin's own warning, of an engine whose lines name no kernel.
     named = runs.weight_only or intended or reported
     return "layers (Marlin)" if "fp4_weight_only" in runs.slow and not named else ""
-
-
-def _expects_weight_only(kernel_plan: Mapping[str, Any]) -> bool:
-    return any(is_weight_only(name) for name in kernel_plan.get("any_of") or [])
 
 
 def _names(key: str, runs: Running, wanted_format: str) -> list[str]:

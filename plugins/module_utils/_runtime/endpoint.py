@@ -260,9 +260,13 @@ class Readiness:
             self.facts[name] = figures[name]
 
     def _completion_once(self) -> dict[str, Any]:
+        prompt = self.requests.prompt
+        chat = {"messages": [{"role": "user", "content": prompt}]}
         ways = {
-            "chat": self._stream_chat,
-            "completions": self._stream_text,
+            "chat": lambda: self._measured("/v1/chat/completions", chat, _chat_delta),
+            "completions": lambda: self._measured(
+                "/v1/completions", {"prompt": prompt}, lambda event: str(first_choice(event).get("text") or "")
+            ),
             "embeddings": self._embed,
             "rerank": self._rerank,
         }
@@ -337,13 +341,6 @@ class Readiness:
             "restart the unit; if it comes back wedged, look in its log for a compile that never ends or a lost peer",
             kind="timeout",
         )
-
-    def _stream_chat(self) -> dict[str, Any]:
-        messages = [{"role": "user", "content": self.requests.prompt}]
-        return self._measured("/v1/chat/completions", {"messages": messages}, _chat_delta)
-
-    def _stream_text(self) -> dict[str, Any]:
-        return self._measured("/v1/completions", {"prompt": self.requests.prompt}, _text_delta)
 
     def _measured(self, path: str, prompt: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
         options = {"max_tokens": self.requests.max_tokens, "temperature": 0, "stream_options": {"include_usage": True}}
@@ -532,10 +529,6 @@ def _chat_delta(event: dict[str, Any]) -> str:
     if not isinstance(delta, dict):
         return ""
     return "".join(str(delta.get(name) or "") for name in ("reasoning", "reasoning_content", "content"))
-
-
-def _text_delta(event: dict[str, Any]) -> str:
-    return str(first_choice(event).get("text") or "")
 
 
 def call_a_tool(client: Client, model: str, timeout: float) -> None:

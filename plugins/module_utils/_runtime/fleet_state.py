@@ -227,15 +227,16 @@ def _down_already(state: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]
     """Return changes for endpoints that are down and not in the changes of this run."""
     reported = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
     return [
-        _still_down(key, entry, now)
+        {
+            "what": DOWN,
+            "key": key,
+            "at": now,
+            "since": entry.get("down_since") or now,
+            **{name: entry.get(name) for name in ("where", "failures", "error", "hint")},
+        }
         for key, entry in state["endpoints"].items()
         if entry.get("down") and not entry.get("unsteady") and key not in reported
     ]
-
-
-def _still_down(key: str, entry: Mapping[str, Any], now: float) -> dict[str, Any]:
-    row = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
-    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **row}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -258,11 +259,7 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{max(round(seconds), 0)} s"
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count) if minutes < 1440 else _days(parts)
-
-
-def _days(parts: Sequence[tuple[int, str]]) -> str:
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+    return " ".join(f"{count} {unit}" for count, unit in (parts if minutes < 1440 else parts[:2]) if count)
 
 
 def short(text: str) -> str:
@@ -299,10 +296,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
     if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    return _alive_line(int(change["total"]), list(change["down"]), zone, now)
-
-
-def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
+    total, down = int(change["total"]), change["down"]
     if not down:
         return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
     names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)

@@ -54,7 +54,9 @@ def identity(settings: Mapping[str, Any], image_id: str) -> str:
     for model in settings.get("models") or []:
         parts.append([model["repo"], commit_of(Path(settings["hub"]), str(model["repo"]), str(model["revision"]))])
     if settings.get("path"):
-        parts.append(_listing(Path(settings["path"])))
+        # A model without a repository is what its files are.
+        entries = [(path.name, path.stat()) for path in sorted(Path(settings["path"]).iterdir())]
+        parts.append([[name, status.st_size, status.st_mtime_ns] for name, status in entries])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -73,12 +75,6 @@ def commit_of(hub: Path, repo: str, revision: str) -> str:
     if not COMMIT.fullmatch(commit):
         raise OSError(f"{path} holds no commit")
     return commit
-
-
-def _listing(folder: Path) -> list[list[Any]]:
-    """Return names, sizes and times of the files of a model without a repository."""
-    entries = sorted(folder.iterdir())
-    return [[path.name, status.st_size, status.st_mtime_ns] for path in entries for status in [path.stat()]]
 
 
 def prepare(name: str, settings: Mapping[str, Any], image_id: str) -> int:

@@ -53,13 +53,12 @@ def labelled(text: str, prefix: str | tuple[str, ...]) -> dict[str, list[tuple[d
     """Return labels and value of the samples of each name that begins with C(prefix), or one of them."""
     rows: dict[str, list[tuple[dict[str, str], float]]] = {}
     for name, inner, value in _samples(text, prefix):
-        labels = {label: printable(ESCAPED.sub(_plain, escaped)) for label, escaped in LABEL.findall(inner)}
+        labels = {
+            label: printable(ESCAPED.sub(lambda sign: sign[1].replace("n", "\n"), escaped))
+            for label, escaped in LABEL.findall(inner)
+        }
         rows.setdefault(name, []).append((labels, value))
     return rows
-
-
-def _plain(escape: re.Match[str]) -> str:
-    return "\n" if escape.group(1) == "n" else escape.group(1)
 
 
 def samples(text: str) -> dict[str, list[float]]:

@@ -265,6 +265,9 @@ class Rank:
             for rank, received in self.received.items()
             if now - received.at <= self.config.fresh
         }
+        facts = self.facts or Facts(problem="has not looked for its image yet")
+        if self.unlinked and not facts.problem:  # a broken link prevents a start, as a missing image does
+            facts = replace(facts, problem=self.unlinked)
         return Message(
             cluster=self.config.cluster,
             service=self.config.service,
@@ -273,7 +276,7 @@ class Rank:
             seq=self._seq,
             phase=self.phase,
             fingerprint=self.config.fingerprint,
-            facts=self._facts(),
+            facts=facts,
             members=self.members,
             reachable_peers=reachable_peers,
             reason=self.reason[:MAX_TEXT],
@@ -305,11 +308,6 @@ class Rank:
             peer.host: self.received[rank].message.freed_gib if rank in self.received else None
             for rank, peer in self.peers.items()
         }
-
-    def _facts(self) -> Facts:
-        """Return the facts of this host for the others: a broken link prevents a start, as a missing image does."""
-        facts = self.facts or Facts(problem="has not looked for its image yet")
-        return replace(facts, problem=self.unlinked) if self.unlinked and not facts.problem else facts
 
     def next_datagram(self, now: float) -> bytes:
         self._seq += 1
@@ -457,12 +455,6 @@ class Rank:
             return True
         return heard.message.released or heard.message.boot != self.members[rank]
 
-    def _all_gone(self, now: float) -> bool:
-        """Return whether the first rank of a model on demand may end: its end means that the memory of all hosts is free."""
-        if not self.config.on_demand or self.config.rank or self._left is None:
-            return True
-        return now - self._left > self.config.let_go or all(self._gone_by(rank, now) for rank in self.peers)
-
     def _lost(self, now: float, members: Mapping[int, str]) -> str:
         """Return which member is gone and the evidence; empty if all are present."""
         for rank, peer in self.peers.items():
@@ -495,7 +487,8 @@ class Rank:
                 self.members.update({rank: received.message.boot for rank, received in self.received.items()})
                 self.phase, self._joined = JOINED, now
         elif self.phase == JOINED:
-            if all(self._reached(rank, ARMED) for rank in self._before_me()):
+            order = self.config.order
+            if all(self._reached(rank, ARMED) for rank in order[: order.index(self.config.rank)]):
                 self.phase = GATING
                 self._todo.append(GATE)
         elif self.phase == GATING:
@@ -509,7 +502,12 @@ class Rank:
         elif self.phase == STARTING:
             self._serve(now)
         else:
-            self._end(now)
+            # The end of the first rank of a model on demand means that the memory of all hosts is free.
+            self._left = now if self._left is None else self._left
+            alone = not self.config.on_demand or self.config.rank > 0 or now - self._left > self.config.let_go
+            if self._stopped and (alone or all(self._gone_by(rank, now) for rank in self.peers)):
+                self._stopped = False
+                self._todo.append(EXIT)
         return self.phase != before
 
     def _serve(self, now: float) -> None:
@@ -521,17 +519,6 @@ class Rank:
         if self._answered if leads else self._reached(0, SERVING):
             self.phase, self._served = SERVING, now
             self._todo.append(ACTIVE)
-
-    def _end(self, now: float) -> None:
-        """Exit once the containers are stopped."""
-        self._left = now if self._left is None else self._left
-        if self._stopped and self._all_gone(now):
-            self._stopped = False
-            self._todo.append(EXIT)
-
-    def _before_me(self) -> list[int]:
-        order = self.config.order
-        return order[: order.index(self.config.rank)]
 
     def _start(self, now: float) -> None:
         since = now - self.config.engine_interval

@@ -222,7 +222,9 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
         "ceiling": round_figure(ceiling(service.launch, 1, length)),
-        "load_seconds": _load_seconds(service),
+        "load_seconds": start_seconds(
+            service.item.overheads, int(max(stage.held for stage in service.reads.stages)), "graphs"
+        ),
         "unknown": {},
     }
     if service.decode_unknown:
@@ -317,11 +319,6 @@ def bound_by(launch: Launch, streams: int, length: float, constants: Constants) 
     overhead = max(time.kernels, time.processor) if launch.eager else time.kernels
     parts = {"memory": time.memory, "compute": time.compute, "all-reduce": time.reduces, "launch overhead": overhead}
     return max(parts, key=lambda name: parts[name])
-
-
-def _load_seconds(service: SpeedInput) -> dict[str, int]:
-    held = max(stage.held for stage in service.reads.stages)
-    return start_seconds(service.item.overheads, int(held), "graphs")
 
 
 # Input -------------------------------------------------------------------------------------------------------------------
