@@ -126,8 +126,6 @@ def compute_room(
 ) -> Room:
     """Return the memory for adapters on one rank.
 
-    :param geometry: of the same config, in the dtype that it runs with
-    :param args: options of C(vllm serve) by their long names
     :param minor: the 23 of vLLM 0.23, C(None) if unknown
     :param padded: the experts are padded as in MXFP4
     :returns: bytes; nothing without C(enable-lora)

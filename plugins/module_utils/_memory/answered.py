@@ -224,7 +224,6 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
 
     The geometry has the layers that the memory of a running batch depends on.
 
-    :param answer: of the image, with a plan
     :param config: config.json of the model, possibly incomplete; the values that vLLM read replace it
     """
     resolved = answer.resolved
@@ -289,7 +288,6 @@ class AnsweredWeights:
 def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
     """Return the weights of the fullest pipeline stage.
 
-    :param answer: of the image, with a plan
     :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
     :returns: bytes
     """

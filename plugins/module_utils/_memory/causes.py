@@ -71,10 +71,7 @@ class Judge(Generic[Item]):
         return 2 if "error" in severities else 1 if severities else 0
 
     def find_joint_fix(self, items: tuple[Item, ...], first: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-        """Return changes after which no check fails for lack of memory; empty if none were found.
-
-        :param first: changes to start with
-        """
+        """Return changes after which no check fails for lack of memory; empty if none were found."""
         changes = list(first)
         items = self.change(items, changes)
         for _round in range(MOST_CHANGES):
@@ -197,10 +194,7 @@ def _fix_together(
     describe: Callable[[list[dict[str, Any]]], str],
     cause: Finding,
 ) -> _Fix:
-    """Return how services that fit one by one fit together: smaller ones, or at different times.
-
-    :param sharing: those that fit one by one
-    """
+    """Return how services that fit one by one fit together: smaller ones, or at different times."""
     changes = judge.extend_fix(items, judge.find_joint_fix(sharing), cause)
     separation = _describe_separation(judge, sharing, "one of them")
     return _Fix(to_sentence(f"{describe(changes)}, or {separation}" if changes else separation), changes)

@@ -37,10 +37,7 @@ def apply_starts(
 
     What the inventory states (C(weights_gib), overheads) stays.
 
-    :param engine: with assumed terms
     :param item: the service, with the starts that were measured
-    :param length: planned C(max-model-len), in tokens
-    :param sequences: planned C(max-num-seqs)
     """
     if engine.plan is None or not item.starts:
         return engine

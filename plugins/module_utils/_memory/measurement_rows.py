@@ -377,7 +377,6 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return rows with the new ones of another file.
 
-    :param before: content of the first file
     :param new: content of the other file, which has no problems
     :returns: content; a model with the name of another config gets another name
     """

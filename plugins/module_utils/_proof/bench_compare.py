@@ -102,7 +102,6 @@ def compare(
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
     :param settings: C(spark_bench) with every default, of which C(ceiling), C(rebaseline) and C(regression_percent) are used
     :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
-    :returns: the new section, and findings as plain dicts
     """
     percent = settings["regression_percent"]
     baseline = _baseline_of(previous)
@@ -346,11 +345,8 @@ def published(
     A published figure is never called comparable, since its source does not name the prompts. Known differences are listed.
 
     :param expect: of the recipe: C({tokens_per_second, streams, sparks, ...}) each
-    :param section: the section C(benchmark) of the receipt
-    :param service: of the host's plan
     :param recipe: with C(images) and C(args) as they came from the recipe and its variants
     :param sparks: how many serve it; figures of another number are left out
-    :returns: rows, and findings as plain dicts
     """
     differs = ["prompts and answer length of the source are not known", *_differences_from_recipe(service, recipe)]
     rows = [
@@ -378,8 +374,6 @@ def published(
 def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the predicted figures of a service with the measured ones.
 
-    :param speed: C(speed) of the service in the plan
-    :param section: the section C(benchmark) of the receipt
     :returns: C({what, low, typical, high, measured, share, verdict}) each
     """
     figures = [("decode, one stream", speed.get("one_stream"), middle(headline(section), "decode_tokens_per_second"))]

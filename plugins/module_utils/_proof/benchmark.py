@@ -174,7 +174,6 @@ class Workload:
 def workloads(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[Workload], list[str]]:
     """Return the runs that fit into the context, and a line for each other one.
 
-    :param settings: C(spark_bench) with every default
     :param max_model_len: tokens of the context, None if unknown
     :returns: workloads, empty if no prompt fits, and the excluded ones in words
     """
@@ -220,7 +219,6 @@ def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
     block. Other prompts are of random tokens, which a drafter guesses badly: its rates are the rates of the contents.
 
-    :returns: text and options
     """
     prompt, answer = str(workload.prompt_tokens), str(workload.output_tokens)
     if workload.part == "contents":
@@ -246,7 +244,6 @@ def serve_options(
     :param api: C(chat) or C(completions), for single requests
     :param thinking: whether the model is to think, None to leave it to the template
     :param seed: of the prompts; for C(random) a new one each time, or the second run would be answered from the prefix cache
-    :param args: of the service's launch
     """
     chat = api == "chat" and workload.part in ("single", "contents")
     endpoint = ("openai-chat", "/v1/chat/completions") if chat else ("openai", "/v1/completions")
@@ -340,7 +337,6 @@ def serve_command(
     """Return the command that runs C(vllm bench serve) in a service's container.
 
     :param wrapper: with-secrets, or empty without keys
-    :param seconds: that it may take
     :param text: of the dataset file, empty for none
     """
     inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
@@ -430,8 +426,6 @@ def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answe
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
     """Return the tokens of all prompts and of all answers of a run, including its warm-up.
 
-    :param result: of C(vllm bench serve)
-    :param api: C(chat) or C(completions)
     :returns: both; the first is None if prompts were counted without the chat template, as C(sharegpt) counts them
     """
     share = 1.0 if workload.single else 1 + workload.warmup / max(workload.requests, 1)
@@ -443,9 +437,6 @@ def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int
 def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run.
 
-    :param result: of C(vllm bench serve)
-    :param seen: what C(compare_counters) said of it
-    :returns: the row of C(workload.part)
     :raises ValueError: with the reason, if nothing was answered or figures make no sense
     """
     check_completed(result)
@@ -467,7 +458,6 @@ def _single_row(target: int, asked: int, answers: Sequence[Answer], seen: Mappin
     :param target: requested tokens of the prompts
     :param asked: requested tokens of the answers
     :param answers: the counted ones, at least one
-    :param seen: what C(compare_counters) said of them
     """
     gaps = [1000 * gap for answer in answers for gap in answer.gaps]
     tokens = sum(answer.tokens for answer in answers)
@@ -608,7 +598,6 @@ def compare_counters(
     """Judge a measurement by what the engine counted meanwhile.
 
     :param before: counters of the engine before the measurement, by name
-    :param after: and after it
     :param prompt_tokens: of the measurement's own requests, None if the chat template adds an unknown number
     :param generated: tokens of their answers
     :returns: C(disturbed) (other requests had more than a small share of its work), C(cached_share) (of the

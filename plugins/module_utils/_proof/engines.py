@@ -112,7 +112,6 @@ def look(
 
     :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
     :param timeout: seconds for each C(/metrics)
-    :param run_dir: where the helper of the units keeps its records
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
     active_since = engine_logs.read_units(view, [service.unit for service in services])
@@ -160,9 +159,7 @@ def compare_memory(
     """Compare what a service took with its plan.
 
     :param workers: those that Ray's workers of this host wrote
-    :param use: memory of the host before and after its start
     :param reason: why its log is not whole, or an empty text
-    :returns: the parsed log, the terms of its memory, and findings
     """
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
@@ -181,7 +178,6 @@ def compare_path(
 
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
-    :returns: what runs, the checks against the expected ones, and findings
     """
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)
@@ -206,7 +202,6 @@ def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.Ho
     """Read what the helper of the units noted at the start of a unit.
 
     :param gpu_gib: GPU memory that the unit holds, GiB, None if unknown
-    :returns: host memory and time that the start took
     """
     try:
         record = parse_json((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"), f"{unit}.json")

@@ -345,7 +345,6 @@ def compare(
 
     :param expected: C(fast_path) of the service in the plan
     :param rank: of the service on this host; only rank 0 counts
-    :returns: every check by name, and a finding for each that is off
     """
     checks: dict[str, Check] = {}
     findings: list[Finding] = []

@@ -39,7 +39,6 @@ def sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: An
     """Return a sign whose pattern is text.
 
     :param pattern: of the last words of a program; a dot also matches line ends
-    :param more: further fields of C(Sign)
     """
     return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
 

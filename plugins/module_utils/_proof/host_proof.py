@@ -140,8 +140,6 @@ def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedServ
     """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one.
 
     :param receipts_dir: folder of the receipts, empty for none
-    :param asks: runs a read-only program
-    :returns: whether the proof skips it
     """
     if not service.on_demand or not (receipts_dir or service.rank):
         return False
@@ -170,7 +168,6 @@ def new_receipt(
     :param speed: of C(measure_speeds), None if it was not measured
     :param kv_tiers: of C(measure_kv_tiers), likewise
     :param previous: the previous receipt, None for the first
-    :returns: receipt, and findings
     """
     figures = dict(looked.measured)
     if service.url:
@@ -187,7 +184,6 @@ def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> P
     """Ask the services and compare their memory and kernels with the plan; no receipt is written.
 
     :param module: the Ansible module, which fails if a program gives no answer
-    :param explain: as C(readiness.wait) takes it
     :raises Silent: if a service did not answer, after the others were asked
     """
     asks = command.reader(together=math.inf)
@@ -213,7 +209,6 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
 
     Only a whole proof does that: it takes seconds for each service, and an unchanged host is proved in one.
 
-    :returns: the proof with the records of measured services and their findings
     """
     speeds: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
@@ -269,10 +264,7 @@ def _measure_speed(
 
 
 def measure_kv_tiers(module: Any, task: Task, proof: Proof) -> Proof:
-    """Measure what the KV cache files of proved services are worth; not in check mode.
-
-    :returns: the proof with the records of measured services and their findings
-    """
+    """Measure what the KV cache files of proved services are worth; not in check mode."""
     records: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
     for service in _measurable(module, proof):
@@ -304,10 +296,7 @@ def _clock(asks: command.Run) -> float | None:
 
 
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
-    """Write the receipts, and report the findings as warnings.
-
-    :param module: the Ansible module, which may be in check mode
-    """
+    """Write the receipts, and report the findings as warnings."""
     receipts_kept: dict[str, dict[str, Any]] = {}
     for service in proof.services if task.receipts_dir else []:
         name = service.name

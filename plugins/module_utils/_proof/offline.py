@@ -93,7 +93,6 @@ def command(
 def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a result of C(vllm bench throughput).
 
-    :param settings: as C(command) had them
     :returns: C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
         C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)
     :raises ValueError: if figures are missing or make no sense

@@ -370,7 +370,6 @@ def compare(
     KV cache, tokens and residency follow from the other terms; they are findings only if no other term explains them.
 
     :param planned: the C(memory) of the service in the plan, one of C(services) that C(memory_budget) returns
-    :param use: memory of the host before and after its start
     :returns: the terms by name, and a finding for every term that differs on its own
     """
     kv_measured = log.kv_cache_gib if log.kv_cache_told_gib is None else log.kv_cache_told_gib
@@ -522,7 +521,6 @@ def _outside_setting(outside: float, inside: float, kept_share: float, planned: 
     :param outside: planned (typical), GiB
     :param inside: planned (typical), GiB
     :param kept_share: usual share of the overhead inside that stays allocated
-    :param planned: the C(memory) of the service in the plan
     :returns: GiB
     """
     cache = planned.get("available_kv_bytes") or {}
@@ -679,7 +677,6 @@ def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
 def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str, Any]:
     """Return the measured figures for a receipt: plain numbers, C(None) for missing ones.
 
-    :param use: memory of the host before and after its start
     :returns: GiB, tokens and seconds by name
     """
     values: dict[str, Any] = {

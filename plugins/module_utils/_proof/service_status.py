@@ -96,7 +96,6 @@ def starting(
 ) -> dict[str, Any]:
     """Return the progress of each service whose unit starts; unreadable starts are skipped.
 
-    :param run_dir: where the helper of the units keeps its records
     :param folder: with the stages of the last starts
     """
     service_names = {f"spark-{name}.service": name for name in names}

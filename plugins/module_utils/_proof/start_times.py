@@ -53,7 +53,6 @@ def of_host(services: Sequence[Mapping[str, Any]], recorded_starts: Any) -> list
     """Return findings about the duration of the last starts of a host's services, with advice to shorten them.
 
     :param recorded_starts: the last starts by service, C(health.starts) of M(dgxspark.vllm.spark_info); other types count as empty
-    :returns: findings, grouped by service
     """
     starts = recorded_starts if isinstance(recorded_starts, Mapping) else {}
     return [

@@ -610,8 +610,6 @@ def wait_ready(
     :param interval: seconds between two attempts
     :param alive: called before the first attempt, and after each failed one; returns why the server is gone for good, or None
     :param on_event: called with stage and text when a stage begins or the observation changes
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :param waited: seconds of earlier waits, which count
     :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
         reply, tool_turns, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,

@@ -176,9 +176,7 @@ class Client:
     ) -> tuple[int, bytes]:
         """Make one request.
 
-        :param body: sent as JSON
         :param timeout: seconds for all of it
-        :returns: status and body
         :raises Problem: when there is no HTTP answer by then, or one of more than C(MAX_BODY_BYTES)
         """
         with self._exchange(method, path, body, Deadline(timeout)) as response:
@@ -194,7 +192,6 @@ class Client:
     ) -> dict[str, Any]:
         """Make one request whose answer is a JSON object.
 
-        :param body: sent as JSON
         :param timeout: seconds for all of it
         :raises Problem: for every other answer, and for none
         """
@@ -214,9 +211,7 @@ class Client:
     def events(self, path: str, body: dict[str, Any], timeout: float) -> Generator[dict[str, Any], None, None]:
         """Stream a completion.
 
-        :param body: sent as JSON
         :param timeout: seconds for every wait for the next whole event
-        :returns: the events, as they come
         :raises Problem: when the stream breaks off before its [DONE] or carries an error of the engine
         """
         deadline = Deadline(timeout)
@@ -304,7 +299,6 @@ def first_way(ways: Mapping[str, Callable[[], dict[str, Any]]], known_way: str |
 
     :param ways: name of one of C(APIS) to the function that asks, in order
     :param known_way: the way that an earlier answer showed, or None
-    :returns: the answer, and the way
     :raises Problem: of that way; if none works, the server's refusal of completions
     """
     refusals: dict[str, Problem] = {}

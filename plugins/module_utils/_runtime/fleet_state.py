@@ -87,7 +87,6 @@ def judge(
     :param now: seconds since 1970
     :param failures: checks in a row that have to fail before an endpoint is down
     :param watched: keys of all watched endpoints; others are removed from the state
-    :returns: the changes, in the order of the results
     """
     changes = []
     entries = state["endpoints"]
@@ -316,9 +315,7 @@ def compose(
 ) -> tuple[str, str, int]:
     """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
 
-    :param host: the monitor's
     :param now: seconds since 1970
-    :returns: title, text, and how many changes are in it
     """
     head = _head(host, changes, total)
     lines: list[str] = []

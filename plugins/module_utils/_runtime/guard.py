@@ -206,7 +206,6 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
     """Return the steps after one look, at most one against a shortage, and the next state.
 
-    :param state: what the call before returned
     :param account: the holders of the memory at the last look; None if unknown
     :returns: the steps in their order, and the state for the next call
     """
@@ -272,7 +271,6 @@ def _admit(
 def calm_needed(settings: Settings, state: State, now: float) -> float:
     """Return the seconds without a shortage after which it is over: longer after several within an hour.
 
-    :param state: with the refusals so far
     :param now: monotonic seconds
     :returns: seconds
     """
@@ -371,9 +369,7 @@ def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], cur
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
     """Return whether the limits allow to restart an engine.
 
-    :param state: with the restarts so far
     :param now: monotonic seconds
-    :returns: whether they do
     """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)

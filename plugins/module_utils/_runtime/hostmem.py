@@ -84,7 +84,6 @@ def summary(meminfo: dict[str, int]) -> dict[str, float]:
 def drop_caches(root: str = "/", threshold_gib: float = 0.0, clean_only: bool = False) -> dict[str, Any]:
     """Write dirty pages back and drop page cache, dentries and inodes.
 
-    :param root: where C(/proc) is
     :param threshold_gib: do nothing when the page cache is smaller
     :param clean_only: drop only clean pages, without writing dirty ones first
     :returns: C({dropped, freed_mib, before, after}); before and after are C(summary) dicts, freed_mib is the
@@ -136,10 +135,7 @@ def wait_for_memory(
     vLLM checks MemAvailable: no start without enough of it. MemFree alone being short (something refills
     the page cache) is waited for briefly, then C(free_short) tells it.
 
-    :param root: where C(/proc) is
     :param on_wait: called with the summary before every sleep
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :returns: C({ok, free_short, waited_seconds, available_gib, free_gib, page_cache_gib})
     """
     start = clock()
@@ -177,10 +173,6 @@ def wait_until_back(
     """Wait until the memory of an engine whose processes are gone is available again: the driver lets go of it later.
 
     :param expected_gib: its memory, None if unknown; then the wait ends when the memory no longer grows
-    :param root: where C(/proc) is
-    :param timeout_seconds: longest wait
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :returns: C({ok, freed_gib, waited_seconds}); ok tells whether the expected memory is free
     :raises OSError: where the memory cannot be read
     """

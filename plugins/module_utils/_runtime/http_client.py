@@ -95,7 +95,6 @@ def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = ""
 
     :param tls: whether to speak TLS, with the certificate checked
     :param proxy: URL of a proxy; it gets whole URLs, and a tunnel for TLS
-    :returns: the connection, open
     :raises OSError: if it cannot be made
     """
     connection = http.client.HTTPConnection(host, port)
@@ -160,7 +159,6 @@ def exchange(
 ) -> Iterator[http.client.HTTPResponse]:
     """Send a request, yield its answer with status and headers parsed, and close the connection.
 
-    :param headers: by name
     :raises OSError: also for an answer that is no HTTP
     """
     try:
@@ -215,11 +213,9 @@ def fetch(
     """Make one HTTP request; a redirect is an answer and not followed.
 
     :param url: with http or https
-    :param headers: by name
     :param timeout: seconds in all
     :param proxies: go by the proxies of the environment
     :param most_bytes: longest body; 0 for C(MAX_BODY_BYTES)
-    :returns: status, headers and body
     :raises OSError: also for an answer that is longer or no HTTP
     :raises ValueError: if C(url) is no URL of a server
     """
@@ -245,9 +241,7 @@ def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> 
     """POST a body to a server near by and yield the lines of its answer.
 
     :param url: of the server, with the path
-    :param headers: by name
     :param timeout: seconds for every wait for the next whole line
-    :returns: lines, with their ends
     :raises OSError: with the server's message if it refuses
     """
     parts, deadline = urlsplit(url), Deadline(timeout)

@@ -46,7 +46,6 @@ def note_of(name: str) -> Path:
 def identity(settings: Mapping[str, Any], image_id: str) -> str:
     """Return a hash of everything that the values and the layout of a KV cache depend on.
 
-    :param settings: C(kv_files) of the settings of a unit
     :param image_id: C(sha256:...) of the image that is about to be started
     :raises OSError: if the revision of a model cannot be read
     """
@@ -63,7 +62,6 @@ def identity(settings: Mapping[str, Any], image_id: str) -> str:
 def commit_of(hub: Path, repo: str, revision: str) -> str:
     """Return the commit of a snapshot.
 
-    :param repo: ORG/NAME
     :raises OSError: if no file says it
     """
     if COMMIT.fullmatch(revision):
@@ -80,7 +78,6 @@ def commit_of(hub: Path, repo: str, revision: str) -> str:
 def prepare(name: str, settings: Mapping[str, Any], image_id: str) -> int:
     """Make the folder of a service ready for its start.
 
-    :param settings: C(kv_files) of the settings of its unit
     :param image_id: C(sha256:...) of the image that is about to be started
     :returns: bytes of removed files
     :raises OSError: with what could not be read, removed or noted; the engine must not start then, since it would trust the files
@@ -109,7 +106,6 @@ def trim(folder: Path, most: int) -> int:
     """Remove the files of a folder that were not used for longest, if it has more bytes than it may.
 
     :param most: bytes that it may have; the disk's free space may allow less
-    :returns: the removed bytes
     """
     by_age: Counter[int] = Counter()
     for _descriptor, _name, status in _files(folder):

@@ -127,8 +127,6 @@ class Guard:
 
         :param now: seconds of the guard's clock
         :param action: C(DROP), C(COMPACT) or another step
-        :param text: the kernel's error
-        :returns: whether this is worth a line
         """
         if action == DROP:
             self._next_drop = math.inf

@@ -134,7 +134,6 @@ _LEAST = {
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
     services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
@@ -214,8 +213,6 @@ def decide(
     """Return the next actions, at most one a service.
 
     :param now: monotonic seconds
-    :param services: by name
-    :param groups: the sets, by name
     :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
     turn = _Turn(now, services, groups, views)
@@ -483,7 +480,6 @@ class Head:
 def read_head(data: bytes | bytearray) -> Head | None:
     """Read the head of a request.
 
-    :param data: bytes received so far
     :returns: the head; None while its end has not come
     :raises BadHead: for anything but a request of HTTP/1
     """
@@ -527,7 +523,6 @@ def _length(headers: list[tuple[str, str]]) -> int | None:
 def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
     """Return the head of a request as the engine is given it: one request a connection.
 
-    :param head: as the client sent it
     :param without: names of further headers that are left out, in lower case
     :returns: bytes up to the body
     """
@@ -542,7 +537,6 @@ def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
 def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
     """Read the head of an answer.
 
-    :param data: bytes received so far
     :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
     :raises BadHead: for anything but an answer
     """

@@ -289,7 +289,6 @@ class Rank:
         """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
 
         :param now: seconds of the clock of this state
-        :returns: whether it is
         """
         if not self.config.on_demand:
             return True

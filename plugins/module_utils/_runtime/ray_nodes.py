@@ -132,8 +132,6 @@ def wait(
     :param address: HOST:PORT of Ray's head
     :param seconds: most that is waited
     :param tell: gets every answer; the last one counts
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     """
     deadline = clock() + seconds
     while True:

@@ -151,7 +151,6 @@ class Tracker:
         """Take in what a probe found.
 
         :param outcome: C(OK), C(REFUSED), or what failed
-        :param clock: monotonic seconds
         :param wall: seconds since 1970
         :returns: C(NOTHING), C(ACT) or C(REPORT)
         """
