@@ -20,7 +20,7 @@ from .._common.findings import SEVERITIES, Finding, has_errors
 from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
 from .._vllm import launch as vllm_launch
-from . import (
+from . import (  # noqa: F401  (each registers its rules)
     rules_decoding,
     rules_kernels,
     rules_launch,
@@ -35,17 +35,6 @@ from .rulebook import REGISTERED, Change, Launch, Rule
 
 RULES: tuple[Rule, ...] = tuple(sorted(REGISTERED, key=lambda rule: rule.id))
 """Every rule, in the order of their ids."""
-RULE_FILES = (
-    rules_launch,
-    rules_platform,
-    rules_model,
-    rules_kernels,
-    rules_decoding,
-    rules_nodes,
-    rules_memory,
-    rules_reported,
-    rules_unit,
-)
 UNIT_RULES = tuple(rule for rule in RULES if rule.id[3] == "U")
 LAUNCH_RULES = tuple(rule for rule in RULES if rule.id[3] != "U")
 GIVEN, PROBED, CATALOGUE, UNKNOWN = "given", "probed", "catalogue", "unknown"

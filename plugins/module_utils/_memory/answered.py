@@ -238,11 +238,8 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     geometry = Geometry(
         model_type=str(text.get("model_type", "")),
         layers=tuple([*distinct, *[None] * (min(layers, MAX_LAYERS) - len(distinct))]),
-        drafts=(),
         max_position_embeddings=longest if isinstance(longest, int) else resolved.get("max_model_len", 0),
         dtype=resolved.get("dtype", "bfloat16"),
-        has_vision=False,
-        prefix_lm=False,
     )
     return text, geometry
 

@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from .families import READERS, Read
 from .layers import (
     MAX_LAYERS,
-    NO_RULES,
     Attention,
     Config,
     Layer,
     Recurrent,
     Refusal,
-    Rules,
     gated_delta_net,
     number,
     plain_attention,
@@ -37,35 +35,21 @@ from .modules import FAMILIES
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """The properties of a model that KV planning uses.
+class Geometry(Read):
+    """The properties of a model that KV planning uses, with its layers as its family reads them.
 
     model_type: of the text part, as in C(config.json).
-    layers: the first cache of every layer; C(None) for a layer without cache (MLP, MoE, shared KV).
-    drafts: the caches of each multi-token-prediction layer that the checkpoint carries.
     max_position_embeddings: the longest context that the config allows, tokens.
     dtype: of the weights: C(bfloat16), C(float16) or C(float32).
     has_vision: there is a vision (or audio) tower.
     prefix_lm: images are attended to in both directions, so that one item must fit a batch (Gemma).
-    mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
-    further_caches: the other caches of every layer, empty for models without any.
-    draft_method: the method of C(speculative-config) that uses C(drafts).
-    drafts_each: each draft token takes one of C(drafts), and vLLM makes no more than it needs.
-    rules: what the family decides besides.
     """
 
-    model_type: str
-    layers: tuple[Layer | None, ...]
-    drafts: tuple[tuple[Layer, ...], ...]
-    max_position_embeddings: int
-    dtype: str
-    has_vision: bool
-    prefix_lm: bool
-    mtp_modules: int = 1
-    further_caches: tuple[tuple[Layer, ...], ...] = ()
-    draft_method: str = "mtp"
-    drafts_each: bool = False
-    rules: Rules = NO_RULES
+    model_type: str = ""
+    max_position_embeddings: int = 0
+    dtype: str = "bfloat16"
+    has_vision: bool = False
+    prefix_lm: bool = False
 
     @property
     def mtp_layer(self) -> Layer | None:
@@ -402,16 +386,10 @@ def read_geometry(config: Config) -> Geometry:
     vision = vision or config.get("model_type") == "llama4"  # Transformers has defaults for its tower
     longest = "model_max_length" if model_type == "inkling_model" else "max_position_embeddings"
     return Geometry(
+        **{**vars(read), "layers": tuple(read.layers), "mtp_modules": max(1, read.mtp_modules)},
         model_type=model_type,
-        layers=tuple(read.layers),
-        drafts=read.drafts,
         max_position_embeddings=number(text, longest),
         dtype=model_dtype(config),
         has_vision=vision,
         prefix_lm=vision and model_type.startswith("gemma4"),
-        mtp_modules=max(1, read.mtp_modules),
-        further_caches=read.further_caches,
-        draft_method=read.draft_method,
-        drafts_each=read.drafts_each,
-        rules=read.rules,
     )

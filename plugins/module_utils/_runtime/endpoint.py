@@ -99,32 +99,19 @@ AGENT_PROMPT_TOKENS = 4096
 """Context that the tools and results of the conversation take with room for a chat template; shorter contexts are not asked."""
 
 
+SPEED = ("ttft_seconds", "decode_tokens_per_second", "completion_tokens")
+"""Figures that only answers with tokens have."""
+
+
 def pooled(elapsed: float, reply: str) -> dict[str, Any]:
     """Return the figures of an answer without tokens. elapsed: seconds."""
-    return {
-        "seconds": round(elapsed, 3),
-        "ttft_seconds": None,
-        "decode_tokens_per_second": None,
-        "completion_tokens": None,
-        "reply": reply,
-        "text": "",
-    }
+    return {"seconds": round(elapsed, 3), **dict.fromkeys(SPEED), "reply": reply, "text": ""}
 
 
 def blank_figures(model: str | None) -> dict[str, Any]:
     """Return the facts about a server before it has answered."""
-    return {
-        "model": model,
-        "max_model_len": None,
-        "server_version": None,
-        "api": None,
-        "warmup_seconds": None,
-        "ttft_seconds": None,
-        "decode_tokens_per_second": None,
-        "completion_tokens": None,
-        "reply": None,
-        "tool_turns": None,
-    }
+    facts = ("max_model_len", "server_version", "api", "warmup_seconds", *SPEED, "reply", "tool_turns")
+    return {"model": model, **dict.fromkeys(facts)}
 
 
 @dataclass(frozen=True)
@@ -256,7 +243,7 @@ class Readiness:
             raise Problem(
                 f"the answer is garbage, {wrong}: {figures['reply'][:60]!r}", GARBAGE_FIX, kind="http", status=500
             )
-        for name in ("ttft_seconds", "decode_tokens_per_second", "completion_tokens", "reply"):
+        for name in (*SPEED, "reply"):
             self.facts[name] = figures[name]
 
     def _completion_once(self) -> dict[str, Any]:

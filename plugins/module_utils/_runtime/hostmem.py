@@ -61,11 +61,6 @@ def available_gib(root: str = "/") -> float | None:
         return None
 
 
-def mem_free_gib(meminfo: dict[str, int]) -> float:
-    """What cudaMemGetInfo reports as free and the driver allocates from."""
-    return gib(meminfo, "MemFree")
-
-
 def page_cache_gib(meminfo: dict[str, int]) -> float:
     """What a write of 3 to drop_caches can give back: page cache, buffers, reclaimable slab; not shared memory."""
     kib = sum(meminfo.get(name, 0) for name in ("Cached", "Buffers", "SReclaimable")) - meminfo.get("Shmem", 0)
@@ -76,7 +71,7 @@ def summary(meminfo: dict[str, int]) -> dict[str, float]:
     """Return C({available_gib, free_gib, page_cache_gib}) rounded to MiB-ish precision, for results and messages."""
     return {
         "available_gib": round(mem_available_gib(meminfo), 3),
-        "free_gib": round(mem_free_gib(meminfo), 3),
+        "free_gib": round(gib(meminfo, "MemFree"), 3),  # what cudaMemGetInfo reports, and the driver allocates from
         "page_cache_gib": round(page_cache_gib(meminfo), 3),
     }
 

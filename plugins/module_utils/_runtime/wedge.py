@@ -21,17 +21,8 @@ from typing import Any
 
 NOTHING, PROBE, ACT, REPORT = "nothing", "probe", "act", "report"
 """The next step."""
-STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED = (
-    "stopped",
-    "starting",
-    "idle",
-    "working",
-    "frozen",
-    "suspect",
-    "wedged",
-    "unjudged",
-)
-STATES = (STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED)
+STATES = ("stopped", "starting", "idle", "working", "frozen", "suspect", "wedged", "unjudged")
+STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED = STATES
 """What an engine can be, as the state file has it."""
 OK, FAILED, REFUSED = "ok", "failed", "refused"
 """Outcomes of a probe; refused: the server answered that it will not (a key, an unknown model)."""
@@ -154,15 +145,13 @@ class Tracker:
         :param wall: seconds since 1970
         :returns: C(NOTHING), C(ACT) or C(REPORT)
         """
-        if outcome == OK:
+        if outcome in (OK, REFUSED):
             self._alive(clock)
             self.quiet_at = clock
-            self._become(WORKING, f"a request was answered: {text}", clock)
-            return NOTHING
-        if outcome == REFUSED:
-            self._alive(clock)
-            self.quiet_at = clock
-            self._become(UNJUDGED, f"the probe was turned away: {text}", clock)
+            if outcome == OK:
+                self._become(WORKING, f"a request was answered: {text}", clock)
+            else:
+                self._become(UNJUDGED, f"the probe was turned away: {text}", clock)
             return NOTHING
         self.failures += 1
         if self.failures < self.settings.probes:
