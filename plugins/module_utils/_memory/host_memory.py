@@ -9,7 +9,7 @@ C(vllm/).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -255,7 +255,7 @@ def _lmcache(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
     return (_bytes(extra, "lmcache.max_local_cpu_size", default) * GIB,) * 3
 
 
-_CONNECTORS = {
+_CONNECTORS: dict[str, Callable[[HostLaunch, Config], tuple[float, float, float]]] = {
     "OffloadingConnector": _offloading_connector,
     "SimpleCPUOffloadConnector": _simple_connector,
     "LMCacheConnectorV1": _lmcache,
