@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
-from .._common.docker_run import read_options
+from .._common.docker_run import DockerRun, read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
 from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
@@ -138,8 +138,7 @@ def _launch(
 ) -> Launch:
     """Return the launch that C(check_launch) has to judge; entry: of the image catalogue, empty for none."""
     docker = read_options(_texts_of(params, "docker_args"))[0]
-    replaced = "passthrough" if docker.values("--entrypoint") else None
-    family = params.get("entrypoint") or replaced or entry.get("entrypoint")
+    family = _entrypoint_family(params, entry, docker)
     model: Mapping[str, Any] = params.get("model") or {}
     env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
@@ -162,6 +161,12 @@ def _launch(
         packages=_texts_of(params, "packages"),
         probed=probed,
     )
+
+
+def _entrypoint_family(params: Mapping[str, Any], entry: Mapping[str, Any], docker: DockerRun) -> str | None:
+    """Return the configured entrypoint, else docker's, else the catalogue's."""
+    replaced = "passthrough" if docker.values("--entrypoint") else None
+    return params.get("entrypoint") or replaced or entry.get("entrypoint")
 
 
 def _text_of(params: Mapping[str, Any], key: str) -> str:
@@ -332,9 +337,6 @@ def _complain(params: Mapping[str, Any]) -> None:
     for key, allowed in _CHOICES.items():
         if params.get(key) and params[key] not in allowed:
             wrong.append(f"'{key}' is {params[key]!r}, expected one of {', '.join(allowed)}")
-    nodes = params.get("nodes")
-    if nodes is not None and not is_whole(nodes, 1):
-        wrong.append(f"'nodes' is {nodes!r}, expected a whole number from 1 up")
     wrong.extend(image_catalogue.wrong_entries(params.get("catalogue"), "catalogue"))
     if wrong:
         raise InputError(wrong)
@@ -362,6 +364,9 @@ def _wrong_lists(params: Mapping[str, Any]) -> list[str]:
         words = params.get(key)
         if words and not (_is_list(words) and all(isinstance(word, (str, int, float)) for word in words)):
             wrong.append(f"'{key}' must be a list of texts")
+    nodes = params.get("nodes")
+    if nodes is not None and not is_whole(nodes, 1):
+        wrong.append(f"'nodes' is {nodes!r}, expected a whole number from 1 up")
     for rule in params["ignore"] if _is_list(params.get("ignore")) else ():
         if str(rule).startswith("SPK") and rule not in _IDS:
             near = validation.nearest_word(str(rule), _IDS)

@@ -27,11 +27,6 @@ def _has_block_fp8(launch: Launch) -> bool:
     return "block" in strategies or (launch.checkpoint == "fp8" and bool(launch.quantization.get("weight_block_size")))
 
 
-def _has_nvfp4_activations(launch: Launch) -> bool:
-    is_nvfp4 = launch.checkpoint == "modelopt_fp4" or "nvfp4-pack" in str(launch.quantization.get("format"))
-    return is_nvfp4 and not launch.weight_only
-
-
 def _captures_full_and_piecewise(launch: Launch) -> bool:
     config = launch.args.get("compilation-config")
     return isinstance(config, Mapping) and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
@@ -44,7 +39,10 @@ FACTS: dict[str, Callable[[Launch], bool]] = {
     "drafts": lambda launch: bool(launch.method) and launch.method not in ("ngram", "ngram_gpu", "suffix"),
     "prefix_caching": lambda launch: launch.prefix_caching,
     "fp8_block": _has_block_fp8,
-    "nvfp4_activations": _has_nvfp4_activations,
+    "nvfp4_activations": lambda launch: (
+        (launch.checkpoint == "modelopt_fp4" or "nvfp4-pack" in str(launch.quantization.get("format")))
+        and not launch.weight_only
+    ),
     "concurrent": lambda launch: launch.number("max-num-seqs", DEFAULT_SEQUENCES) > 1,
     "four_gpus": lambda launch: launch.number("tensor-parallel-size", 1) >= 4,
     "full_and_piecewise": _captures_full_and_piecewise,

@@ -202,7 +202,8 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
         return _llama4_kinds(text, count)
-    window = _has_window(text, model_type)
+    switched = text.get("use_sliding_window", not _has_window_on_demand(model_type)) is not False
+    window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
     if named is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
         return ["sliding"] * count if set(named) == {"full"} and window else named
@@ -225,12 +226,6 @@ def _has_window_on_demand(model_type: str) -> bool:
     return model_type.startswith(_WINDOW_ON_DEMAND)
 
 
-def _has_window(text: Config, model_type: str) -> bool:
-    """Tell whether a model has a sliding window; a window of 0 tokens counts as absent."""
-    default = not _has_window_on_demand(model_type)
-    return bool(text.get("sliding_window")) and text.get("use_sliding_window", default) is not False
-
-
 def _periodic_kinds(kind: str, every: int, count: int) -> list[str]:
     """Return full attention in every C(every)-th layer and C(kind) in the others."""
     return ["full" if (index + 1) % every == 0 else kind for index in range(count)]
@@ -244,12 +239,6 @@ def _llama4_kinds(text: Config, count: int) -> list[str]:
     if not isinstance(rope, list) or len(rope) != count:
         return _periodic_kinds("chunked", 4, count)
     return ["chunked" if flag else "full" for flag in rope]
-
-
-def _latent_attention(text: Config) -> Attention:
-    if text.get("index_topk") is not None:
-        raise Refusal("config.index_topk", "sparse attention is not known of this family")
-    return Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
 
 
 def _mamba2(text: Config) -> Recurrent:
@@ -356,7 +345,9 @@ def _read_layers(config: Config, text: Config, model_type: str, count: int) -> R
         return _nemotron_h(text, count)
     drafts, modules = _drafting(text, model_type)
     if model_type in _MLA:
-        latent = _latent_attention(text)
+        if text.get("index_topk") is not None:
+            raise Refusal("config.index_topk", "sparse attention is not known of this family")
+        latent = Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
         return Read([latent] * count, drafts=((latent,),) * drafts, mtp_modules=modules)
     if model_type in _GDN or model_type in FAMILIES:
         layers = _decoder(text, model_type, count)

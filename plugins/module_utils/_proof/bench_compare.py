@@ -107,7 +107,7 @@ def compare(
     baseline = _baseline_of(previous)
     measured, host = differences(baseline, new) if baseline else ([], [])
     decode = middle(headline(new), "decode_tokens_per_second")
-    disturbed = any(row.get("disturbed") for row in new["single"])
+    disturbed = _is_disturbed(new)
     impossible = _impossible(new, service, (speed or {}) if settings["ceiling"] else {})
     usable = decode is not None and not disturbed and not impossible
     fresh = usable and any((not baseline, measured, settings["rebaseline"]))
@@ -117,15 +117,12 @@ def compare(
     old = middle(headline(reference), "decode_tokens_per_second")
     findings = [*impossible, *_quality(new, service)]
     if measured:
-        message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
-        fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
-        findings.append(_measured("bench.other", "info", service, message, fix))
+        findings.append(_other_measurement(service, baseline, measured, usable))
     if host and same_deployment:
         findings.append(_other_conditions(service, decode, old, host, percent))
     if comparable:
         findings += _regressions(reference, new, service, percent)
-        # Parts that are measured for the first time.
-        reference.update({name: new[name] for name in PARTS if new.get(name) and not reference.get(name)})
+        _add_new_parts(reference, new)
     section = {
         "schema": SCHEMA,
         **_parts(new),
@@ -133,7 +130,7 @@ def compare(
         "disturbed": disturbed,
         "decode_tokens_per_second": decode,
         "baseline_decode_tokens_per_second": old,
-        "ratio": round(decode / old, 4) if comparable and decode and old else None,
+        "ratio": _ratio(decode, old) if comparable else None,
         "comparable": comparable,
         "differs": [*measured, *host],
         "baseline": reference,
@@ -143,10 +140,29 @@ def compare(
     return section, [finding.to_dict() for finding in findings]
 
 
+def _ratio(decode: float | None, old: float | None) -> float | None:
+    return round(decode / old, 4) if decode and old else None
+
+
+def _add_new_parts(baseline: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Add the parts that are measured for the first time to the baseline."""
+    baseline.update({name: new[name] for name in PARTS if new.get(name) and not baseline.get(name)})
+
+
+def _is_disturbed(section: Mapping[str, Any]) -> bool:
+    return any(row.get("disturbed") for row in section["single"])
+
+
 def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the baseline of an earlier section, empty without a usable one."""
     baseline = (previous or {}).get("baseline")
     return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
+
+
+def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
+    message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
+    fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
+    return _measured("bench.other", "info", service, message, fix)
 
 
 def _other_conditions(

@@ -130,7 +130,7 @@ def look(
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        sizes = [held_gib_of[name] for name in names if name in held_gib_of]
+        sizes = [held_gib_of[name] for name in held_gib_of.keys() & {*names}]
         use = read_record(run_dir, service.unit, round(sum(sizes), 2) if sizes else None)
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)

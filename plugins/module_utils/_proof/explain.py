@@ -157,7 +157,7 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
         kind, words, texts = answer
         name = str(kind.id if isinstance(kind, Sign) else kind["id"])
         of_docker = words is not None and "Error response from daemon" in words.text
-        if not has_engine and (of_docker or (isinstance(kind, Sign) and kind.stage == CONTAINER)):
+        if not has_engine and (of_docker or getattr(kind, "stage", "") == CONTAINER):
             stage = CONTAINER
     else:
         words = next((word for word in last_words if not word.is_warning), None)

@@ -166,7 +166,6 @@ def parse_log(lines: Sequence[str]) -> Running:
         if _CPU.search(line):
             running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
-        running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
     if captured and running.graphs in (None, "NONE"):
         running.graphs = "captured"
     # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
@@ -181,7 +180,8 @@ def parse_log(lines: Sequence[str]) -> Running:
 
 
 def _read_graphs(running: Running, line: str) -> None:
-    """Read the mode of CUDA graphs."""
+    """Read the mode of CUDA graphs, and the signs of slow paths."""
+    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
     match = _GRAPH_MODE.search(line)
     if match:
         running.graphs = match["mode"] or match["set"]

@@ -194,10 +194,7 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
         if reason:
             return Answer(None, "health" if question.url else "unit", error=f"not contacted: {reason}"), ""
     if question.look_seconds and not _something_to_ask(question, behind):
-        log = _log_without_key(run, question, READ_LINES)
-        progress = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
-        starting = HowFar(behind.restarts_before, *progress)
-        return Answer(False, "health" if question.url else "unit", starting=starting), ""
+        return _how_far(run, question, behind), ""
     answer = _wait_url(question.url, question, behind) if question.url else _wait_unit(question, behind)
     if behind.unit:
         answer = behind.with_state(answer)
@@ -247,6 +244,13 @@ def _something_to_ask(question: Question, behind: _Behind) -> bool:
             return False
         time.sleep(question.interval)
     return True
+
+
+def _how_far(run: Run, question: Question, behind: _Behind) -> Answer:
+    """Return the progress of a start, for repeated questions."""
+    log = _log_without_key(run, question, READ_LINES)
+    progress = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
+    return Answer(False, "health" if question.url else "unit", starting=HowFar(behind.restarts_before, *progress))
 
 
 def _wait_url(url: str, question: Question, behind: _Behind) -> Answer:

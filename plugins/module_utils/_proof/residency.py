@@ -352,16 +352,6 @@ def _scaled(value: Any, cache: Mapping[str, Any] | None) -> dict[str, float] | N
     return {level: value * max(0.0, cache[level]) / cache["typical"] for level in LEVELS}
 
 
-def _same_count(planned: str | None, logged: str | None) -> bool:
-    """Whether two versions print the same number as the tokens of the KV cache."""
-    counts = {_counts(planned), _counts(logged)}
-    return None in counts or len(counts) == 1
-
-
-def _same_share(planned: float | None, started: float | None) -> bool:
-    return planned is None or started is None or abs(planned - started) < 0.001
-
-
 def compare(
     service: str, planned: Mapping[str, Any], log: StartLog, use: HostUse, rank: int = 0
 ) -> tuple[dict[str, Term], list[Finding]]:
@@ -430,17 +420,16 @@ def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, s
 
 def _set_incomparable_aside(terms: dict[str, Term], planned: Mapping[str, Any], log: StartLog) -> None:
     """Mark terms as not comparable if device, gpu-memory-utilization, version or max-model-len differ from the plan."""
+    share = planned.get("gpu_memory_utilization")
     if log.device == "cpu":
         for name in ("weights", "inside", "kv_cache", "kv_cache_tokens", "max_concurrency", "outside", "residency"):
             _set_aside(terms[name], "the CPU backend sizes its KV cache and takes its memory in other ways")
-    elif not _same_share(planned.get("gpu_memory_utilization"), log.utilization):
-        reason = (
-            f"it was started with gpu-memory-utilization {log.utilization}, the plan says "
-            f"{planned['gpu_memory_utilization']}"
-        )
+    elif share is not None and log.utilization is not None and abs(share - log.utilization) >= 0.001:
+        reason = f"it was started with gpu-memory-utilization {log.utilization}, the plan says {share}"
         for name in ("inside", "kv_cache", "kv_cache_tokens", "max_concurrency", "outside", "residency"):
             _set_aside(terms[name], reason)
-    if not _same_count(planned.get("vllm_version"), log.version):
+    counts = {_counts(planned.get("vllm_version")), _counts(log.version)}
+    if None not in counts and len(counts) > 1:
         _set_aside(
             terms["kv_cache_tokens"],
             f"vLLM {log.version} prints another number of tokens than vLLM {planned.get('vllm_version')}, see max_concurrency",

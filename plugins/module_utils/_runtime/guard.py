@@ -313,15 +313,17 @@ def _next(settings: Settings, state: State, look: Look, current: str, account: A
     helper = next((name for name in account.helpers if name not in state.asked), None)
     if helper is not None:
         return Step(UNLOAD, helper, short)
-    idle = [engine for engine in account.engines if engine.idle and engine.serving and engine.name not in state.spared]
-    if settings.idle and idle:
-        least = max(idle, key=lambda engine: engine.rank)
-        return Step(IDLE, least.name, f"{short}; it is on demand, and idle")
+    idle = _idle_engine(state, account) if settings.idle else None
+    if idle is not None:
+        return Step(IDLE, idle.name, f"{short}; it is on demand, and idle")
     if not account.complete:
         return None
     harm = _harm(settings, state, look, current, account)
-    if harm is None or not settings.refuse:
-        return harm
+    return harm if harm is None or not settings.refuse else _refuse_first(state, account, harm)
+
+
+def _refuse_first(state: State, account: Account, harm: Step) -> Step:
+    """Return the refusal of new requests that precedes a step against an engine, or the step itself."""
     engine = next(candidate for candidate in account.engines if candidate.name == harm.whom)
     if engine.door and engine.serving and engine.name not in state.refused:
         return Step(REFUSE, engine.name, f"{harm.why}; it is to be {WORDS[harm.what]} next")
@@ -329,6 +331,12 @@ def _next(settings: Settings, state: State, look: Look, current: str, account: A
 
 
 WORDS = {RESTART: "restarted", STOP: "stopped"}
+
+
+def _idle_engine(state: State, account: Account) -> Engine | None:
+    """Return the least important idle engine."""
+    idle = [engine for engine in account.engines if engine.idle and engine.serving and engine.name not in state.spared]
+    return max(idle, key=lambda engine: engine.rank, default=None)
 
 
 def _harm(settings: Settings, state: State, look: Look, current: str, account: Account) -> Step | None:
@@ -344,11 +352,14 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
         return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    least = max(
-        (engine for engine in engines if engine.serving), key=lambda engine: (engine.rank, engine.name), default=None
-    )
-    if least is None:
+    return _stop_least([engine for engine in engines if engine.serving], short)
+
+
+def _stop_least(engines: Sequence[Engine], short: str) -> Step | None:
+    """Return the stop of the least important engine."""
+    if not engines:
         return None
+    least = max(engines, key=lambda engine: (engine.rank, engine.name))
     return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
 
 

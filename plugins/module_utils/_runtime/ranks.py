@@ -501,12 +501,7 @@ class Rank:
         elif self.phase == STARTING:
             self._serve(now)
         else:
-            # The end of the first rank of a model on demand means that the memory of all hosts is free.
-            self._left = now if self._left is None else self._left
-            alone = not self.config.on_demand or self.config.rank > 0 or now - self._left > self.config.let_go
-            if self._stopped and (alone or all(self._gone_by(rank, now) for rank in self.peers)):
-                self._stopped = False
-                self._todo.append(EXIT)
+            self._end(now)
         return self.phase != before
 
     def _serve(self, now: float) -> None:
@@ -518,6 +513,14 @@ class Rank:
         if self._answered if leads else self._reached(0, SERVING):
             self.phase, self._served = SERVING, now
             self._todo.append(ACTIVE)
+
+    def _end(self, now: float) -> None:
+        """Exit once the containers are stopped; the end of the first rank of a model on demand means that the memory of all hosts is free."""
+        self._left = now if self._left is None else self._left
+        alone = not self.config.on_demand or self.config.rank > 0 or now - self._left > self.config.let_go
+        if self._stopped and (alone or all(self._gone_by(rank, now) for rank in self.peers)):
+            self._stopped = False
+            self._todo.append(EXIT)
 
     def _start(self, now: float) -> None:
         since = now - self.config.engine_interval

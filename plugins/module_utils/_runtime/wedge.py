@@ -112,8 +112,10 @@ class Tracker:
         """Take in one look; returns C(NOTHING) or C(PROBE)."""
         gap = None if self.looked is None else now.clock - self.looked
         restarted = self.invocation != now.invocation or gap is None
-        # Looks this far apart prove nothing; the host may have stood still as a whole.
-        if restarted or (gap is not None and gap > self._longest_gap()):
+        # Looks this far apart prove nothing: the host may have stood still as a whole. Probes and evidence of any service lie between them.
+        settings = self.settings
+        usual = max(5 * settings.interval_seconds, settings.window_seconds) + 4 * settings.probe_seconds + 120
+        if restarted or (gap is not None and gap > usual):
             self._forget(now.clock)
         self.invocation, self.looked, self.moved = now.invocation, now.clock, False
         hold = self._hold(now)
@@ -209,11 +211,6 @@ class Tracker:
         self._become(STARTING, "restarted by the watchdog", clock)
 
     # --- how it is judged ---
-
-    def _longest_gap(self) -> float:
-        """Seconds between two looks that are usual: probes and evidence of any service lie between them."""
-        settings = self.settings
-        return max(5 * settings.interval_seconds, settings.window_seconds) + 4 * settings.probe_seconds + 120
 
     def _hold(self, now: Observation) -> tuple[str, str] | None:
         """Say why the service is not judged at all; None when it is."""
