@@ -193,7 +193,6 @@ def _is_solved(
 
 
 def _changed_keys(candidate: FixCandidate) -> list[tuple[str, str]]:
-    """Return the arguments that a candidate changes."""
     return [(change["service"], key) for change in candidate for key in change["args"]]
 
 

@@ -81,7 +81,6 @@ def _listed(text: Config, key: str, count: int) -> list[int]:
 
 
 def _layer_ids(source: Config, key: str, count: int) -> frozenset[int]:
-    """Read a list of layer numbers."""
     value = source.get(key)
     if not isinstance(value, list) or any(
         isinstance(layer_id, bool) or not isinstance(layer_id, int) or not 0 <= layer_id <= count for layer_id in value

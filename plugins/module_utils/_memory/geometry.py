@@ -338,7 +338,6 @@ def _drafting(text: Config, model_type: str) -> tuple[int, int]:
 
 
 def _read_layers(config: Config, text: Config, model_type: str, count: int) -> Read:
-    """Read the layers of a model by its family."""
     if model_type in READERS:
         return READERS[model_type]({**config, **text}, count)
     if model_type in _NEMOTRON_H:

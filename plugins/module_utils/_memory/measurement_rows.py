@@ -303,7 +303,6 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
 
 
 def _text_problems(row: Mapping[str, Any]) -> list[str]:
-    """Return the errors in the texts of a row."""
     messages = []
     for key, pattern in (("launch", _LABEL), ("gpu", _GPU), ("driver", _DRIVER), ("vllm", _VERSION)):
         value = row.get(key)
@@ -314,7 +313,6 @@ def _text_problems(row: Mapping[str, Any]) -> list[str]:
 
 
 def _number_problems(row: Mapping[str, Any]) -> list[str]:
-    """Return the errors in the numbers of a row."""
     messages = []
     for key in _SIZES:
         if not is_number(row.get(key), 1, 1e14):

@@ -230,7 +230,6 @@ def _weights_of_answer(
 
 
 def _is_quantised(item: ServiceInput) -> bool:
-    """Tell whether the checkpoint is quantised."""
     return bool(item.quant_config or (item.config or {}).get("quantization_config"))
 
 

@@ -75,7 +75,6 @@ def _count_draft_tokens(item: ServiceInput, geometry: Geometry, spec: Config) ->
 
 
 def _model_draft_caches(item: ServiceInput, geometry: Geometry, method: Any, count: int) -> tuple[Layer, ...]:
-    """Return the caches of the model's own layers that draft."""
     key = "args.speculative-config"
     if geometry.model_type.startswith("gemma4"):
         # The assistant attends to the cache of the model itself (vllm-project/speculators#586).

@@ -150,7 +150,6 @@ def build(
 
 
 def _figures(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures that a baseline has."""
     return {name: measured[name] for name in FIGURES if isinstance(measured.get(name), (int, float))}
 
 

@@ -177,7 +177,6 @@ def _lines_of_host(lines: Sequence[str], workers: Sequence[str]) -> Iterator[tup
 
 
 def _read_process(figures: dict[str, float], line: str) -> None:
-    """Add the figures of a line to the figures of its process."""
     for name, pattern in _OF_PROCESS.items():
         match = pattern.search(line)
         value = _number(match.group(1)) if match else None
@@ -555,7 +554,6 @@ def _findings(
     use: HostUse,
     kv_measured: float | None,
 ) -> list[Finding]:
-    """Return a finding for each term that differs on its own."""
     findings = []
     for name in ("weights", "inside", "outside"):
         term = terms[name]

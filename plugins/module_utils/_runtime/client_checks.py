@@ -6,7 +6,7 @@
 ready URL    wait until the client answers
 models URL   list the models that a user of the client sees, as JSON
 
-Keys and passwords come from files, so that no list of processes shows them. This file is copied to hosts unchanged.
+Keys and passwords come from files, so that no list of processes shows them.
 """
 
 from __future__ import annotations

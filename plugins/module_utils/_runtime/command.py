@@ -6,7 +6,7 @@
 Silence is never an answer. A program without an end in time is killed with all its children, and a program that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
-Output of programs is foreign text: it steers no terminal. This file is copied to hosts unchanged (units run it).
+Output of programs is foreign text: it steers no terminal.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ A change goes into the outbox of every notifier and stays there until that notif
 network is gone. A run sends one message at most to each of them, with all that is in its outbox.
 
 An endpoint that comes and goes is told about once, as unsteady, and again when it has become steady.
-
-This file is copied to hosts unchanged (the monitor runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ the least important one.
 A healthy engine inside its plan is never stopped while another step is left, nor when the memory went to other processes than this host's
 services: then the guard names them. An account of the memory that is missing, old or incomplete is "not known", and no engine is
 touched for it.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -356,7 +354,6 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
 
 
 def _stop_least(engines: Sequence[Engine], short: str) -> Step | None:
-    """Return the stop of the least important engine."""
     if not engines:
         return None
     least = max(engines, key=lambda engine: (engine.rank, engine.name))
@@ -387,7 +384,6 @@ def may_restart(settings: Settings, state: State, name: str, now: float) -> bool
 
 
 def _after(state: State, step: Step, now: float, current: str) -> State:
-    """Return the state after a step."""
     pause = URGENT_SECONDS if current == CRITICAL else MILD_SECONDS
     if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS

@@ -6,8 +6,6 @@
 On GB10 the GPU has no separate memory, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
 vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is the difference
 between the two, which is why it is dropped before an engine loads.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ answer. Memory that is free in small pieces only is of no use to the driver eith
 
 Dropping memory that does not become free is no help and costs the disk twice, so the guard waits longer after each drop that gave
 little. It sets nothing: both files that it writes are commands to the kernel, and there is nothing to restore.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
-
-This file is copied to hosts unchanged (watchdog and fleet monitor run it).
-"""
+"""The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ ever idle, one is drained after that stay: its new requests wait, so that a stor
 nobody starves.
 
 A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations

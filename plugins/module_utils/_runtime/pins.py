@@ -5,8 +5,6 @@
 
 A pin is a file below C(/run), so it holds until the next boot at the longest. Its first line is C(warm) or C(cold), its second one why,
 if the owner did not set it.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ exit, come back as new incarnations and meet again::
 A cold model on demand has no running supervisors. The first rank's is started for a request; its datagrams wake the others, whose
 sockets systemd holds. None comes back by itself: a rank that the first one does not ask for ends, and the first one ends when all others
 have let go of their memory. It does not wait for longer than ranks may be silent to meet them.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations

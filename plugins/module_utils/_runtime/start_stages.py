@@ -6,8 +6,6 @@
 A start begins with C(gate), in which the unit waits for its turn and for memory; then come the stages that the engine prints itself
 (C(STAGES)), the last of which ends with the first answer. The texts are from vLLM 0.15 to 0.33. Clocks are seconds of the
 monotonic clock, which the journal has of each line.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
-"""
+"""Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ proof, so two real requests in a row have to fail before anything is done.
 
 Healthy states that look alike: an engine that loads, a long prefill (tokens in, or steps of the scheduler, go on), a kernel
 that is being compiled in the middle of a request, a client that is not let in. Those are left alone.
-
-This file is copied to hosts unchanged (the watchdog runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
