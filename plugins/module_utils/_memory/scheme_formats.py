@@ -16,6 +16,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
+from .._common.plain_data import is_whole
 from .formats import FP8_BLOCKS, FP8_CHANNEL, FP8_TENSOR, MXFP4, MXFP8, NVFP4, Format
 from .layers import Config, Refusal
 from .modules import GIVE, Module
@@ -80,7 +81,7 @@ def _quark_groups(weight: Config, where: str) -> Format | None:
         return _QUARK_MX[kind]
     if kind not in ("int4", "uint4"):
         return None
-    if not _is_group(group):
+    if not is_whole(group, 1):
         raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
     return Format(4, int(group or 0), 2, zero_bits=4)  # symmetric weights have zero points too
 
@@ -194,7 +195,7 @@ def _torchao_few(name: str, data: Config) -> Format | None:
     """Read the formats of fewer bits: Int4Tensor with scales and zero points in 16 bits, IntxUnpackedToInt8Tensor in whole bytes."""
     if name == "Int4WeightOnlyConfig":
         group = data.get("group_size", 128)
-        stored = Format(4, group, 4) if _is_group(group) else None
+        stored = Format(4, group, 4) if is_whole(group, 1) else None
         packing = _packing(data, "int4_packing_format", "plain")
         if stored is None or packing not in ("plain", "tile_packed_to_4d"):
             return None
@@ -204,7 +205,7 @@ def _torchao_few(name: str, data: Config) -> Format | None:
         return None
     kind, inner = _granularity(data, keys[name])
     group = inner.get("group_size")
-    if kind == "PerGroup" and isinstance(group, int) and _is_group(group):
+    if kind == "PerGroup" and isinstance(group, int) and is_whole(group, 1):
         return Format(8, group, 3)
     return Format(8, scale=3) if kind == "PerAxis" and inner.get("axis") == 0 else None
 
@@ -213,11 +214,6 @@ def _packing(data: Config, key: str, default: str) -> str:
     """Return the name of a packing format in small letters."""
     packing = data.get(key) or default
     return str(packing.get("_data") if isinstance(packing, dict) else packing).lower()
-
-
-def _is_group(value: Any) -> bool:
-    """Tell whether a value is a number of weights that share a scale."""
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _torchao_format(entry: Any, where: str) -> Format:

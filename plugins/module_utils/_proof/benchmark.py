@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from .._common import schema, validation
 from .._common.foreign_text import parse_json
+from .._common.plain_data import is_number, is_whole
 from .._common.schema import NUMBER, Key
 from .._host import docker
 from .._runtime import metrics
@@ -71,6 +72,8 @@ CONTENTS: dict[str, tuple[int, str]] = {
 and lengths in its table."""
 PROMPTS = 2
 """Version of the prompts and of the program that sends them: figures of different ones are not compared."""
+MOST_FIGURE = 1e15
+"""No figure of C(vllm bench) is larger."""
 ROUNDS = 2
 """Requests that each of the concurrent clients makes, one after another."""
 RATE_WARMUP = 4
@@ -98,12 +101,12 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     }
     settings = schema.filled(problems, spark_bench, KEYS)
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
-        wrong = [entry for entry in settings[key] if not _is_whole(entry) or entry < least]
+        wrong = [entry for entry in settings[key] if not is_whole(entry, least)]
         settings[key] = _without_wrong(problems, key, settings[key], wrong, f"whole numbers from {least}")
     unknown = [entry for entry in settings["contents"] if entry not in CONTENTS]
     if unknown:
         problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
-    wrong = [entry for entry in settings["request_rates"] if not _is_finite(entry) or not 0 < entry <= 1000]
+    wrong = [entry for entry in settings["request_rates"] if not is_number(entry, 0, 1000) or entry == 0]
     settings["request_rates"] = _without_wrong(
         problems, "request_rates", settings["request_rates"], wrong, "numbers above 0, at most 1000"
     )
@@ -388,7 +391,7 @@ def _unreadable(name: str) -> ValueError:
 
 def _number(result: Mapping[str, Any], name: str) -> float:
     value = result.get(name) or 0
-    if not _is_finite(value):
+    if not is_number(value, 0, MOST_FIGURE):
         raise _unreadable(name)
     return float(value)
 
@@ -401,7 +404,7 @@ def check_completed(result: Mapping[str, Any]) -> int:
         errors = [str(error).strip() for error in result.get("errors") or [] if error]
         reason = f": {errors[0].splitlines()[-1][:300]}" if errors else ""
         raise ValueError(f"all requests of vllm bench serve failed{reason}")
-    if not (_is_whole(done) and _is_whole(requests)) or not 0 < done <= requests:
+    if not is_whole(requests, 1) or not is_whole(done, 1, requests):
         raise _unreadable("completed, num_prompts")
     return int(done)
 
@@ -416,9 +419,10 @@ def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
 
 
 def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answer:
-    if not (_is_whole(prompt_tokens) and _is_whole(tokens) and isinstance(gaps, list) and all(map(_is_finite, gaps))):
+    has_gaps = isinstance(gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in gaps)
+    if not (is_whole(prompt_tokens, 0) and is_whole(tokens, 0) and has_gaps):
         raise _unreadable("input_lens, output_lens, itls")
-    if not _is_finite(ttft) or ttft == 0:
+    if not is_number(ttft, 0, MOST_FIGURE) or ttft == 0:
         raise _unreadable("ttfts")
     return Answer(prompt_tokens, tokens, ttft, gaps)
 
@@ -556,14 +560,6 @@ def _median(values: Sequence[Any]) -> float | int | None:
         return None
     median = statistics.median(measured)
     return int(median) if float(median).is_integer() else median
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
 # --- counters of the engine ----------------------------------------------------------------------------------------
