@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._speed.bus_limit import explain_impossible
 from .._speed.judge import PREFILL_TOKENS, judge_rate
+from .._speed.service_speed import explain_impossible
 
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
