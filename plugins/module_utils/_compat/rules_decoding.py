@@ -293,6 +293,20 @@ MANY_REQUESTS = 8
 _BOUNDS = ("disable_by_batch_size", "num_speculative_tokens_per_batch_size")
 
 
+@error(
+    "SPK618",
+    "DSpark drafter by method mtp",
+    "The drafter in this checkpoint is DSpark (dspark_block_size {block}); method {method} cannot load its weights.",
+    'Set "method": "dspark" with at least "num_speculative_tokens": {block}.',
+    "https://github.com/vllm-project/vllm/pull/52165",
+    vllm_error="KeyError: 'model.layers.43.mtp_block.main_norm.weight'",
+)
+def _dspark_by_mtp(launch: Launch) -> Hits:
+    block = launch.text.get("dspark_block_size")
+    if launch.method in ("mtp", "deepseek_mtp") and not launch.spec.get("model") and block:
+        yield {"block": block, "method": launch.method}
+
+
 # 7xx: parsers and tools
 
 
