@@ -5,8 +5,6 @@
 
 vLLM compares the free memory of the whole host before and after its profiling, and ends with C(MEMORY_RELEASED) if it has grown, as it does
 when another engine stops (C(determine_available_memory) in vllm/v1/worker/gpu_worker.py).
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
