@@ -91,8 +91,7 @@ for unit in units:
     elif verb == "start" and found["state"] in ("inactive", "failed"):
         if options(unit).get("fail") == "missing":
             sys.exit("Failed to start %s: Unit %s not found. password=hunter22" % (unit, unit))
-        become(unit, "activating", held=options(unit)["gib"], Result="success", pid=0)
-        memory()
+        become(unit, "activating", held=0.0, Result="success", pid=0)
         subprocess.Popen([sys.executable, "-SE", str(home / "bin/engine"), unit], start_new_session=True,
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(home / "engine.log").open("a"))
     elif verb == "reset-failed" and found["state"] == "failed":
@@ -131,6 +130,8 @@ async def load():
         await asyncio.sleep(0.02)
     while any(json.loads(path.read_text())["state"] == "deactivating" for path in (home / "units").glob("spark-*")):
         await asyncio.sleep(0.02)
+    become(unit, "activating", held=given["gib"])
+    memory()
     free = available()
     await asyncio.sleep(given["load"])
     if available() > free:  # as vLLM does, when memory comes back while it measures
