@@ -143,6 +143,8 @@ def judge_facts(host: Mapping[str, Any]) -> HostState:
         notes.append(f"{available:.1f} GiB of memory available")
     notes += list((host.get("unknown") or {}).values())
     if guard:
+        # The state of the guard may be a minute old.
+        guard = {**guard, "available_gib": available} if available is not None else guard
         unit = guard_account.runs(host.get("units") or [])
         notes += [short(note) for note in guard_account.notes(guard, unit)]
         guard = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}

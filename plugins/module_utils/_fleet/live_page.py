@@ -48,6 +48,7 @@ margin:.1rem .2rem .1rem 0;min-height:1.6rem;cursor:pointer}
 button:focus-visible,input:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
 @media(min-width:761px){.services{table-layout:fixed}.services th{width:7.6%}.services th:nth-child(1),.services th:nth-child(3){width:15%}
 .services th:nth-child(11){width:13%}.services th:nth-child(9){width:9%}}
+.late{content-visibility:auto;contain-intrinsic-size:auto 60rem}
 .acts{display:none}.live .acts{display:block}
 """.strip()
 
@@ -126,7 +127,7 @@ def document(made: Mapping[str, str], ages: Mapping[str, float | None], has_acti
 <ul class="sparks">
 {tiles}
 </ul></section>
-<section><h2>Services</h2>
+<section class="late"><h2>Services</h2>
 <div class="open inside"><div class="scroll" tabindex="0" role="region" aria-label="services of all Sparks"><table class="cards services">
 <thead><tr>{columns}</tr></thead>
 <tbody id="services">
