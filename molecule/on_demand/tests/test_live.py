@@ -26,7 +26,13 @@ from nodes import AT_NIGHT, NODES, SUBNET, node
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 KEY = "molecule-secret-key"
-PLACES = {"one": "spark-1", "two": "spark-1", "three": "spark-1", "steady": "spark-2", **({"tiny": "spark-2"} if AT_NIGHT else {})}
+PLACES = {
+    "one": "spark-1",
+    "two": "spark-1",
+    "three": "spark-1",
+    "steady": "spark-2",
+    **({"tiny": "spark-2"} if AT_NIGHT else {}),
+}
 PAGE, AGENT = 8090, 8095
 SLOW = 60.0
 """Seconds after which a page that still shows something else is wrong; a change takes two looks of 5 s, and longer on a busy machine."""
@@ -108,17 +114,35 @@ def read_page(text):
     tiles = [plain(tile) for tile in re.findall(r'<li class="spark">(.*?)</li>\n', text + "\n", re.S)]
     rows = {}
     for row in re.findall(r'<tr id="service-[^>]*>(.*?)</tr>', text, re.S):
-        cells = {head: plain(cell) for head, cell in re.findall(r'data-of="([^"]+)"><span>(.*?)</span></td>', row, re.S)}
+        cells = {
+            head: plain(cell) for head, cell in re.findall(r'data-of="([^"]+)"><span>(.*?)</span></td>', row, re.S)
+        }
         rows[cells["service"].split()[0]] = cells
-    return {tile.split()[0]: tile for tile in tiles}, rows, plain(re.search(r'<div id="alarms">(.*?)</section>', text, re.S)[1])
+    return (
+        {tile.split()[0]: tile for tile in tiles},
+        rows,
+        plain(re.search(r'<div id="alarms">(.*?)</section>', text, re.S)[1]),
+    )
 
 
 def status(*options):
     """Run status.yml; returns its text and its JSON."""
     target = ROOT / ".cache/molecule" / SUBNET / "status.json"
     argv = ["ansible-playbook", f"--inventory={ROOT}/molecule/inventory.yml"]
-    argv += [f"--inventory={ROOT}/molecule/on_demand/{name}.yml" for name in ("inventory", *(["nightly/inventory"] if AT_NIGHT else []))]
-    argv += ["dgxspark.vllm.status", "-e", f"spark_status_file={target}", "-e", "spark_status_show=table", "-e", "spark_status_fail_on=never", *options]
+    argv += [
+        f"--inventory={ROOT}/molecule/on_demand/{name}.yml"
+        for name in ("inventory", *(["nightly/inventory"] if AT_NIGHT else []))
+    ]
+    argv += [
+        "dgxspark.vllm.status",
+        "-e",
+        f"spark_status_file={target}",
+        "-e",
+        "spark_status_show=table",
+        "-e",
+        "spark_status_fail_on=never",
+        *options,
+    ]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads(target.read_text(encoding="utf-8"))
@@ -142,11 +166,24 @@ def wrong_rows(entries, true, since):
         return [f"it has the services {sorted(shown)}"]
     for name, service in services.items():
         entry = shown[name]
-        expected = {"host": PLACES[name], "unit": service["unit"], "state": state_of(name, service), "restarts": service["restarts"]}
+        expected = {
+            "host": PLACES[name],
+            "unit": service["unit"],
+            "state": state_of(name, service),
+            "restarts": service["restarts"],
+        }
         if service["unit"] == "active":
-            expected |= {"requests_running": service["running"], "requests_waiting": service["waiting"], "vllm_version": service["version"]}
-        wrong += [f"{name}: {key} is {entry[key]!r}, not {value!r}" for key, value in expected.items() if entry[key] != value]
-        figures = {"residency_gib": service.get("gib") if service["container"] and service["unit"] == "active" else None}
+            expected |= {
+                "requests_running": service["running"],
+                "requests_waiting": service["waiting"],
+                "vllm_version": service["version"],
+            }
+        wrong += [
+            f"{name}: {key} is {entry[key]!r}, not {value!r}" for key, value in expected.items() if entry[key] != value
+        ]
+        figures = {
+            "residency_gib": service.get("gib") if service["container"] and service["unit"] == "active" else None
+        }
         if service["unit"] == "active":
             figures |= {"kv_cache_usage": service["kv"]}
             if not 0 <= service["up"] - (entry["uptime_seconds"] or 0) <= time.monotonic() - since + LOOKS:
@@ -154,7 +191,8 @@ def wrong_rows(entries, true, since):
         wrong += [
             f"{name}: {key} is {entry[key]}, not {value}"
             for key, value in figures.items()
-            if (entry[key] is not None if value is None else not is_near(entry[key], value)) and service["unit"] != "activating"
+            if (entry[key] is not None if value is None else not is_near(entry[key], value))
+            and service["unit"] != "activating"
         ]
     return wrong
 
@@ -178,8 +216,14 @@ def wrong_page(text, true):
         expected = {"state": state_of(name, service), "on": PLACES[name], "requests": "-", "KV cache": "-"}
         if service["unit"] == "active":
             waiting = f" {service['waiting']:.0f} waiting" if service["waiting"] else ""
-            expected |= {"requests": f"{service['running']:.0f} running{waiting}", "KV cache": f"{100 * service['kv']:.0f} %"}
-            if not cells.get("memory", "").startswith(f"{service['gib']:.1f} GiB") or f"vLLM {service['version']}" not in cells["service"]:
+            expected |= {
+                "requests": f"{service['running']:.0f} running{waiting}",
+                "KV cache": f"{100 * service['kv']:.0f} %",
+            }
+            if (
+                not cells.get("memory", "").startswith(f"{service['gib']:.1f} GiB")
+                or f"vLLM {service['version']}" not in cells["service"]
+            ):
                 wrong.append(f"{name}: {cells}, not {service}")
         elif cells.get("up") != "-":
             wrong.append(f"{name}: up {cells.get('up')}")
@@ -192,7 +236,11 @@ def wrong_page(text, true):
         load, watts, heat, clock = body["gpu"]
         figures = f"GPU {load:.0f} % power {watts:.0f} W temperature {heat:.0f} °C clock {clock:.0f} MHz links 2 of 2 up, 200 Gb/s"
         free = re.search(r"free ([\d.]+) GiB", tiles.get(host, ""))
-        if figures not in tiles.get(host, "") or not free or not is_near(float(free[1]), body["available_gib"], least=0.3):
+        if (
+            figures not in tiles.get(host, "")
+            or not free
+            or not is_near(float(free[1]), body["available_gib"], least=0.3)
+        ):
             wrong.append(f"{host}: {tiles.get(host)}, not {figures} and {body['available_gib']:.1f} GiB")
     return wrong
 
@@ -253,7 +301,15 @@ def unit(name):
 def complete(name, port, **more):
     """Ask an engine for a completion."""
     body = json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, **more})
-    return ask(PLACES[name], port, "/v1/completions", method="POST", body=body, headers={"Content-Type": "application/json"}, timeout=300)
+    return ask(
+        PLACES[name],
+        port,
+        "/v1/completions",
+        method="POST",
+        body=body,
+        headers={"Content-Type": "application/json"},
+        timeout=300,
+    )
 
 
 def test_idle_ones_are_unloaded_and_the_other_one_serves():
@@ -265,7 +321,10 @@ def test_idle_ones_are_unloaded_and_the_other_one_serves():
     # The last proof, by its receipt.
     for name in ("one", "steady"):
         path = f"/var/lib/dgxspark/receipts/{name}.json"
-        receipt, date = json.loads(node(PLACES[name], "cat", path)), node(PLACES[name], "date", "--utc", "--reference", path, "+%Y-%m-%d").strip()
+        receipt, date = (
+            json.loads(node(PLACES[name], "cat", path)),
+            node(PLACES[name], "date", "--utc", "--reference", path, "+%Y-%m-%d").strip(),
+        )
         assert rows[name]["last proof"] == f"{date} {receipt['measured']['decode_tokens_per_second']:.1f} tok/s"
 
 
@@ -281,11 +340,14 @@ def memory_taken(host, gib):
 
 def start_on_page(name, stages):
     """Wait until the page shows the start of a service in one of some stages; return the seconds since its begin and the seconds left."""
-    pattern = re.compile(rf"starting ({'|'.join(stages)})( \d+ %)?, after (\d+) s(; about (\d+) s left by its last starts)?; 1 request waits")
+    pattern = re.compile(
+        rf"starting ({'|'.join(stages)})( \d+ %)?, after (\d+) s(; about (\d+) s left by its last starts)?; 1 request waits"
+    )
     shown = until(lambda: pattern.fullmatch(read_page(fleet())[1][name]["state"]))
     return int(shown[3]), shown[5] and int(shown[5])
 
 
+@pytest.mark.nightly
 def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_engine():
     starts = json.loads(node("spark-1", "cat", "/var/lib/dgxspark/starts/three.json"))["starts"]
     longest = max(start["seconds"] for start in starts)
@@ -306,7 +368,9 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
             assert seconds < int(after[1]) <= time.monotonic() - began + 1, row
             assert "spark-three" not in node("spark-1", "docker", "ps", "--format", "{{.Names}}").split()
         until(lambda: "spark-three" in node("spark-1", "docker", "ps", "--format", "{{.Names}}").split())
-        seconds, left = start_on_page("three", ["arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving"])
+        seconds, left = start_on_page(
+            "three", ["arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving"]
+        )
         assert int(after[1]) < seconds <= time.monotonic() - began + 1 and (left is None or 0 < left <= longest + 1)
     finally:
         caller.join()
@@ -317,6 +381,7 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
     assert cells["state"].startswith("healthy") and cells["up"] != "-"
 
 
+@pytest.mark.nightly
 def test_requests_and_tokens_a_second_are_those_of_the_engine():
     over = threading.Event()
 
@@ -336,7 +401,9 @@ def test_requests_and_tokens_a_second_are_those_of_the_engine():
         def is_true():
             cells = read_page(fleet())[1]["steady"]
             rate = (truth()["spark-2"]["services"]["steady"]["tokens"] - first) / (time.monotonic() - begin)
-            return cells["requests"] == "2 running" and is_near(float(cells["tok/s"].split()[0].replace("-", "0")), rate, 0.3)
+            return cells["requests"] == "2 running" and is_near(
+                float(cells["tok/s"].split()[0].replace("-", "0")), rate, 0.3
+            )
 
         until(is_true)
     finally:
@@ -374,6 +441,7 @@ def out_of_reach(host):
         node(host, "iptables", "--delete", *SHUT)
 
 
+@pytest.mark.nightly
 def test_a_host_out_of_reach_is_told_and_the_other_one_is_shown_as_it_is():
     with out_of_reach("spark-2"):
         page = until(lambda: (text := fleet()) and "unreachable" in read_page(text)[0]["spark-2"] and text)
@@ -403,9 +471,15 @@ def raw(host, port, request):
 
 
 def test_nothing_is_read_without_a_key_except_on_loopback():
-    listening = {host: node(host, "ss", "--no-header", "--listening", "--tcp", "--numeric").split("\n") for host in NODES}
+    listening = {
+        host: node(host, "ss", "--no-header", "--listening", "--tcp", "--numeric").split("\n") for host in NODES
+    }
     addresses = {
-        (host, port): sorted(line.split()[3].rpartition(":")[0] for line in listening[host] if line.split()[3:4] and line.split()[3].endswith(f":{port}"))
+        (host, port): sorted(
+            line.split()[3].rpartition(":")[0]
+            for line in listening[host]
+            if line.split()[3:4] and line.split()[3].endswith(f":{port}")
+        )
         for host in NODES
         for port in (PAGE, AGENT)
     }
@@ -417,18 +491,40 @@ def test_nothing_is_read_without_a_key_except_on_loopback():
     }
     with pytest.raises(OSError):
         ask("spark-1", PAGE)
-    paths = ("/", "/index.html", "/status.json", "/events", "/events?after=1", "/hour.json?hosts=x", "/live.js", "/live.css", "/etc/passwd", "//", "/?key=" + KEY)
+    paths = (
+        "/",
+        "/index.html",
+        "/status.json",
+        "/events",
+        "/events?after=1",
+        "/hour.json?hosts=x",
+        "/live.js",
+        "/live.css",
+        "/etc/passwd",
+        "//",
+        "/?key=" + KEY,
+    )
     for path in paths:
         for key in ("", "wrong", KEY[:-1], KEY + "x", "Ümlaut".encode().decode("latin-1")):
             code, body = ask("spark-1", AGENT, path, key)
             assert (code, body) == (401, "A key is needed.\n"), (path, key)
     code, _body = ask("spark-1", AGENT, "/act", "wrong", "POST", "{}", {"Content-Type": "application/json"})
     assert code == 401
-    assert ask("spark-1", AGENT, "/act", KEY, "POST", "{}", {"Content-Type": "application/json"})[0] == 404  # actions are off
+    assert (
+        ask("spark-1", AGENT, "/act", KEY, "POST", "{}", {"Content-Type": "application/json"})[0] == 404
+    )  # actions are off
     for name in ("evil.example", "spark-1.evil.example", "[", "", "spark-2"):
         code, body = ask("spark-1", AGENT, "/status.json", KEY, headers={"Host": name})
         assert code == 421 and "planned" not in body, name
-    for path in ("/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/live/../../../../etc/passwd", "/uplot.js/../../etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd", "/\\..\\..\\etc\\passwd"):
+    for path in (
+        "/../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/live/../../../../etc/passwd",
+        "/uplot.js/../../etc/passwd",
+        "/..%2f..%2fetc/passwd",
+        "//etc/passwd",
+        "/\\..\\..\\etc\\passwd",
+    ):
         head = f"GET {path} HTTP/1.1\r\nHost: {SUBNET}.0.11\r\nAuthorization: Bearer {KEY}\r\n\r\n"
         code, text = raw("spark-1", AGENT, head)
         assert code == 404 and "root:" not in text, path
