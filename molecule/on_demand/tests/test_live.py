@@ -71,7 +71,8 @@ for name in sys.argv[1:]:
         truth["version"] = json.load(urllib.request.urlopen(f"{base}/version", timeout=5))["version"]
     except OSError:
         continue
-    for figure, metric in {"running": "num_requests_running", "waiting": "num_requests_waiting", "kv": "kv_cache_usage_perc", "tokens": "generation_tokens_total"}.items():
+    names = {"running": "num_requests_running", "waiting": "num_requests_waiting", "kv": "kv_cache_usage_perc", "tokens": "generation_tokens_total"}
+    for figure, metric in names.items():
         truth[figure] = float(re.search(rf"^vllm:{metric}\{{[^}}]*\}} (\S+)", text, re.M)[1])
 sizes = dict(re.findall(r"(MemTotal|MemAvailable):\s+(\d+)", open("/run/spark-sim/root/proc/meminfo").read()))
 asked = "utilization.gpu,power.draw,temperature.gpu,clocks.current.sm"

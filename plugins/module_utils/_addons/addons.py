@@ -325,7 +325,8 @@ class _Planner:
             if settings["fleet_monitor"]:
                 monitor = settings["fleet_monitor"]
                 fronts = self.gateway_endpoints
-                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents)
+                prometheus = monitoring.prometheus_url(settings["monitoring"])
+                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents, prometheus)
                 self.keep(host, "fleet_monitor", outcome)
 
     def scraped_gateway(self) -> dict[str, Any] | None:

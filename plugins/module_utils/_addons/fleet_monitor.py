@@ -169,6 +169,13 @@ KEYS: dict[str, Key] = {
         False,
         "let the page start, stop, pin and drain services of Sparks with `spark_live.actions`; needs `page_key_file`",
     ),
+    "page_prometheus": Key(
+        str,
+        None,
+        "Prometheus whose alarms the page shows; by default that of `spark_monitoring` on the same host",
+        form=plain_data.web_address,
+        like="an address like http://192.168.1.10:9090",
+    ),
 }
 """Keys of C(spark_fleet_monitor)."""
 
@@ -194,11 +201,12 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
             )
         if settings["page_actions"]:
             problems.add("page_actions: needs page_key_file, since anybody on the host could stop services otherwise.")
-    for entry in settings["extra"]:
-        if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
-            problems.add(
-                f"extra ({entry['name']}): the address contains a password, which messages would show. Use api_key_file."
-            )
+    for where, url, fix in [
+        *((f"extra ({entry['name']})", entry["url"], "Use api_key_file.") for entry in settings["extra"]),
+        ("page_prometheus", settings["page_prometheus"], "Use a Prometheus without one."),
+    ]:
+        if url and (urlsplit(url).username or urlsplit(url).password):
+            problems.add(f"{where}: the address contains a password, which messages would show. {fix}")
     return settings, problems.messages
 
 
@@ -310,6 +318,7 @@ def plan(
     gateways: Sequence[Endpoint] = (),
     guarded: Collection[str] = (),
     agents: Mapping[str, Mapping[str, Any]] | None = None,
+    prometheus: str = "",
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
@@ -320,6 +329,7 @@ def plan(
         too
     :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose
     :param agents: of C(live.plan) by Spark, with its C(address); the live page reads them
+    :param prometheus: address of the Prometheus on the host, empty without one; the live page shows its alarms
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
     findings: list[Finding] = []
@@ -339,6 +349,7 @@ def plan(
     notifiers = [_plan_notifier(notifier, secrets) for notifier in settings["notify"]]
     findings += _findings(host, settings, [*fleet, *gateways], checks, notifiers)
     page, unread = _plan_page(host, settings, agents or {}, secrets) if settings["page_port"] else ({}, [])
+    page |= {"prometheus": (settings["page_prometheus"] or prometheus).rstrip("/")} if page else {}
     findings += unread
     passed_on = ("completion_every", "timeout_seconds", "completion_seconds", "failures", "heartbeat", "quiet")
     outcome = {

@@ -210,7 +210,7 @@ def plan_monitoring(
     scrape.find_gaps(endpoints, exporters)
     if gateway:
         scrape.add_gateway(gateway)
-    local_address = "127.0.0.1" if fleet.is_any(settings["listen"]) else settings["listen"]
+    local_address = _local_address(settings)
     scrape.add_monitoring(settings, local_address)
     scrape.add_extra(settings["targets"])
     token = (gateway or {}).get("token_file")
@@ -230,6 +230,17 @@ def plan_monitoring(
         "jobs": jobs,
     }
     return {name: values[name] for name in DESCRIPTION["monitoring_variables"]}, scrape.findings
+
+
+def _local_address(settings: Mapping[str, Any]) -> str:
+    return "127.0.0.1" if fleet.is_any(settings["listen"]) else str(settings["listen"])
+
+
+def prometheus_url(settings: Mapping[str, Any] | None) -> str:
+    """Return where programs of its host ask Prometheus, empty without one. settings: of C(read_monitoring)."""
+    if not settings:
+        return ""
+    return f"http://{fleet.bracketed(_local_address(settings))}:{settings['prometheus_port']}"
 
 
 class _Scrape:

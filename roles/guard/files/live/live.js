@@ -134,7 +134,8 @@ function showAges() {
     const at = ages[element.dataset.of];
     if (at === undefined) continue;
     const seconds = Math.max(Math.round(now - at), 0);
-    const text = at === null ? 'never seen' : seconds < 100 ? `${seconds} s ago` : `${Math.round(seconds / 60)} min ago`;
+    const [size, unit] = seconds < 100 ? [1, 's'] : seconds < 6000 ? [60, 'min'] : [3600, 'h'];
+    const text = at === null ? 'never seen' : `${Math.round(seconds / size)} ${unit} ago`;
     if (element.textContent !== text) element.textContent = text;
   }
 }
