@@ -245,7 +245,7 @@ def follow(browser: Browser, options: argparse.Namespace) -> list[str]:
     text = static.locator("main").inner_text()
     wrong += [
         f"live, without a script: {word!r} is missing"
-        for word in ("its power supply limits it", "45 %", "96.4")
+        for word in ("its power supply limits it", "SparkGpuCapped warning spark-5", "45 %", "96.4")
         if word not in text
     ]
     page = browser.new_page(viewport={"width": 1280, "height": 2200})
@@ -259,7 +259,7 @@ def follow(browser: Browser, options: argparse.Namespace) -> list[str]:
     page.wait_for_function(f"(before) => ({POWER})('spark-1') !== before", arg=before)
     if page.evaluate("document.activeElement.dataset.verb") != "drain":
         wrong.append("live: the focus is lost when figures change")
-    if not page.locator("time.age").first.inner_text().endswith("s ago"):
+    if not page.locator(".spark time.age").first.inner_text().endswith("s ago"):
         wrong.append("live: figures have no age")
     page.on("dialog", lambda dialog: dialog.accept())
     page.keyboard.press("Enter")
@@ -306,15 +306,15 @@ def draw_many(browser: Browser, url: str) -> list[str]:
 
     # Attempts count while tiles are on the screen.
     charts, shown = min(took for took in (spent(DRAW) for _attempt in range(5)) if took[1] > 3)
-    received, (count, figures, texts, others) = min(spent(RECEIVE) for _attempt in range(5))
+    received, (count, figures, texts, further) = min(spent(RECEIVE) for _attempt in range(5))
     print(
         f"100 Sparks: {charts:.0f} ms of a processor for the charts of {shown} tiles, {received:.0f} ms for a message with {count} parts "
         f"(goal: {GOAL_MS} ms)"
     )
     page.close()
-    if (texts, others) == (figures, 0) and figures > 80:
+    if (texts, further) == (figures, 0) and figures > 80:
         return []
-    return [f"live: a message with {figures} new figures changes {texts} texts and {others} other nodes"]
+    return [f"live: a message with {figures} new figures changes {texts} texts and {further} other nodes"]
 
 
 def main() -> int:

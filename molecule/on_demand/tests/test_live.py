@@ -250,7 +250,7 @@ def differences():
     """Return what the pages show otherwise than the hosts; the hosts must be the same before and after."""
     began, before = time.monotonic(), truth()
     shown, page = json.loads(fleet("/status.json")), fleet()
-    own = {host: ask(host, AGENT)[1] for host in NODES}
+    agent_pages = {host: ask(host, AGENT)[1] for host in NODES}
     true = truth()
     if [body["services"][name]["unit"] for body in true.values() for name in body["services"]] != [
         body["services"][name]["unit"] for body in before.values() for name in body["services"]
@@ -258,7 +258,9 @@ def differences():
         return ["the hosts changed meanwhile"]
     wrong = [f"JSON: {text}" for text in wrong_rows(shown["services"], true, began) + wrong_hosts(shown["hosts"], true)]
     wrong += [f"page: {text}" for text in wrong_page(page, true)]
-    return wrong + [f"page of {host}: {text}" for host in NODES for text in wrong_page(own[host], {host: true[host]})]
+    return wrong + [
+        f"page of {host}: {text}" for host in NODES for text in wrong_page(agent_pages[host], {host: true[host]})
+    ]
 
 
 def agree():
@@ -360,8 +362,10 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
             began = time.monotonic()
             caller.start()
             until(lambda: unit("three") == "activating")
-            seconds, left = start_on_page("three", ["gate"])
-            assert 0 <= seconds <= time.monotonic() - began + 1 and (left is None or 0 < left <= longest + 1)
+            seconds, seconds_left = start_on_page("three", ["gate"])
+            assert 0 <= seconds <= time.monotonic() - began + 1 and (
+                seconds_left is None or 0 < seconds_left <= longest + 1
+            )
             text, shown = status()
             (row,) = [row for row in shown["services"] if row["service"] == "three"]
             assert (row["unit"], row["state"]) == ("activating", "starting") and row["status"] in text, row
@@ -369,10 +373,12 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
             assert seconds < int(after[1]) <= time.monotonic() - began + 1, row
             assert "spark-three" not in node("spark-1", "docker", "ps", "--format", "{{.Names}}").split()
         until(lambda: "spark-three" in node("spark-1", "docker", "ps", "--format", "{{.Names}}").split())
-        seconds, left = start_on_page(
+        seconds, seconds_left = start_on_page(
             "three", ["arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving"]
         )
-        assert int(after[1]) < seconds <= time.monotonic() - began + 1 and (left is None or 0 < left <= longest + 1)
+        assert int(after[1]) < seconds <= time.monotonic() - began + 1 and (
+            seconds_left is None or 0 < seconds_left <= longest + 1
+        )
     finally:
         caller.join()
         node("spark-1", "sed", "-i", "/SPARK_SIM_DELAY/d", "/etc/dgxspark/env/three.env")
