@@ -384,6 +384,7 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
         node("spark-1", "sed", "-i", "/SPARK_SIM_DELAY/d", "/etc/dgxspark/env/three.env")
     assert answers[0][0] == 200, answers
     agree()
+    agree_with_status()
     cells = read_page(fleet())[1]["three"]
     assert cells["state"].startswith("healthy") and cells["up"] != "-"
 
@@ -429,6 +430,7 @@ def test_a_stopped_engine_and_a_latched_clock_are_problems_with_a_fix():
         assert "spark-2 warning the GPU is busy at 611 MHz and 14 W: its power supply limits it" in problems, problems
         assert "spark-2/steady down its unit is inactive" in problems, problems
         assert problems.count("Fix:") == 2, problems
+        agree_with_status()
     finally:
         node("spark-2", "spark-sim", "gpu", "on")
         node("spark-2", "systemctl", "start", "spark-steady.service")
