@@ -34,7 +34,7 @@ PLACES = {
     **({"tiny": "spark-2"} if AT_NIGHT else {}),
 }
 PAGE, AGENT = 8090, 8095
-SLOW = 60.0
+SLOW = 120.0
 """Seconds after which a page that still shows something else is wrong; a change takes two looks of 5 s, and longer on a busy machine."""
 LOOKS = 12.0
 """Age of a state that a page shows at most, without the duration of the looks."""
