@@ -246,15 +246,18 @@ def wrong_page(text, true):
     return wrong
 
 
+def states(true=None):
+    """Return the states of all units."""
+    return {name: service["unit"] for body in (true or truth()).values() for name, service in body["services"].items()}
+
+
 def differences():
     """Return what the pages show otherwise than the hosts; the hosts must be the same before and after."""
-    began, before = time.monotonic(), truth()
+    began, before = time.monotonic(), states()
     shown, page = json.loads(fleet("/status.json")), fleet()
     agent_pages = {host: ask(host, AGENT)[1] for host in NODES}
     true = truth()
-    if [body["services"][name]["unit"] for body in true.values() for name in body["services"]] != [
-        body["services"][name]["unit"] for body in before.values() for name in body["services"]
-    ]:
+    if states(true) != before:
         return ["the hosts changed meanwhile"]
     wrong = [f"JSON: {text}" for text in wrong_rows(shown["services"], true, began) + wrong_hosts(shown["hosts"], true)]
     wrong += [f"page: {text}" for text in wrong_page(page, true)]
@@ -273,9 +276,13 @@ def agree():
 
 def agree_with_status(unreachable=()):
     """Compare status.yml, text and JSON, with the hosts."""
-    began = time.monotonic()
-    text, shown = status()
-    true = {host: body for host, body in truth().items() if host not in unreachable}
+    while True:  # until the hosts are the same before and after
+        began, before = time.monotonic(), states()
+        text, shown = status()
+        true = truth()
+        if states(true) == before:
+            break
+    true = {host: body for host, body in true.items() if host not in unreachable}
     rows = [entry for entry in shown["services"] if entry["host"] not in unreachable]
     assert wrong_rows(rows, true, began) + wrong_hosts(shown["hosts"], true) == []
     for host, body in true.items():
@@ -383,10 +390,15 @@ def test_a_start_is_shown_with_its_stage_and_the_seconds_left_and_then_the_warm_
         caller.join()
         node("spark-1", "sed", "-i", "/SPARK_SIM_DELAY/d", "/etc/dgxspark/env/three.env")
     assert answers[0][0] == 200, answers
+
+    def is_warm():
+        assert complete("three", 8003)[0] == 200
+        cells = read_page(fleet())[1]["three"]
+        return cells["state"].startswith("healthy") and cells["up"] != "-"
+
+    until(is_warm)
     agree()
     agree_with_status()
-    cells = read_page(fleet())[1]["three"]
-    assert cells["state"].startswith("healthy") and cells["up"] != "-"
 
 
 @pytest.mark.nightly
