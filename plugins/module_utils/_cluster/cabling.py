@@ -47,10 +47,6 @@ def make_finding(rule: str, severity: str, message: str, fix: str, source: str =
 
     :param rule: its id without C(fabric.)
     :param severity: C(error), C(warning) or C(info)
-    :param message: the problem, its place and its cause
-    :param fix: what to change
-    :param source: where the knowledge comes from
-    :returns: the finding
     """
     return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
 
@@ -232,8 +228,6 @@ def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]
 def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str, list[str]]:
     """Follow cables from host to host.
 
-    :param names: of the hosts
-    :param segments: of C(segments_of)
     :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from its first
         listed end), on to the first listed neighbour; C(none) and an empty list for any other shape
     """
@@ -263,9 +257,6 @@ def name_topology(
 ) -> str:
     """Return the topology of the segments of a group.
 
-    :param names: of the hosts
-    :param segments: of C(segments_of)
-    :param strangers: cages that hear other hosts
     :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
     """
     spanning = _spanning(names, segments)
@@ -339,9 +330,6 @@ def _unheard(
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
 
     :param hosts: as C(fabric.plan) takes them
-    :param links: of C(find_links)
-    :param cages: that are up
-    :returns: the links with those that are assumed, segments and topology
     """
     names, subnets = list(hosts), subnets_of(hosts)
     pairs = links.pairs | share_subnets(subnets)
@@ -476,7 +464,6 @@ def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repai
     """Return the nearest ring to wrong cables, if it is recognisable.
 
     :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
     :returns: the ring; None if the cables are right, or the ring is unknown
     """
     if cabling.topology == "none":
@@ -504,7 +491,6 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
     """Return the errors of the cables, for the page of the network.
 
     :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
     :returns: C(cables), the misplaced ones; C(missing), the places of missing ones; C(ends), ports with a
         link that leads to nobody of the group; each by its two ends, host and cage
     """
@@ -533,8 +519,6 @@ def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
     C(dark): no link.
 
     :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
-    :returns: a word for each of the two ports of each host
     """
     met = {end for pair in cabling.links.pairs for end in pair}
 
@@ -554,8 +538,6 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
     """Return the findings about the cabling of a group.
 
     :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
-    :returns: findings
     """
     names, segments = list(hosts), cabling.segments
     if cabling.topology == "none" and cabling.assumed and not cabling.known:

@@ -268,10 +268,7 @@ def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
     """Return a cluster with the hosts that one of its services spans.
 
-    :param cluster: as the inventory has it
     :param hosts: as the service names them, the first answers; empty for all
-    :param where: the service stands, to begin messages with
-    :returns: the part, and messages about wrong hosts
     """
     if not hosts:
         return cluster, []
@@ -337,11 +334,9 @@ def plan_fabric(
 ) -> dict[str, Any] | None:
     """Return the plan of the cluster's network, None as long as the hosts' facts are unknown.
 
-    :param cluster: as the inventory has it
     :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param addresses: host to netdev to CIDR, of the inventory
     :param done: the plan of the role fabric in this run, which has listened on the cables and takes precedence
-    :returns: as C(fabric.plan)
     """
     if done:
         return dict(done)
@@ -363,10 +358,6 @@ def choose_executor(
 ) -> tuple[str, str]:
     """Decide how vLLM spans the hosts.
 
-    :param cluster: as the inventory has it
-    :param version: of vLLM in the image, or None
-    :param probe: facts of the image
-    :param ray: whether it has Ray, None if unknown
     :returns: C(ray) or C(mp), and why
     """
     parsed_version = versions.parse_version(version or "")
@@ -386,11 +377,6 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
     """Return whether an image has Ray: by its own facts, by the catalogue, else by the requirements of its vLLM.
 
     Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
-
-    :param version: of vLLM, or None
-    :param probe: facts of the image
-    :param entry: of the image catalogue
-    :returns: None if unknown
     """
     if probe.get("packages"):
         return bool(probe.get("ray"))
@@ -403,16 +389,7 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
 def check_service(
     cluster: Cluster, args: Mapping[str, Any], env: Mapping[str, str], nodes: int, recipe: str | None, where: str
 ) -> list[str]:
-    """Return messages about errors of a service that only a cluster can have.
-
-    :param cluster: as the inventory has it
-    :param args: of its launch, without dashes
-    :param env: of its launch
-    :param nodes: how many Sparks its recipe needs
-    :param recipe: its name, None for a service without one
-    :param where: it stands, to begin messages with
-    :returns: messages
-    """
+    """Return messages about errors of a service that only a cluster can have."""
     messages = []
     for option, owner in OWNED_ARGS.items():
         if option in args:
@@ -439,7 +416,6 @@ def check_service(
 def replicas_of(args: Mapping[str, Any]) -> int:
     """Return how many replicas of an engine there are.
 
-    :param args: of its launch, without dashes
     :returns: C(data-parallel-size) as vLLM reads it; 1 if left out or no whole number, which is refused elsewhere
     """
     copies = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
@@ -449,12 +425,7 @@ def replicas_of(args: Mapping[str, Any]) -> int:
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
     """Return messages about the replicas of a service.
 
-    :param cluster: the hosts that it spans
-    :param args: of its launch, without dashes
     :param executor: C(ray) or C(mp)
-    :param reason: why it is that one
-    :param where: it stands, to begin messages with
-    :returns: messages
     """
     copies = replicas_of(args)
     if copies == 1:
@@ -496,12 +467,10 @@ def span_of(
 ) -> tuple[Span, dict[str, str]]:
     """Return what one rank knows of its cluster, and the environment that its host's network asks for.
 
-    :param cluster: as the inventory has it
     :param position: of the service in the cluster, from 0
     :param rank: of the host, 0 is the head
     :param executor: C(ray) or C(mp)
     :param planned: of C(plan_fabric); until it is known hosts stand for their addresses
-    :returns: the service with the options, environment and probe of that rank
     """
     host = cluster.hosts[rank]
     environment = (((planned or {}).get("hosts") or {}).get(host) or {}).get("environment") or {}
@@ -525,7 +494,6 @@ def span_of(
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
     """Return the interfaces that a host of a ring sends through; supervisors use another network and do not notice them.
 
-    :param host: its name
     :param planned: of C(plan_fabric)
     :returns: C([{netdev, host}]); nothing outside of rings
     """
@@ -543,10 +511,7 @@ def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, s
 def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a service as one of the cluster's hosts runs it.
 
-    :param span: of the host
     :param rank: of the host, 0 is the head
-    :param args: of the launch
-    :returns: arguments of the rank
     """
     return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
 
@@ -556,13 +521,9 @@ def spanning_args(
 ) -> dict[str, Any]:
     """Return the options of a launch as one of several hosts runs it.
 
-    :param args: of the launch
     :param executor: C(ray) or C(mp)
     :param rank: of the host, 0 is the head
-    :param size: hosts that the launch spans
-    :param head: its address
     :param position: of the service in the cluster, from 0, which its ports follow from
-    :returns: arguments of the rank
     """
     result = dict(args)
     split = _whole_split(size, args)
@@ -604,11 +565,7 @@ def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
 def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
     """Find variables of a service that name missing interfaces of the host.
 
-    :param name: of the service
-    :param env: of its launch
     :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param host: its name
-    :returns: findings
     """
     links = (facts or {}).get("fabric") or {}
     if not links:
@@ -655,10 +612,7 @@ def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
 def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
 
-    :param cluster: as the inventory has it
-    :param name: of the service
     :param images: host to C(image) of the planned service
-    :returns: one finding, or none
     """
     for key, noun in (("digest", "digest"), ("id", "image id")):
         by_host = {host: image[key] for host, image in images.items() if image.get(key)}
@@ -714,10 +668,6 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
 
     vLLM counts ranks by replica, then by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
     Ranks of one stage of all replicas share the experts.
-
-    :param size: ranks of the engine
-    :param args: of its launch, without dashes
-    :returns: pairs of ranks
     """
     split = launch.parse(args).args  # as vLLM reads it: "4" is a number, too
     copies = replicas_of(args)
@@ -755,11 +705,7 @@ def check_reach(
 ) -> list[Finding]:
     """Find a service whose ranks send to hosts without a common cable of the ring; NCCL relays nothing. Else report an untested split.
 
-    :param cluster: as the inventory has it
-    :param name: of the service
-    :param args: of its launch
     :param planned: of C(plan_fabric)
-    :returns: one finding, or none
     """
     if (planned or {}).get("topology") != "ring":
         return []

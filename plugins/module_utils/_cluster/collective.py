@@ -43,8 +43,6 @@ def program() -> str:
 def cables(topology: str, size: int) -> list[tuple[int, int]]:
     """Return the pairs of ranks that are measured by themselves: neighbours, also on a switch, where each port is in a pair then.
 
-    :param topology: of the group, whose ranks go as its cables do
-    :param size: ranks
     :returns: pairs; none of two ranks, which are a pair together
     """
     if size < 3 or topology not in ("ring", "switch"):
@@ -55,16 +53,7 @@ def cables(topology: str, size: int) -> list[tuple[int, int]]:
 def environment(
     env: Mapping[str, str], rank: int, size: int, head: str, port: int, pairs: Sequence[tuple[int, int]] = ()
 ) -> dict[str, str]:
-    """Return the variables of a rank of the test.
-
-    :param env: of the engine, the source of variables that choose network and NCCL
-    :param rank: of the host
-    :param size: ranks
-    :param head: address of the first rank
-    :param port: at which ranks meet
-    :param pairs: of C(cables)
-    :returns: variables
-    """
+    """Return the variables of a rank of the test."""
     return {
         **{name: value for name, value in env.items() if name.startswith(NETWORK_VARIABLES)},
         **({collective_program.CABLES: ",".join(f"{first}-{second}" for first, second in pairs)} if pairs else {}),
@@ -83,7 +72,6 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the services of a cluster that are measured: those that will run, in their order, no two on one host.
 
     :param services: C(name), C(hosts) and C(state) of each
-    :returns: names
     """
     hosts_used: set[str] = set()
     chosen = []
@@ -95,13 +83,7 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def read(rc: int, out: str, err: str) -> dict[str, Any]:
-    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output.
-
-    :param rc: exit code of the container
-    :param out: its output
-    :param err: its errors
-    :returns: the result
-    """
+    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output."""
     mark = collective_program.RESULT
     line = next((line for line in out.splitlines() if line.startswith(mark)), None)
     if line is not None:
@@ -134,11 +116,9 @@ def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, 
 def judge(host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
     """Judge the result of one rank.
 
-    :param host: that it ran on
     :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
     :param result: of C(read)
     :param least: Gb/s that are enough, by tool
-    :returns: findings
     """
     names = [str(name) for name in test["hosts"]]
     if "error" in result:

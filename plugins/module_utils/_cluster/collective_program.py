@@ -37,8 +37,6 @@ def bus_gbps(size: int, count: int, seconds: float) -> float:
     """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw).
 
     :param size: bytes that were added up
-    :param count: ranks
-    :param seconds: that it took
     :returns: Gb/s
     """
     return 2 * (count - 1) / count * size * 8 / seconds / 1e9
@@ -62,11 +60,6 @@ def load_nccl() -> None:
 def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -> float:
     """Add up numbers, and see how long it takes.
 
-    :param dist: torch.distributed
-    :param numbers: a tensor of ones
-    :param count: ranks of the group
-    :param turns: rounds that are timed
-    :param group: of ranks, None for all
     :returns: seconds of a round
     :raises ValueError: where the sum is wrong
     """
@@ -86,7 +79,6 @@ def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -
 def add_up(torch: Any) -> dict[str, Any]:
     """Join the other ranks and measure: each cable by the two ranks at its ends while the others wait, then all together.
 
-    :param torch: the module
     :returns: C({backend, nccl, ranks, bytes, seconds, gbps, cables}); cables: Gb/s by pair of ranks, of those that this one is in. C({error,
         between}) where the two ranks of a cable cannot
     """

@@ -45,14 +45,8 @@ class Endpoint(TypedDict):
 def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
     """Return an endpoint with what follows from the rest filled in.
 
-    :param host: name of the host
     :param address: the host's in the inventory; where the server listens on one address alone, that one is taken
-    :param service: its name
     :param kind: C(vllm), C(ollama), C(asr), C(tts) or C(external)
-    :param port: TCP port
-    :param listen: address that it listens on
-    :param more: further keys of C(Endpoint)
-    :returns: the endpoint
     """
     reached = address if is_any(listen) else listen
     made: Endpoint = {

@@ -246,13 +246,7 @@ def _has_foreign_file(interface: Interface) -> bool:
 
 
 def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> list[Finding]:
-    """Refuse to write next to a file that configures QSFP interfaces and others too.
-
-    :param name: of the host
-    :param interfaces: interfaces of the host that rails use
-    :param action: see C(plan)
-    :returns: findings
-    """
+    """Refuse to write next to a file that configures QSFP interfaces and others too."""
     shared = sorted(
         {
             entry["path"]
@@ -414,14 +408,7 @@ def plan_host(
 ) -> dict[str, Any]:
     """Return one host's entry of the plan.
 
-    :param name: of the host
     :param hosts: as C(plan) takes them
-    :param layout: with the addresses assigned
-    :param action: see C(plan)
-    :param topology: of the group
-    :param relay: of C(plan_relay)
-    :param places: of C(place_of), of all hosts
-    :returns: an entry of C(hosts) of the plan
     """
     ends = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in ends]
@@ -474,11 +461,6 @@ def netplan_document(interfaces: Sequence[Interface], mtu: int, routes: Sequence
 
     No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
     boot must not wait for a cable.
-
-    :param interfaces: of the host, with assigned addresses
-    :param mtu: of all
-    :param routes: of C(plan_relay)
-    :returns: the document
     """
     return {
         "network": {

@@ -57,7 +57,6 @@ def probe_command(tool: str, end: Mapping[str, Any], target: str = "") -> list[s
     :param tool: one of C(BANDWIDTH_TOOLS)
     :param end: of the plan's C(bandwidth_tests): address and RoCE device
     :param target: address of the server; makes it the client
-    :returns: the command
     """
     address = str(end["present"]).partition("/")[0]
     if tool == "ib_write_bw":
@@ -100,7 +99,6 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
 
     :param results: of probes; each has C(rail), C(topology), C(tool), C(server), C(client), C(gbps) (or null) and C(error)
     :param least: Gb/s that are enough, by tool
-    :returns: findings
     """
     if not results:
         return [

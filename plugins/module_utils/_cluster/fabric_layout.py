@@ -178,9 +178,6 @@ def make_rails(
     cages of the others.
 
     :param hosts: as C(plan) takes them
-    :param segments: of C(Cabling)
-    :param settings: of the group
-    :returns: rails of two interfaces or more, without assigned addresses
     """
     rails: list[Rail] = []
     for segment in segments:

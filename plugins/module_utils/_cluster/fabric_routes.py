@@ -45,11 +45,7 @@ def plan_relay(
     Each host on the way has to forward (net.ipv4.ip_forward, and Docker's chain DOCKER-USER, as Docker drops forwarded packets).
     Engines do not need it: NCCL's ring goes from neighbour to neighbour. It is for hosts without another common network.
 
-    :param cabling: of the group
-    :param rails: final, see C(set_final)
     :param actions: of the hosts; routes are written if all networks may be written
-    :param settings: of the group
-    :returns: routes by host; empty without a relay
     """
     order = list(cabling.order)
     if not settings.relay or cabling.topology != "ring" or len(order) < 4:
@@ -68,11 +64,7 @@ def plan_relay(
 def _routes_from(name: str, number: int, size: int, cables: Mapping[tuple[int, int], Rail]) -> list[Route]:
     """Return the routes.
 
-    :param name: of the host
-    :param number: its place in the ring
-    :param size: hosts of the ring
     :param cables: rails by the place of their first host and their position
-    :returns: routes
     """
     routes = []
     for (cable, position), rail in cables.items():
@@ -101,13 +93,7 @@ def forwards(ends: Sequence[tuple[Rail, Interface]]) -> list[dict[str, str]]:
 
 
 def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Route]]) -> list[dict[str, Any]]:
-    """Return the pings of a host to hosts that are no neighbours, over the relay, once the addresses are set.
-
-    :param name: of the host
-    :param rails: final, see C(set_final)
-    :param relay: of C(plan_relay)
-    :returns: as C(pings)
-    """
+    """Return the pings of a host to hosts that are no neighbours, over the relay, once the addresses are set."""
     if any(interface.present != interface.final for rail in rails for interface in rail.interfaces):
         return []
     tests = []
@@ -136,11 +122,7 @@ def meeting_pings(
 ) -> list[dict[str, Any]]:
     """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses.
 
-    :param name: of the host
     :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param places: of C(place_of), of all hosts
-    :returns: as C(pings)
     """
     place_of_host = places[name]
     if not place_of_host.management or any(
@@ -171,12 +153,6 @@ def judge_meeting(
     """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be.
 
     :param hosts: as C(plan) takes them
-    :param cabling: of the group
-    :param rails: final
-    :param actions: of the hosts
-    :param settings: of the group
-    :param relay: of C(plan_relay)
-    :returns: findings
     """
     if cabling.topology != "ring":
         return []
@@ -222,12 +198,8 @@ def place_of(
     No rail of a ring reaches all hosts; there it is the management network, and the rails carry the data only. With a relay, hosts
     without a common management network are reached by their first rail.
 
-    :param name: of the host
     :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param topology: of the group
     :param relay: whether hosts of a ring forward packets for others
-    :returns: netdev, address and RoCE devices
     """
     ends = _working_ends(name, rails)
     devices = tuple(str(interface.rdma["name"]) for _rail, interface in ends if interface.rdma.get("state") == "ACTIVE")
@@ -264,10 +236,7 @@ def open_to(
 
     In a ring this includes the management network, limited to the addresses of the peers.
 
-    :param name: of the host
     :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param place: of C(place_of)
     :param relay: whether packets of others than neighbours arrive by the rails too
     :returns: C({fabric, peers})
     """

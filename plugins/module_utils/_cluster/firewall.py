@@ -58,16 +58,10 @@ def plan(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Return the firewall of one host: the variables of its role, None if there is nothing to close, and findings.
 
-    :param host: its name
-    :param settings: of the host
-    :param listening: sockets of its servers
-    :param hosts: see C(sockets.addresses)
-    :param resolve: see C(sockets.addresses)
     :param cluster_ports: of the services of its cluster, on every rank
     :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
         ports of its servers are closed
     :param unasked: hosts that report their addresses before anything is changed
-    :returns: variables of the role, or None, and findings
     """
     where = f"host {host}"
     closed = _closed(listening)
@@ -243,11 +237,8 @@ def blocked_listeners(
     Containers and units of this collection are expected; loopback is never closed; packets for ports that Docker publishes
     do not reach these rules.
 
-    :param listening: of M(dgxspark.vllm.spark_info)
-    :param allowed: ports that stay open
     :param closed: ports, or C(LOW-HIGH), of the collection's own servers
     :param ranges: whether the ranges of Ray and torch are closed
-    :returns: one finding, or none
     """
     shut_ranges = [*(CLOSED if ranges else ()), *([EPHEMERAL] if ranges else []), *closed]
     open_ports = set(allowed)

@@ -41,7 +41,6 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
     """Ask a program, and return its exit code and what it said.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param argv: the program and its arguments
     :param no: exit codes besides 0 that are an answer
     :raises NoAnswer: for any other failure, or a missing program: the fact is unknown
     """
@@ -57,8 +56,6 @@ def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mappi
     """Say which routes the kernel has not.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param routes: of C(routes_of)
-    :returns: messages
     :raises NoAnswer: where the routes cannot be seen
     """
     if not routes:
@@ -82,7 +79,6 @@ def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mappi
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param ways: C(relay) of the host's part of the network, each C({from, to})
-    :returns: messages
     :raises NoAnswer: where a program does not say
     """
     if not ways:

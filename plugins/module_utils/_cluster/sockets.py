@@ -127,10 +127,7 @@ def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, 
     """Return the other hosts that have to reach an endpoint: name to why, C(gateway), C(monitoring) or another subject.
 
     :param key: C(host/service), or C(cluster/service) for a model over several hosts
-    :param kind: of the endpoint
-    :param host: its host
     :param settings: of C(askers)
-    :returns: host to reason
     """
     sources: dict[str, str] = {}
     for other, variables in settings.items():
@@ -183,11 +180,8 @@ def of_host(
 ) -> list[Socket]:
     """Return the sockets of a host once the plan is carried out.
 
-    :param host: its name
     :param made: by role, as C(addons.plan) returns it
-    :param endpoints: the endpoints of this host
     :param settings: of C(askers)
-    :returns: sockets
     """
     return [
         *_of_endpoints(host, endpoints, settings),
@@ -276,7 +270,6 @@ def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[
     :param entry: an address, a network, a host of the inventory or a name
     :param hosts: addresses or names of the inventory's hosts, the best first
     :param resolve: returns the addresses of a name, none for an unknown name
-    :returns: addresses and networks
     """
     for name in hosts.get(entry) or [entry]:
         try:
@@ -343,11 +336,6 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
     Paths of an option are left out if the arguments do not tell whether it is set.
-
-    :param version: of vLLM
-    :param env: of the engine: VLLM_SERVER_DEV_MODE adds paths
-    :param args: of the engine, which add paths too
-    :returns: paths, sorted
     """
     parsed_version = versions.parse_version(version) if version else None
     if parsed_version is None:

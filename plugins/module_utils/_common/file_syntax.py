@@ -271,7 +271,6 @@ def fill(text: str, values: Sequence[Any], syntax: str) -> str:
     :param text: a rendered template; C(MARK) stands for each value by its number
     :param values: texts and numbers; lists of them if the syntax has words; C(Verbatim) is inserted unchanged
     :param syntax: a key of C(SYNTAXES)
-    :returns: the text of the file
     :raises ValueError: for a value that the file cannot hold at its place
     """
 

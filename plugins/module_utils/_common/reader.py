@@ -83,10 +83,6 @@ class Then(NamedTuple):
 def read(form: Any, value: Any, where: str) -> Any:
     """Return a value that has a form: plain data, or an object of a dataclass.
 
-    :param form: see above
-    :param value: plain data from outside
-    :param where: its place, for messages
-    :returns: the value without unknown keys
     :raises Untrusted: with the first problems and the number of others
     """
     wrong: list[str] = []
@@ -98,26 +94,14 @@ def read(form: Any, value: Any, where: str) -> Any:
 
 
 def problems(form: Any, value: Any, where: str) -> list[str]:
-    """Return the problems of a value, each with its place.
-
-    :param form: see C(read)
-    :param value: plain data from outside
-    :param where: its place
-    :returns: messages, empty for a right value
-    """
+    """Return the problems of a value, each with its place."""
     wrong: list[str] = []
     _read(form, value, where, wrong)
     return wrong
 
 
 def refused(where: str, value: Any, description: str) -> str:
-    """Return the problem of a value without a form.
-
-    :param where: its place
-    :param value: anything
-    :param description: of the form
-    :returns: the message
-    """
+    """Return the problem of a value without a form."""
     is_scalar = isinstance(value, (str, int, float))
     return f"{where} is {printable(shown(value)) if is_scalar else kind(value)}, not {description}"
 
@@ -383,13 +367,7 @@ def text(description: str, test: Callable[[str], Any]) -> Form:
 
 
 def matching(pattern: str, description: str, most: int = MOST_NAME) -> Form:
-    """Return the form of texts that match an expression completely.
-
-    :param pattern: the expression
-    :param description: of the form
-    :param most: characters
-    :returns: the form
-    """
+    """Return the form of texts that match an expression completely."""
     expression = re.compile(pattern, re.ASCII)
     return text(description, lambda value: len(value) <= most and expression.fullmatch(value))
 

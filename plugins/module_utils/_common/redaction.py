@@ -443,12 +443,7 @@ def _is_first_of_line(text: str, start: int, marks: str) -> bool:
 
 
 def _is_on_next_line(text: str, start: int, between: str) -> bool:
-    """Tell whether the text behind an option is in the next line and no argument: the option is not alone in its line.
-
-    :param text: with the option
-    :param start: of the option
-    :param between: the option and the text behind it
-    """
+    """Tell whether the text behind an option is in the next line and no argument: the option is not alone in its line."""
     return between.lstrip("\"' ")[:1] in ("\r", "\n") and not _is_first_of_line(text, start, " \t-\"'")
 
 

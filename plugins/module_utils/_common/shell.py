@@ -124,7 +124,6 @@ class Shell:
     def assign(self, name: str, value: Value, more: bool) -> None:
         """Set a variable or an array.
 
-        :param name: of it
         :param value: a list makes an array
         :param more: append to the present value, as C(+=) does
         """
@@ -175,10 +174,6 @@ def _expand(text: str, shell: Shell) -> str:
 def expansion(text: str, position: int, shell: Shell, quoted: bool) -> tuple[Value, int, bool]:
     """Read what begins with the C($) at C(position).
 
-    :param text: script
-    :param position: of the dollar
-    :param shell: state of the shell
-    :param quoted: whether the dollar is inside double quotes
     :returns: its value (a list for all of an array), where to go on, and whether blanks in it separate words
     """
     if text.startswith("$$", position):

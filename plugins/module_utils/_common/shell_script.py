@@ -33,7 +33,6 @@ def read_script(
 
     Unknown variables, and C(<NAME>) of a template, stay as C(${NAME}), see C(shell.unknown_names). Redirections are left out.
 
-    :param text: the script
     :param variables: known values; variables that the script sets are added
     :param arguments: of the script; without them, uncalled functions are read as if they were called
     :returns: commands in the order in which they would run
@@ -388,10 +387,7 @@ class _Script(Reader):
 def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
     """Return the mode of the command behind C(&&), C(||) or a pipe.
 
-    :param sign: between the commands
     :param status: of the commands before it, C(None) if unknown
-    :param current: mode of the command before it
-    :param mode: of the whole list
     """
     if sign == "&&":
         return SKIPPED if status is False else current

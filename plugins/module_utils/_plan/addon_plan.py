@@ -29,12 +29,7 @@ def plan_add_ons(
 ) -> dict[str, dict[str, Any]]:
     """Return the planned add-on services by host.
 
-    :param sparks: the Sparks by name
-    :param other_hosts: other hosts with add-on services, by name
     :param planned: the planned Sparks; receive findings, images, speech servers and gateways
-    :param clusters: the planned clusters, by name
-    :param sources: recipes, lock file and other input of the plan
-    :returns: the add-on services of each host
     """
     hosts = {**sparks, **other_hosts}
     places = _places(sparks, other_hosts, planned, clusters)
@@ -149,13 +144,7 @@ def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dic
 
 
 def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:
-    """Return the endpoints of the engines of a host, and of the clusters whose head it is.
-
-    :param host: its name
-    :param address: the host's in the inventory
-    :param services: of its plan
-    :returns: endpoints of kind C(vllm)
-    """
+    """Return the endpoints of the engines of a host, and of the clusters whose head it is."""
     listed = []
     for service in services:
         if service.rank:
@@ -239,7 +228,6 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
 def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -> float | None:
     """Return the free GiB of a host with all services that may run at once, None if the memory of one is unknown.
 
-    :param planned: the planned host
     :param sidecars: of C(addons.sidecars); the reserve does not include speech servers on demand
     """
     memory = planned_gib(planned.services)

@@ -31,11 +31,6 @@ def render_command(
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
 
     :param entrypoint: of the image, C(serve) or C(passthrough)
-    :param model: the argument of C(vllm serve)
-    :param args: its options, long names with dashes
-    :param with_secrets: whether the wrapper exports keys first
-    :param pip: packages that are installed first
-    :returns: words
     """
     serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
     command = [*serve, model, *render(dict(args))]
@@ -60,13 +55,7 @@ def default_shm_size(settings: Mapping[str, Any], service: PlacedService) -> str
 
 
 def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
-    """Return what every container gets that rules look at.
-
-    :param settings: variables of the host
-    :param service: whose container it is
-    :param ipc: namespace of C(--ipc)
-    :returns: words
-    """
+    """Return what every container gets that rules look at."""
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
     shm = [] if shared else ["--shm-size", service.shm_size or default_shm_size(settings, service)]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
@@ -74,13 +63,7 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
 
 
 def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:
-    """Return the containers of a service on this host, in the order of their start, each with its C(docker run).
-
-    :param settings: variables of the host
-    :param service: placed on the host
-    :param planned: as the host will run it
-    :returns: the containers
-    """
+    """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
     span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
         return [Container(container, docker_argv(settings, service, planned))]
@@ -142,12 +125,6 @@ def collective_argv(
 ) -> list[str]:
     """Return the C(docker run) of a rank's test of the network, as far as the program: image, network, devices and files of the engine.
 
-    :param settings: of the host
-    :param service: a rank of a cluster
-    :param planned: the same, planned
-    :param rank: of the host in the test
-    :param port: at which ranks meet
-    :param pairs: of ranks that are measured by themselves, see C(collective.cables)
     :returns: the command; C(-c) and the text of the program follow
     """
     span = service.cluster
@@ -184,15 +161,7 @@ def docker_argv(
     ipc: str = "private",
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the whole C(docker run) of a planned engine, one argument per list item.
-
-    :param settings: variables of the host
-    :param service: placed on the host
-    :param planned: as the host will run it
-    :param ipc: namespace of C(--ipc)
-    :param more: further options of C(docker run)
-    :returns: words
-    """
+    """Return the whole C(docker run) of a planned engine, one argument per list item."""
     argv = [*_docker_run(settings, service, planned, planned.container, ipc), *more]
     if planned.secrets:
         argv += [

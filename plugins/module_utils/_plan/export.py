@@ -95,10 +95,7 @@ def export(
 ) -> dict[str, dict[str, Any]]:
     """Return the files of a planned service by name, each C({header, body}): lines for comments, and a text or a document for YAML.
 
-    :param service: a planned service, as M(dgxspark.vllm.plan) returns it
     :param receipt: of its last proof, None without one
-    :param forms: some of C(FORMS)
-    :returns: texts and documents
     """
     planned = from_dict(PlannedService, service)
     launch = launch_of(planned)

@@ -51,11 +51,7 @@ _CLUSTER = {
 def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at: str) -> dict[str, Any]:
     """Return a state with the present network of a cluster, without the figures of earlier cabling.
 
-    :param state: the earlier state
-    :param name: of the cluster
     :param fabric: of C(fabric.plan)
-    :param at: time of the plan
-    :returns: the state
     """
     network = {
         **{key: fabric[key] for key in FABRIC_KEYS if key in fabric},
@@ -90,12 +86,8 @@ def with_rails(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth of rails, which the role fabric has measured.
 
-    :param state: with the cluster
-    :param name: of the cluster
     :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
-    :param at: time of the measurement
-    :returns: the state
     """
     figures = [
         {
@@ -123,13 +115,9 @@ def with_test(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth that the ranks of an engine measured before its start, of each cable and of all hosts.
 
-    :param state: with the cluster
-    :param name: of the cluster
     :param test: C(cluster.collective) of the plan of a host
     :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
-    :param at: time of the measurement
-    :returns: the state
     """
     hosts = list(test["hosts"])
     required = float(least.get(collective.TOOL) or 0)

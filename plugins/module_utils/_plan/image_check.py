@@ -31,10 +31,7 @@ def credible(text: Any) -> str | None:
 def catalogue_entry(ref: str, probe: Mapping[str, Any], extra: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the catalogue entry of an image, in which probed facts take precedence.
 
-    :param ref: reference of the image
-    :param probe: probed contents of the image
     :param extra: entries of C(spark_image_catalogue)
-    :returns: the entry
     """
     by_name = image_catalogue.lookup(ref, [entry for entry in extra if isinstance(entry, Mapping)]) or {}
     entry = {key: by_name[key] for key in image_catalogue.EXTRA_KEYS if by_name.get(key) is not None}
@@ -70,12 +67,8 @@ def findings(
 ) -> list[Finding]:
     """Return the findings about an image on this host.
 
-    :param ref: reference of the image
     :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
-    :param stated_version: version of its vLLM in the inventory or the recipe
-    :param env: of the service
-    :returns: findings
     """
     probe = image.get("probe") or {}
     candidates = [_architecture(ref, image, measured), _stated(ref, probe, stated_version)]

@@ -55,10 +55,6 @@ def solve(
     """Return the memory budget of a host with the answers of images, and the open questions.
 
     :param request: of C(memory_budget); receives the answers
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: with the facts of its images
-    :param sources: with the lock file, and earlier answers
     :returns: budget, with C(image_answers), the name of each service's answer, and questions
     """
     budget = memory_budget(request)
@@ -229,7 +225,6 @@ def assign(
 ) -> None:
     """Choose the host that asks each question, one for all hosts with the same question.
 
-    :param sparks: all Sparks, by name
     :param planned: by host; the questions receive their state, and refusals the reason if nobody asks
     :param reached: hosts that the play may ask now, None for all
     """
@@ -282,7 +277,6 @@ def _is_answerable(finding: Mapping[str, Any]) -> bool:
 def postpone(planned: Mapping[str, dict[str, Any]], downloads: Collection[str] = (IMAGES, MODELS)) -> None:
     """Turn refusals into warnings if the image may answer after the downloads of this run.
 
-    :param planned: the plan of each host
     :param downloads: kinds of C(IMAGES) and C(MODELS)
     """
     for body in planned.values():

@@ -33,10 +33,6 @@ class ServeCommand:
 def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | None) -> ServeCommand:
     """Return C(vllm serve) of a draft; records omissions in the draft.
 
-    :param draft: the launch
-    :param env: variables of the container
-    :param catalogued: the entrypoint of the image, None if the catalogue lacks the image
-    :returns: its arguments, variables and packages
     :raises Unreadable: if the container runs something else
     """
     entrypoint = draft.run.last("--entrypoint")
@@ -100,8 +96,6 @@ def _refuse_other_programs(
 ) -> None:
     """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
 
-    :param words: the command, entrypoint first
-    :param entrypoint: of the launch
     :param serves: whether the image's entrypoint is vllm serve
     :raises Unreadable: with the program that it runs
     """

@@ -43,8 +43,6 @@ class Download:
 def read_download(words: Sequence[str], text: str = "") -> Download | None:
     """Return the download of a command from the hub into a folder.
 
-    :param words: of the command
-    :param text: its standard input, a program of Python
     :returns: None for other commands and for downloads into the hub's cache
     """
     names = [word.rpartition("/")[2] for word in words]

@@ -163,12 +163,7 @@ def _role(container: _Container) -> str:
 
 
 def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
-    """Return the command of a container with its arguments and the scripts of ConfigMaps in place.
-
-    :param container: with its ConfigMaps
-    :param placeholders: values of placeholders of a template
-    :returns: words
-    """
+    """Return the command of a container with its arguments and the scripts of ConfigMaps in place."""
     body = container.body
     parts: list[Any] = [*_listed(body, "command"), *_listed(body, "args")]
     values = {str(entry.get("name")): entry.get("value") for entry in _env(container)}
@@ -179,7 +174,6 @@ def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
 def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     """Return the files that ConfigMaps bring into a container.
 
-    :param container: with its ConfigMaps
     :returns: text of each file by its path, and the names of ConfigMaps that the file lacks by the path of their mount
     """
     volumes = _by_name(container.pod, "volumes")

@@ -132,12 +132,7 @@ def without_owned(words: Sequence[str]) -> list[str]:
 
 
 def note_rootless(draft: Draft, words: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Record that the images and volumes of a rootless docker are not available here.
-
-    :param draft: receives the note
-    :param words: the command
-    :param variables: of its shell or unit
-    """
+    """Record that the images and volumes of a rootless docker are not available here."""
     texts = [*words[:8], variables.get("DOCKER_HOST", ""), draft.variables.get("DOCKER_HOST", "")]
     if any("/run/user/" in text or text == "rootless" for text in texts):
         draft.leave(

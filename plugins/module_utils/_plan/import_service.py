@@ -151,9 +151,6 @@ class ServiceMaker:
     def _model_name(self, parsed: launch.Parsed, words: Sequence[str], catalogued: bool) -> str:
         """Return the model of a command.
 
-        :param parsed: the command
-        :param words: the words of the command
-        :param catalogued: whether the catalogue has the image
         :raises Unreadable: without a model
         """
         if parsed.model is None:

@@ -79,11 +79,7 @@ def _fit_answers(host: str, values: Mapping[str, Any], messages: list[str]) -> d
 def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
     """Return a Spark with its checked variables and merged services; only valid without messages.
 
-    :param name: of the host
     :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
-    :param sources: recipes, lock file and other input of the plan
-    :param messages: receives the problems
-    :returns: the host
     """
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
@@ -107,10 +103,7 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
 def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -> Host:
     """Return a host that is not a Spark and runs add-on services; only valid without messages.
 
-    :param name: of the host
     :param host_values: C({vars, address})
-    :param messages: receives the problems
-    :returns: the host
     """
     settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
     messages += problems
@@ -190,13 +183,8 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Return a service merged with its recipe and pinned by the lock file, None for a wrong one, and all problems.
 
-    :param entry: of the inventory
-    :param where: its place, for messages
     :param key: C(host/) or C(cluster/)
     :param host: with C(spark_defaults); the head of a cluster
-    :param sources: recipes, lock file and other input of the plan
-    :param present: images on the host
-    :returns: the service, and messages
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]

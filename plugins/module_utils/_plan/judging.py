@@ -59,11 +59,7 @@ def check_launch(
 ) -> JudgedLaunch:
     """Return the verdict of the compatibility engine on one launch; probed facts take precedence over recipe and catalogue.
 
-    :param service: placed on its host
-    :param settings: variables of the host
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param images: of the host, by reference
-    :returns: the verdict
     """
     image = service.image
     on_host = images.get(image["ref"]) or {}
@@ -181,9 +177,6 @@ def budget_of(
     Open options are solved from totals alone: a figure that followed the momentary free memory would change from
     run to run, and every run would restart the engines. The host's free memory then decides whether the result can start.
 
-    :param settings: variables of the host
-    :param services: of the host
-    :param launches: as C(check_launch) returns them, by service
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param host_and_sources: the host, and the source of images' answers; without it no image is asked
     :returns: as C(budget.memory_budget), with C(questions)
@@ -227,10 +220,7 @@ def _residents(
 ) -> tuple[list[dict[str, Any]], float]:
     """Return planned services that hold memory now, and the GiB that other services free.
 
-    :param settings: variables of the host
-    :param planned: names of its services
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param solved: the budget from totals alone
     :returns: names with GiB, and GiB
     """
     # Sidecars count as running, so that the momentary figure is without them.
@@ -264,11 +254,6 @@ def combinations(
 ) -> tuple[dict[str, list[list[str]]], list[on_demand.Cut]]:
     """Return which services of each set fit together, with all permanent services and with each combination of other sets.
 
-    :param settings: of the host
-    :param services: all of the host
-    :param launches: by service
-    :param budget: of the host
-    :param measured: facts of the host, None if unknown
     :returns: by set, the largest combinations, limited by C(keep); empty for a set without a fitting service. And the services that were
         removed from a set because another one may run at the same time
     """
@@ -290,10 +275,6 @@ def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[st
     """Add C(assumed_residency_gib), the planned memory of engines without measured starts.
 
     Files of hosts use it, because the first proof of a launch must not change them.
-
-    :param request: of the budget
-    :param judged: the budget
-    :returns: C(judged)
     """
     if any(entry.get("starts") for entry in request["services"]):
         bare = [{key: value for key, value in entry.items() if key != "starts"} for entry in request["services"]]
@@ -316,11 +297,7 @@ def budget_request(
 ) -> dict[str, Any]:
     """Return the input of a host's memory budget.
 
-    :param settings: variables of the host
-    :param services: of the host
-    :param launches: as C(check_launch) returns them, by service
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :returns: the input of C(budget.memory_budget)
     """
     request: dict[str, Any] = {
         "os_reserve_gib": settings["spark_os_reserve_gib"],

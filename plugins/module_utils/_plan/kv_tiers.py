@@ -56,13 +56,7 @@ _SAME_KEYS = frozenset(
 
 
 def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({host_gib, disk_gib, path}) of a service, empty without the key.
-
-    :param problems: receives the messages
-    :param values: the key C(kv_tiers)
-    :param args: options of the service, merged from all layers
-    :returns: the settings
-    """
+    """Return C({host_gib, disk_gib, path}) of a service, empty without the key."""
     if values is None:
         return {}
     tiers = schema.filled(problems, values, KEYS, "kv_tiers.")
@@ -102,13 +96,7 @@ def options(service: PlacedService) -> dict[str, Any]:
 
 
 def files_of(settings: Mapping[str, Any], service: PlacedService, model: PlannedModel) -> KvFiles | None:
-    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers).
-
-    :param settings: of the host
-    :param service: placed on it
-    :param model: of the service
-    :returns: folder, bound and identity
-    """
+    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers)."""
     if not service.kv_tiers:
         return None
     launch = {
@@ -130,15 +118,7 @@ def files_of(settings: Mapping[str, Any], service: PlacedService, model: Planned
 def planned(
     folder: str, service: PlacedService, args: Mapping[str, Any], launch: Any, memory: Mapping[str, Any]
 ) -> KvTiers | None:
-    """Return the tiers of a planned service with what they are worth; None without C(kv_tiers).
-
-    :param folder: of C(folder_of)
-    :param service: placed on its host
-    :param args: options of its engine, solved
-    :param launch: of C(judging.check_launch)
-    :param memory: its part of the memory budget
-    :returns: the tiers
-    """
+    """Return the tiers of a planned service with what they are worth; None without C(kv_tiers)."""
     if not service.kv_tiers:
         return None
     host, disk = float(service.kv_tiers["host_gib"]) * GIB, float(service.kv_tiers["disk_gib"]) * GIB

@@ -31,13 +31,8 @@ def addon_findings(
 ) -> list[Finding]:
     """Return the findings about the images of a host's add-on services.
 
-    :param lock: None without a lock file
-    :param host: its name
     :param named: server to its image, as the inventory has it
     :param images: of the host, as C(by_planned_names) returns them
-    :param upstream: see C(moved)
-    :param bundle: the folder of a bundle, a source of images that no registry knows
-    :returns: findings
     """
     result: list[Finding] = []
     by_tag = sorted({ref for ref in named.values() if "@" not in ref and locked_image(lock, ref) is None})
@@ -64,12 +59,7 @@ def findings(
 ) -> list[Finding]:
     """Return the differences between a service and the lock, and names that a fleet must not deploy.
 
-    :param lock: None without a lock file
     :param described: of C(lock.describe)
-    :param name: of the service
-    :param sparks: number of Sparks in the inventory
-    :param settings: of the host
-    :returns: findings
     """
     result = _moving(lock, described, name, sparks, settings)
     if lock is None:
@@ -123,11 +113,8 @@ def _differences(
 def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> list[Finding]:
     """Return a finding if a host has another image under a locked name without a digest of a registry.
 
-    :param ref: as the inventory has it
     :param images: of the host, as C(by_planned_names) returns them
-    :param name: of the service
     :param bundle: the folder of a bundle, which has the image; empty without one
-    :returns: at most one finding
     """
     other = (images.get(ref) or {}).get("other_id")
     if not other or bundle:
@@ -155,13 +142,9 @@ def moved(
 ) -> list[Finding]:
     """Return findings about names of a service that have moved since they were locked; the locked bytes are deployed.
 
-    :param lock: None without a lock file
     :param described: of C(lock.describe)
-    :param images: of the host, by reference
     :param refs: repository to commits of its branches and tags on the host
-    :param name: of the service
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
-    :returns: findings
     """
     where = described["key"].partition("/")[0]
     ref = str(described["image"])

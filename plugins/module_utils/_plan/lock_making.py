@@ -32,10 +32,8 @@ def collect(
 
     :param plan: hosts to C({services, addon_images}), made without the lock; hosts that are no Sparks have
         add-on images alone
-    :param play: hosts of the run
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
-    :param previous: the present lock, None for the first
     :param answers: returns the text of an image's answer about a launch, by the name in C(image_answers) of the plan
     :returns: the lock, refusals and notes; with refusals the lock must not be written
     """

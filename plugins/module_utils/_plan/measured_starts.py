@@ -33,10 +33,6 @@ def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
 def launch_of(service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
     """Return what tells a launch from others: image, model, and what else changes the memory that it takes.
 
-    :param service: of the host
-    :param judged: its launch, as C(judging.check_launch) returns it
-    :param host: with what it said of its images
-    :param sources: with the lock file
     :returns: C(image_id) (empty if unknown), C(image_ref), and sums, C(model) and C(options)
     """
     ref = service.image["ref"]
@@ -60,14 +56,7 @@ def _sum(value: Any) -> str:
 def described(
     services: Iterable[PlacedService], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
 ) -> list[dict[str, Any]]:
-    """Return the measured starts of the services of a host, with configurations and arguments, for C(measurement_rows.export).
-
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: that they are on
-    :param sources: with the starts
-    :returns: launches
-    """
+    """Return the measured starts of the services of a host, with configurations and arguments, for C(measurement_rows.export)."""
     launches_with_starts = []
     for service in services:
         launch = launch_of(service, launches[service.name], host, sources)
@@ -86,14 +75,7 @@ def add(
     host: Host,
     sources: Sources,
 ) -> None:
-    """Put the measured starts of launches into the request of a memory budget.
-
-    :param request: of C(memory_budget)
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: whose variables may switch it off, with what it said of its driver
-    :param sources: with the starts
-    """
+    """Put the measured starts of launches into the request of a memory budget."""
     if sources.starts is None or not host.settings["spark_learn"]:
         return
     gpu = (host.measured or {}).get("gpu") or {}

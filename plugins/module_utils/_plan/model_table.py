@@ -119,12 +119,8 @@ def model_row(
 ) -> dict[str, Any]:
     """Return the row of a recipe, one of its variants and an image.
 
-    :param recipes_by_name: recipe name to recipe
-    :param name: of the recipe
     :param variant: of the recipe, None for the recipe itself
-    :param image: the image
     :param other_counts: whether to judge other numbers of Sparks than its own too
-    :returns: a row of the table
     """
     entry = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(entry, f"recipe {name}", recipes_by_name)

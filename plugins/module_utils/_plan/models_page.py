@@ -58,7 +58,6 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of the recipes that fit unchanged, the fastest first.
 
     :param rows: of C(model_table.model_rows)
-    :returns: HTML
     """
     chosen, _left_out = model_choice.ranked(rows, ANY)
     lines = ['<section class="models">']

@@ -65,10 +65,7 @@ SHORTEST_BAR, LONGEST_BAR = 24, 100
 def paint(text: str, style: str, color: bool) -> str:
     """Return a text in a style.
 
-    :param text: the text
     :param style: a name of C(STYLES), or SGR parameters
-    :param color: without it the text stays unchanged
-    :returns: the text
     """
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
@@ -108,10 +105,7 @@ def free_gib(body: Mapping[str, Any]) -> float:
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
     """Draw a host's memory as a bar; the part above its memory is crossed out.
 
-    :param body: the host's part of a plan
     :param width: columns that the bar has, exactly
-    :param color: whether parts are coloured
-    :returns: a line
     """
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
@@ -139,13 +133,7 @@ def _runs(cells: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def bar_names(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return the line below a bar: each service's name where its part begins, as far as there is room.
-
-    :param body: the host's part of a plan
-    :param width: columns of the bar
-    :param color: whether names have the colours of their parts
-    :returns: a line
-    """
+    """Return the line below a bar: each service's name where its part begins, as far as there is room."""
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     line, at, start = "", 0, 0
@@ -174,13 +162,7 @@ def size_text(size: float) -> str:
 
 
 def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return a host's bar with the names below it.
-
-    :param body: the host's part of a plan
-    :param width: columns
-    :param color: whether it is coloured
-    :returns: lines
-    """
+    """Return a host's bar with the names below it."""
     inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
     return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
 
@@ -447,10 +429,7 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
 
     Neighbours with one id and one fix are one paragraph, a line each.
 
-    :param findings: as a plan has them
-    :param color: whether it is coloured
     :param notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text)
-    :returns: lines
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
@@ -583,12 +562,7 @@ def _some_of(word: str, numbers: Sequence[int], size: int) -> str:
 def label_notes(
     services: Iterable[Mapping[str, Any]], sets: Mapping[str, Sequence[Sequence[str]]] | None = None
 ) -> list[str]:
-    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on.
-
-    :param services: of the plan
-    :param sets: combinations on hosts whose speech servers have their own set
-    :returns: lines
-    """
+    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
     names = list(services)
     notes = source_notes(names)
     if any(service.get("cluster") and replicas(service) > 1 for service in names):
@@ -669,12 +643,7 @@ def plan_text(
     """Return the whole plan: the hosts' memory, then every finding, then how it stands.
 
     :param plan: as C(plan.make_plan) returns it
-    :param findings: of all hosts
-    :param width: columns
-    :param color: whether it is coloured
-    :param page: address of the page, for the last line
     :param notes: print findings of severity C(info); else they are counted
-    :returns: lines
     """
     groups = host_groups(plan)
     blocks = [legend(color)] if groups else []

@@ -57,13 +57,7 @@ def plan_service(
 ) -> PlannedService:
     """Return a planned service.
 
-    :param host: that runs it
-    :param service: of C(service_files.place)
-    :param launch: of C(judging.check_launch)
-    :param memory: its part of the memory budget
     :param position: its place in the order of starts, from 1
-    :param earlier: names of the services that start before it
-    :returns: the service
     """
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}
@@ -166,9 +160,7 @@ def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
     """Return the environment of an engine.
 
-    :param service: of the engine
     :param env: of its launch; takes precedence
-    :param version: of vLLM, None if unknown
     """
     span = service.cluster
     # With the autotune cache of FlashInfer vLLM 0.31 hangs at the second start over several hosts (rule SPK828).

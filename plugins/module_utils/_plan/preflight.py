@@ -125,9 +125,7 @@ def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wan
     """Compare a host's facts with the needs of its plan.
 
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param services: resolved services of the host
     :param wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served)
-    :returns: findings with basis C(measured)
     """
     findings: list[Finding] = []
 

@@ -57,11 +57,7 @@ def endpoints(
 ) -> list[Endpoint]:
     """Return the endpoints of the hosts in C(ways), gateways first.
 
-    :param hosts: C(hosts) of a plan
-    :param addons: C(addons) of a plan
-    :param ways: by host
     :param names: of the services; empty for all that are not stopped
-    :returns: the endpoints
     """
     used: set[int] = set()
     gateways = [_gateway(host, gateway, way, used) for host, way, gateway in _gateways(addons, ways)]
@@ -156,10 +152,8 @@ def _contains(client: str, address: ipaddress.IPv4Address | ipaddress.IPv6Addres
 def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> str:
     """Return the endpoints for people: a table, a request, and how to open endpoints on loopback.
 
-    :param listed: of C(endpoints)
     :param home: the home folder of the user, which is shown as C(~)
     :param vaults: key files that ansible-vault has encrypted
-    :returns: the text, empty without endpoints
     """
     if not listed:
         return ""
@@ -196,13 +190,7 @@ def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:
-    """Return a shell command that asks for a chat completion. It reads the key from its file.
-
-    :param entry: with C(chat)
-    :param home: as for C(text)
-    :param vaults: as for C(text)
-    :returns: the command
-    """
+    """Return a shell command that asks for a chat completion. It reads the key from its file."""
     body = json.dumps({"model": entry.models[0], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64})
     if entry.tunnel and not entry.key_file:
         # Without a key the request can be sent on the Spark itself.

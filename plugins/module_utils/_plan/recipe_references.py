@@ -73,7 +73,6 @@ def read_sources(entries: Any, where: str) -> tuple[dict[str, Source], list[str]
     """Check C(spark_recipe_sources).
 
     :param entries: as a person wrote them, paths resolved
-    :param where: the host, for messages
     :returns: the valid sources by name, and the problems of the others
     """
     problems = Problems(f"{where}: spark_recipe_sources")
@@ -136,10 +135,6 @@ def identity(path: str) -> str:
 def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
     """Find a file by its path, the last part of its path, or any run of parts.
 
-    :param name: the part of a reference behind the colon
-    :param paths: of the source's YAML files
-    :param skipped: files that were not read, with the reason
-    :returns: the path
     :raises NoRecipe: without such a file, or with several
     """
     if any(part in ("..", ".", "") for part in name.split("/")):
@@ -193,12 +188,6 @@ def as_recipe(
 ) -> dict[str, Any]:
     """Make a recipe of a file of a source.
 
-    :param reference: the name that services use
-    :param source: the source of the file
-    :param path: of the file in it
-    :param text: of the file
-    :param document: the text as YAML
-    :param known_recipes: recipes of this collection, for the config of the model
     :returns: as the files of C(playbooks/recipes) have it, with C(left_out) and, without an image, C(no_image)
     :raises NoRecipe: if it cannot be served, with the reason
     """

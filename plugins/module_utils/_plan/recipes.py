@@ -56,10 +56,7 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
     """Return the problems of a recipe, as messages.
 
-    :param recipe: parsed
-    :param origin: its file, for messages
     :param reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service
-    :returns: messages
     """
     problems = Problems(f"recipe {origin}")
     if not isinstance(recipe, Mapping):
@@ -140,11 +137,7 @@ def resolve_service(
     """Return a service with merged layers, or None, and its problems.
 
     :param service: the entry of C(spark_services) as written
-    :param where: host and position, for messages
-    :param recipes: recipe name to recipe
     :param defaults: C(spark_defaults) of the host
-    :param present: images that the host has
-    :returns: the service, or None, and messages
     """
     problems = Problems(where)
     if not isinstance(service, Mapping):
@@ -169,13 +162,7 @@ def resolve_service(
 
 
 def named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a recipe by its name, empty for an unknown or refused one.
-
-    :param problems: receives the reason
-    :param name: of the recipe
-    :param recipes: recipe name to recipe
-    :returns: the recipe
-    """
+    """Return a recipe by its name, empty for an unknown or refused one."""
     recipe = recipes.get(name)
     if recipe is None:
         problems.add(f"unknown recipe '{name}'{nearest(name, recipes)} Known: {', '.join(sorted(recipes))}.")
@@ -285,12 +272,7 @@ def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) 
 
 
 def published_rates(recipe: Mapping[str, Any], variants: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace the recipe's.
-
-    :param recipe: the recipe
-    :param variants: names of its chosen variants
-    :returns: entries
-    """
+    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace the recipe's."""
     entries = recipe.get("expect") or []
     for name in variants:
         entries = ((recipe.get("variants") or {}).get(name) or {}).get("expect") or []

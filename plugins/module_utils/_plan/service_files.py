@@ -35,10 +35,7 @@ SNAPSHOTS = "snapshots"
 def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
     """Return a service with the paths of its files, of its checkpoint and of the controller.
 
-    :param settings: variables of the host
-    :param service: placed on the host
     :param digest: returns the SHA-256 of a file on the controller, None for a missing file
-    :returns: the service
     """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
@@ -132,9 +129,6 @@ def mounts(files: Sequence[File]) -> list[str]:
 def folders_of(settings: Mapping[str, Any], service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
     """Return the folders of a service.
 
-    :param settings: of its host
-    :param service: placed on it
-    :param cache_dir: of the service
     :returns: folders as C(deploy) takes them
     """
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]

@@ -23,14 +23,7 @@ from .variables import RDMA_CAPABILITY
 
 
 def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return the findings about one service of a host.
-
-    :param host: the host
-    :param sources: recipes, lock file and other sources of the plan
-    :param planned: as C(planned_service.plan_service) returns it
-    :param placed: the service before it was planned
-    :returns: findings
-    """
+    """Return the findings about one service of a host."""
     settings = host.settings
     findings = [
         *_image_alternative(planned, placed),
@@ -259,10 +252,7 @@ LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
 def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
     """Return findings about who reaches an engine, and about paths that it answers without its key.
 
-    :param service: planned
-    :param settings: variables of the host
     :param filtered: whether a firewall of this collection closes its port
-    :returns: findings
     """
     if service.rank:
         return []

@@ -41,14 +41,7 @@ class _Spanning:
 def plan_cluster(
     cluster: Cluster, sparks: Mapping[str, Host], sources: Sources, messages: list[str]
 ) -> tuple[dict[str, Any], dict[str, Host]]:
-    """Add the ranks of a cluster to its hosts.
-
-    :param cluster: of the inventory
-    :param sparks: all Sparks, by name
-    :param sources: recipes, lock file and other sources of the plan
-    :param messages: problems are added here
-    :returns: the cluster's part of the plan, and its hosts with their ranks
-    """
+    """Add the ranks of a cluster to its hosts."""
     hosts = {name: sparks[name] for name in cluster.hosts}
     problems = _differing_settings(cluster, hosts)
     planned_fabric = next((host.fabric for host in hosts.values() if host.fabric), None)
@@ -287,13 +280,7 @@ def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def join_ranks(
     cluster: Cluster, cluster_plan: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]
 ) -> None:
-    """Add the parts of a plan that need all ranks: the fingerprint of their launch, and findings about the cluster.
-
-    :param cluster: of the inventory
-    :param cluster_plan: of C(plan_cluster)
-    :param sparks: all Sparks, by name
-    :param planned: the Sparks' part of the plan, which is added to
-    """
+    """Add the parts of a plan that need all ranks: the fingerprint of their launch, and findings about the cluster."""
     findings: list[dict[str, Any]] = list(cluster_plan.pop("findings"))
     solved = {service.name: service.solved for host in cluster.hosts for service in sparks[host].services}
     for row in cluster_plan["services"]:

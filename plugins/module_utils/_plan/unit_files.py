@@ -104,10 +104,7 @@ def services(
     """Return the folders, files and units of all services of a host.
 
     :param planned: services as a plan has them, in start order
-    :param user: account that runs the units
-    :param hf_home: folder of weights that has to be mounted
     :param speech_servers: planned on the host; the sockets of those on demand belong to the same program as the sockets of engines
-    :returns: folders, files and units
     :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
     items = [from_dict(PlannedService, service) for service in planned]
@@ -210,13 +207,7 @@ def _is_woken(item: PlannedService) -> bool:
 
 
 def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of an engine of one host.
-
-    :param item: the service
-    :param user: account that runs the unit
-    :param hf_home: folder of weights that has to be mounted
-    :returns: its path, template and values
-    """
+    """Return the file of the unit of an engine of one host."""
     return _unit(
         item.unit,
         "service/engine.service.j2",
@@ -348,13 +339,7 @@ def _bracketed(address: str) -> str:
 
 
 def socket_unit(name: str, address: str, port: int) -> dict[str, Any]:
-    """Return the file of the socket at the port of a service that starts on demand.
-
-    :param name: of the service
-    :param address: that it listens on
-    :param port: of its clients
-    :returns: its path, template and values
-    """
+    """Return the file of the socket at the port of a service that starts on demand."""
     listen = f"{_bracketed(address)}:{port}"
     return _unit(f"spark-{name}.socket", "service/engine.socket.j2", name=name, port=port, listen=listen)
 
@@ -398,13 +383,7 @@ def _start_seconds(item: PlannedService) -> int:
 
 
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of one rank of an engine that spans hosts.
-
-    :param item: the service
-    :param rank: the settings of its supervisor
-    :param hf_home: folder of weights that has to be mounted
-    :returns: its path, template and values
-    """
+    """Return the file of the unit of one rank of an engine that spans hosts."""
     names = ("rank", "size", "cluster", "executor", "fingerprint")
     return _unit(
         item.unit,
@@ -539,9 +518,7 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
 
     :param loop: one of C(AGENT_LOOPS)
-    :param settings: of the loop
     :param writes: a folder of the host that the loop writes to, beside its state
-    :returns: folders, files and unit
     """
     program = f"{LIBEXEC}/spark_agent.py"
     imported = library("agent")
@@ -705,8 +682,6 @@ def render(
 ) -> dict[str, dict[str, Any]]:
     """Return what the roles that run on every Spark install on a host, by part.
 
-    :param planned: the host's part of a plan
-    :param addons: the plan of add-on services
     :param variables: variables of roles that are set for the host, by name; others have the defaults of the roles
     :returns: arguments of the module deploy: C(folders), C(files) with C(content), C(template), C(source), a file of the
         controller, or C(bundled), a file of this collection, C(units) and C(created); of the host C(accounts), too

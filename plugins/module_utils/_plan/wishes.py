@@ -250,9 +250,6 @@ def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -
     """Return the wishes that a service of the inventory serves, by name; each service serves one wish.
 
     :param wishes: the most important first
-    :param fleet: with the services of the inventory
-    :param catalogue: of the recipes
-    :returns: the service with its figures, by wish
     """
     chosen: dict[str, tuple[Piece, Figures]] = {}
     services = dict(fleet.existing)

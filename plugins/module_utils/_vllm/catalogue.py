@@ -189,9 +189,6 @@ def names(table: str) -> dict[str, Span]:
 def has(table: str, name: str, release: Version | None) -> bool | None:
     """Tell whether a version of vLLM knows a name.
 
-    :param table: of the catalogue
-    :param name: the entry of it
-    :param release: the version, None if unknown
     :returns: None if unknown (newer or older than the versions that were read)
     """
     spans = names(table)

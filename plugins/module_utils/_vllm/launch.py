@@ -117,7 +117,6 @@ def parse(
         or without C(vllm serve) in front
     :param version: the vLLM that will read it; options that it does not have become problems
     :param config: content of the file of C(--config); None keeps the option unchanged
-    :returns: model, options and problems
     :raises TypeError: for anything else
     :raises ValueError: for an invalid version
     """
@@ -132,10 +131,6 @@ def parse(
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
     """Return the words after the image's name: C(serve) images run C(vllm serve) themselves.
 
-    :param family: of the image's entrypoint
-    :param model: repository or path
-    :param args: normalised options
-    :returns: words
     :raises ValueError: for an unknown family
     """
     heads = {"serve": [], "passthrough": ["vllm", "serve"]}

@@ -53,8 +53,6 @@ def against(library: str, release: str) -> list[Mapping[str, Any]]:
     """Return the lines that speak against a build; none for one whose version is not known.
 
     :param library: as in C(ROWS)
-    :param release: its version
-    :returns: lines of C(ROWS)
     """
     parsed = parse_version(release)
     return [

@@ -69,9 +69,6 @@ def docker_bytes(size: str | None) -> int:
 def shm_size(setting: str, args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
     """Return the C(--shm-size) of an engine: the setting, or more if its buffers do not fit.
 
-    :param setting: value for engines without such buffers
-    :param args: options of the engine
-    :param env: variables of the engine
     :returns: a size as Docker takes it
     """
     buffers = kv_buffer_bytes(args, env) + media_cache_bytes(args)
