@@ -43,14 +43,11 @@ def addon_findings(
             names = {"key": f"{host}/{name}", "image": ref, "models": []}
             result += moved(lock, names, images, {}, name, upstream)
     if by_tag:
-        result.append(
-            Finding(
-                "lock.by_tag",
-                "warning" if lock else "info",
-                f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: a push to the registry can change it.",
-                "Run dgxspark.vllm.lock once it is deployed, which records the digest that this host has; or name a digest.",
-            )
+        message = f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: a push to the registry can change it."
+        fix = (
+            "Run dgxspark.vllm.lock once it is deployed, which records the digest that this host has; or name a digest."
         )
+        result.append(Finding("lock.by_tag", "warning" if lock else "info", message, fix))
     return result
 
 
@@ -77,11 +74,8 @@ def _unlisted(lock: Mapping[str, Any], described: Mapping[str, Any]) -> list[tup
         *([described["image"]] if described["image"] in lock["images"] else []),
         *(key for key in model_keys(described) if key in lock["models"]),
     ]
-    state = (
-        f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
-        if locked
-        else "nothing of it is"
-    )
+    deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
+    state = deployed if locked else "nothing of it is"
     return [("unlisted", f"{described['key']} is not in the lock file; {state}.")]
 
 
@@ -119,17 +113,12 @@ def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> 
     other = (images.get(ref) or {}).get("other_id")
     if not other or bundle:
         return []
-    return [
-        Finding(
-            "lock.image_other",
-            "error",
-            f"the host has {ref} as {other[7:19]}, which differs from the lock file; no registry has the locked image by digest, so it cannot be "
-            "pulled.",
-            "Copy it from a bundle (spark_bundle_dir), or lock the present image: dgxspark.vllm.lock.",
-            name,
-            basis="probed",
-        )
-    ]
+    message = (
+        f"the host has {ref} as {other[7:19]}, which differs from the lock file; no registry has the locked image by digest, so it cannot be "
+        "pulled."
+    )
+    fix = "Copy it from a bundle (spark_bundle_dir), or lock the present image: dgxspark.vllm.lock."
+    return [Finding("lock.image_other", "error", message, fix, name, basis="probed")]
 
 
 def moved(
@@ -249,13 +238,8 @@ def _moving(
     ]
     if not moving:
         return []
-    return [
-        Finding(
-            "lock.moving",
-            "error",
-            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry pins "
-            f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, these are {sparks}.",
-            PIN,
-            name,
-        )
-    ]
+    message = (
+        f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry pins "
+        f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, these are {sparks}."
+    )
+    return [Finding("lock.moving", "error", message, PIN, name)]
