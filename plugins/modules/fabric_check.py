@@ -185,7 +185,7 @@ def main() -> None:
     )
     run = runner(module, TEST_SECONDS)
     sent = [pings.send(run, ping) for ping in module.params["pings"]]
-    findings = pings.judge_pings(sent)
+    findings = list(pings.judge_pings(sent))
     tests = module.params["bandwidth"]
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:

@@ -118,7 +118,7 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
             mac_of.setdefault(netdev["mac"], []).append((host, cage))
     pairs: set[frozenset[Cage]] = set()
     strangers: dict[Cage, set[str]] = {}
-    for host, heard in _beacons(hosts):
+    for host, heard in ((host, heard) for host, entry in hosts.items() for heard in entry.get("heard") or []):
         near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
         if near_end is None:
             continue
@@ -132,13 +132,6 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
             if len(ends) == 1 and ends[0] != (host, cage):
                 pairs.add(frozenset({(host, cage), ends[0]}))
     return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
-
-
-def _beacons(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each host with each beacon that it heard."""
-    for host, entry in hosts.items():
-        for heard in entry.get("heard") or []:
-            yield host, heard
 
 
 def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
@@ -448,32 +441,22 @@ def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabl
     return texts
 
 
-def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Return the missing cables of a ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
-    names = list(hosts)
-    pairs = cabling.links.pairs
-    met = [cage for pair in pairs for cage in pair]
+def _recognised_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
+    """Return the nearest ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
+    met = [cage for pair in cabling.links.pairs for cage in pair]
     plain = len(met) == len(set(met)) and not any(cage in cabling.links.strangers for cage in met)
     linked = all(up_cages(entry["fabric"]) for entry in hosts.values())
-    if not 3 <= len(names) <= MOST_RING or not (cabling.known and plain and linked):
-        return None
-    return nearest_ring(names, pairs)
+    is_recognisable = 3 <= len(hosts) <= MOST_RING and cabling.known and plain and linked
+    return nearest_ring(list(hosts), cabling.links.pairs) if is_recognisable else None
 
 
 def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Return the nearest ring to wrong cables, if it is recognisable.
-
-    :param hosts: as C(fabric.plan) takes them
-    :returns: the ring; None if the cables are right, or the ring is unknown
-    """
+    """Return the nearest ring to wrong cables; None if the cables are right, or the ring is unknown. hosts: as C(fabric.plan) takes them."""
     if cabling.topology == "none":
-        return _repair(hosts, cabling)
-    if cabling.topology == "line":
-        return (
-            None if _beyond(cabling) else _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
-        )
-    if cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed:
-        return _repair(hosts, cabling) or _along(hosts, cabling)
+        return _recognised_ring(hosts, cabling)
+    is_wrong_ring = cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed
+    if is_wrong_ring or (cabling.topology == "line" and not _beyond(cabling)):
+        return _recognised_ring(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
     return None
 
 
@@ -534,35 +517,24 @@ def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
 RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
 
 
-def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return the findings about the cabling of a group.
-
-    :param hosts: as C(fabric.plan) takes them
-    """
-    names, segments = list(hosts), cabling.segments
+def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+    """Yield the findings about the cabling of a group. hosts: as C(fabric.plan) takes them."""
+    segments = cabling.segments
     if cabling.topology == "none" and cabling.assumed and not cabling.known:
-        return _judge_unknown(hosts, cabling)
-    if cabling.topology == "none":
-        return _judge_apart(hosts, cabling) + _judge_assumed(cabling)
-    if cabling.topology == "line":
-        return _judge_line(hosts, cabling) + _judge_assumed(cabling)
-    findings: list[Finding] = []
-    if cabling.topology == "ring":
-        findings += _judge_ring(hosts, cabling)
-    elif len(segments) > 1 and cabling.topology == "direct":
-        findings.append(
-            make_finding(
-                "second_cable",
-                "info",
-                "two cables join the Sparks; one carries the full 200 Gb/s already.",
-                "",
-                "NVIDIA Sync's cluster assistant: two cables will not increase performance",
-            )
-        )
-    for segment in segments:
-        if cabling.topology != "ring" and len({cage for _host, cage in segment}) > 1 and len(segment) == len(names):
-            findings.append(
-                make_finding(
+        yield from _judge_unknown(hosts, cabling)
+    elif cabling.topology in APART:
+        yield from (_judge_apart if cabling.topology == "none" else _judge_line)(hosts, cabling)
+        yield from _judge_assumed(cabling)
+    else:
+        if cabling.topology == "ring":
+            yield from _judge_ring(hosts, cabling)
+        elif len(segments) > 1 and cabling.topology == "direct":
+            message = "two cables join the Sparks; one carries the full 200 Gb/s already."
+            source = "NVIDIA Sync's cluster assistant: two cables will not increase performance"
+            yield make_finding("second_cable", "info", message, "", source)
+        for segment in segments if cabling.topology != "ring" else ():
+            if len({cage for _host, cage in segment}) > 1 and len(segment) == len(hosts):
+                yield make_finding(
                     "unequal_cages",
                     "info",
                     f"the cable is in different cages ({join(f'{host} cage {cage}' for host, cage in segment)}), so interface "
@@ -570,99 +542,79 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
                     "With the Ray executor the variables of per_host must be kept from being copied to the workers.",
                     "spark-arena/sparkrun#135",
                 )
-            )
-    return findings + _judge_assumed(cabling) + _judge_strangers(cabling)
+        yield from _judge_assumed(cabling)
+        yield from _judge_strangers(cabling)
 
 
 LISTEN = "Run dgxspark.vllm.spark_info with gather=cabling on all hosts of the group at once"
 
 
-def _judge_assumed(cabling: Cabling) -> list[Finding]:
-    """Return a finding if no host has listened."""
-    if not (cabling.assumed and cabling.segments):
-        return []
-    return [
-        make_finding(
-            "assumed",
-            "info",
+def _judge_assumed(cabling: Cabling) -> Iterator[Finding]:
+    """Yield a finding if no host has listened."""
+    if cabling.assumed and cabling.segments:
+        message = (
             "which cage is cabled to which was not tried out; cages whose addresses share a subnet are taken to belong together, else those "
-            "that are up.",
-            f"{LISTEN}.",
+            "that are up."
         )
-    ]
+        yield make_finding("assumed", "info", message, f"{LISTEN}.")
 
 
-def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
     """Name the ports of which addresses do not say what they lead to, where all hosts have one with a link."""
     if not all(up_cages(entry["fabric"]) for entry in hosts.values()):
-        return []
-    subnets = subnets_of(hosts)
+        return
     met = {cage for pair in cabling.links.pairs for cage in pair}
     open_ends = [
-        port(cage) + (f" ({', '.join(sorted(map(str, subnets[cage])))})" if subnets[cage] else "")
-        for cage in subnets
+        port(cage) + (f" ({', '.join(sorted(map(str, subnets)))})" if subnets else "")
+        for cage, subnets in subnets_of(hosts).items()
         if cage not in met
     ]
-    return [
-        make_finding(
-            "cabling_unknown",
-            "warning",
-            f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
-            f"{'leads' if len(open_ends) == 1 else 'lead'}.",
-            f"{LISTEN}; the role fabric does, before it changes anything.",
-        )
-    ]
+    message = (
+        f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
+        f"{'leads' if len(open_ends) == 1 else 'lead'}."
+    )
+    fix = f"{LISTEN}; the role fabric does, before it changes anything."
+    yield make_finding("cabling_unknown", "warning", message, fix)
 
 
-def _judge_strangers(cabling: Cabling) -> list[Finding]:
+def _judge_strangers(cabling: Cabling) -> Iterator[Finding]:
     """Name the ports that lead to hosts outside of the group, which are left alone."""
     used = {cage for segment in cabling.segments for cage in segment}
-    return [
-        make_finding(
-            "others",
-            "info",
-            f"{port(cage)} {'is on a switch with' if cage in used else 'leads to'} {join(sorted(outside))}, not of this group.",
-            "Nothing, if this is intended. Clusters on one switch need a fabric_network each.",
-        )
-        for cage, outside in sorted(cabling.links.strangers.items())
-    ]
+    for cage, outside in sorted(cabling.links.strangers.items()):
+        leads = "is on a switch with" if cage in used else "leads to"
+        message = f"{port(cage)} {leads} {join(sorted(outside))}, not of this group."
+        fix = "Nothing, if this is intended. Clusters on one switch need a fabric_network each."
+        yield make_finding("others", "info", message, fix)
 
 
-def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
-    segments = cabling.segments
+def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+    """Yield findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
     repair = repair_of(hosts, cabling)
     if repair:
-        return [
-            make_finding(
-                "miscabled",
-                "error",
-                f"the cables make no ring: {'; '.join(_moves(repair, hosts, cabling))}.",
-                f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}",
-                RINGS,
-            )
-        ]
-    together = [{host for host, _cage in segment} for segment in segments]
+        message = f"the cables make no ring: {'; '.join(_moves(repair, hosts, cabling))}."
+        fix = f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}"
+        yield make_finding("miscabled", "error", message, fix, RINGS)
+        return
+    together = [{host for host, _cage in segment} for segment in cabling.segments]
     apart = [
         pair for pair in itertools.combinations(linked, 2) if not any(set(pair) <= members for members in together)
     ]
     if not apart or len(linked) != len(hosts):
-        return []
-    message = _apart_message(hosts, cabling, _islands(linked, together), apart)
-    return [
-        make_finding(
-            "not_joined",
-            "error",
-            message,
-            "Check the cables; hosts of other pairs do not belong in the group. Three to eight Sparks are a ring, a cable from port 0 "
-            "of each into port 1 of the next, or hang on one switch. All hosts must listen at once: with many, set Ansible's forks to "
-            "their number.",
-            PLAYBOOK,
-        ),
-        *_judge_own(cabling),
-        *_judge_strangers(cabling),
-    ]
+        return
+    yield make_finding(
+        "not_joined",
+        "error",
+        _apart_message(hosts, cabling, _islands(linked, together), apart),
+        "Check the cables; hosts of other pairs do not belong in the group. Three to eight Sparks are a ring, a cable from port 0 "
+        "of each into port 1 of the next, or hang on one switch. All hosts must listen at once: with many, set Ansible's forks to "
+        "their number.",
+        PLAYBOOK,
+    )
+    for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair}):
+        message = f"{host}: a cable joins port 0 with port 1 of the same Spark."
+        yield make_finding("own_cable", "error", message, "Move one end of it to another Spark.")
+    yield from _judge_strangers(cabling)
 
 
 def _apart_message(
@@ -693,19 +645,6 @@ def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
     }
 
 
-def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Return findings about hosts whose two ports a cable joins."""
-    return [
-        make_finding(
-            "own_cable",
-            "error",
-            f"{host}: a cable joins port 0 with port 1 of the same Spark.",
-            "Move one end of it to another Spark.",
-        )
-        for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair})
-    ]
-
-
 def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:
     """Return groups of hosts that links join, directly or through others."""
     islands: list[set[str]] = [{name} for name in names]
@@ -717,8 +656,8 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
     return sorted(ordered, key=lambda island: names.index(island[0]))
 
 
-def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return a finding about the plugs that close a line to a ring."""
+def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+    """Yield a finding about the plugs that close a line to a ring."""
     repair = repair_of(hosts, cabling)
     outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
@@ -727,48 +666,29 @@ def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> lis
         fix = f"{'; '.join(_moves(repair, hosts, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
     else:
         fix = f"Join its two ends by a cable. {RING_WAY}"
-    return [
-        make_finding(
-            "line",
-            "error",
-            f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first.",
-            fix,
-            "spark-vllm-docker refuses open chains",
-        )
-    ]
+    message = f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first."
+    yield make_finding("line", "error", message, fix, "spark-vllm-docker refuses open chains")
 
 
-def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
     """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
-    wrong = _one_sided(cabling)
+    names, wrong, repair = list(hosts), _one_sided(cabling), repair_of(hosts, cabling)
     fix = "Move one end of it."
-    repair = repair_of(hosts, cabling)
     if repair:
         fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
-    findings = [
-        make_finding(
-            "ring_cabling",
-            "error",
+    for (first, cage), (second, _cage) in wrong:
+        message = (
             f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
-            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'.",
-            fix,
-            "sparkrun; luxingcom/aicad-nccl-optimization#1",
+            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'."
         )
-        for (first, cage), (second, _cage) in wrong
-    ]
-    names = list(hosts)
+        yield make_finding("ring_cabling", "error", message, fix, "sparkrun; luxingcom/aicad-nccl-optimization#1")
     if not wrong and cabling.order and list(cabling.order) != names:
-        findings.append(
-            make_finding(
-                "ring_order",
-                "error",
-                f"the cables lead {' - '.join([*cabling.order, cabling.order[0]])}, the group lists {', '.join(names)}. NCCL's ring goes "
-                "from rank to rank in the order of the group, and no cable joins hosts that are not neighbours.",
-                f"List the hosts of the group as {', '.join(cabling.order)}, without head, or move the cables.",
-                RINGS,
-            )
+        message = (
+            f"the cables lead {' - '.join([*cabling.order, cabling.order[0]])}, the group lists {', '.join(names)}. NCCL's ring goes "
+            "from rank to rank in the order of the group, and no cable joins hosts that are not neighbours."
         )
-    return findings
+        fix = f"List the hosts of the group as {', '.join(cabling.order)}, without head, or move the cables."
+        yield make_finding("ring_order", "error", message, fix, RINGS)
 
 
 def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -508,14 +508,6 @@ def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, s
     ]
 
 
-def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a service as one of the cluster's hosts runs it.
-
-    :param rank: of the host, 0 is the head
-    """
-    return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
-
-
 def spanning_args(
     args: Mapping[str, Any], executor: str, rank: int, size: int, head: str, position: int = 0
 ) -> dict[str, Any]:
@@ -562,42 +554,28 @@ def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
     return str(host_plan.get("address") or host)
 
 
-def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
+def check_interfaces(
+    name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str
+) -> Iterator[Finding]:
     """Find variables of a service that name missing interfaces of the host.
 
     :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     """
     links = (facts or {}).get("fabric") or {}
-    if not links:
-        return []
-    names_by_kind = _interface_names(links)
-    findings = []
-    for variable, kind in INTERFACES.items():
-        value = str(env.get(variable) or "")
-        missing = _missing_interfaces(value, names_by_kind[kind])
-        if missing:
-            noun = "network interface" if kind == "netdev" else "RDMA device"
-            findings.append(
-                Finding(
-                    rule="cluster.interface",
-                    severity="error",
-                    service=name,
-                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
-                    f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
-                    fix=f"Remove {variable} from env: each host gets the interface of its cable.",
-                    basis="measured",
-                )
-            )
-    return findings
-
-
-def _interface_names(links: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of a host's network interfaces and RDMA devices. links: C(fabric) of its facts."""
     interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
-    return {
+    present = {
         "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
         "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
     }
+    for variable, kind in INTERFACES.items() if links else ():
+        value = str(env.get(variable) or "")
+        missing = _missing_interfaces(value, present[kind])
+        if missing:
+            noun = "network interface" if kind == "netdev" else "RDMA device"
+            has = ", ".join(dict.fromkeys(present[kind])) or "none"
+            message = f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has {has}."
+            fix = f"Remove {variable} from env: each host gets the interface of its cable."
+            yield Finding("cluster.interface", "error", message, fix, name, basis="measured")
 
 
 def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
@@ -609,39 +587,33 @@ def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
     return [name for name in names if not any(interface.startswith(name) for interface in present)]
 
 
-def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
 
     :param images: host to C(image) of the planned service
     """
-    for key, noun in (("digest", "digest"), ("id", "image id")):
-        by_host = {host: image[key] for host, image in images.items() if image.get(key)}
-        if len(by_host) == len(images) and len(set(by_host.values())) == 1:
-            return []
-        if len(by_host) > 1 and len(set(by_host.values())) > 1 and key == "id":
-            ref = next(iter(images.values()))["ref"]
-            listed = ", ".join(f"{host} {value}" for host, value in sorted(by_host.items()))
-            return [
-                Finding(
-                    rule="cluster.image",
-                    severity="error",
-                    service=name,
-                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
-                    "different images disagree on what they send each other, and hang.",
-                    fix=f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
-                    source="eugr/spark-vllm-docker and sparkrun refuse it, too",
-                    basis="probed",
-                )
-            ]
-    return []
+    digests, ids = ({host: image[key] for host, image in images.items() if image.get(key)} for key in ("digest", "id"))
+    is_same = len(digests) == len(images) and len(set(digests.values())) == 1
+    if not is_same and len(set(ids.values())) > 1:
+        ref = next(iter(images.values()))["ref"]
+        listed = ", ".join(f"{host} {value}" for host, value in sorted(ids.items()))
+        yield Finding(
+            "cluster.image",
+            "error",
+            f"the hosts of {cluster.name} have different images by the name {ref}: image id {listed}. Ranks of "
+            "different images disagree on what they send each other, and hang.",
+            f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
+            name,
+            source="eugr/spark-vllm-docker and sparkrun refuse it, too",
+            basis="probed",
+        )
 
 
-def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
+def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> Iterator[Finding]:
     """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster.
 
     Pairs on cables may share addresses: they never meet.
     """
-    findings: list[Finding] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, network in networks.items():
         for host, host_plan in ((network or {}).get("hosts") or {}).items():
@@ -649,18 +621,12 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
             other = seen.setdefault(address, (name, host)) if address else (name, host)
             switched = "switch" in {(networks[network_name] or {}).get("topology") for network_name in (name, other[0])}
             if other[0] != name and switched:
-                findings.append(
-                    Finding(
-                        rule="cluster.address",
-                        severity="error",
-                        service=name,
-                        message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
-                        "hang on a switch.",
-                        fix=f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}.",
-                        basis="measured",
-                    )
+                message = (
+                    f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
+                    "hang on a switch."
                 )
-    return findings
+                fix = f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}."
+                yield Finding("cluster.address", "error", message, fix, name, basis="measured")
 
 
 def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
@@ -702,13 +668,13 @@ def _all_pairs(groups: Iterable[Sequence[int]]) -> list[list[int]]:
 
 def check_reach(
     cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Find a service whose ranks send to hosts without a common cable of the ring; NCCL relays nothing. Else report an untested split.
 
     :param planned: of C(plan_fabric)
     """
     if (planned or {}).get("topology") != "ring":
-        return []
+        return
     joined = {frozenset(rail["ends"]) for rail in (planned or {}).get("rails") or []}
     apart = [
         sorted(pair)
@@ -716,29 +682,25 @@ def check_reach(
         if frozenset(cluster.hosts[rank] for rank in pair) not in joined
     ]
     if not apart:
-        return _unreported(cluster, name, args)
+        yield from _unreported(cluster, name, args)
+        return
     first, second = min(apart)
-    split = ", ".join(
-        f"{key} {args[key]}"
-        for key in (REPLICAS, "tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
-        if key in args
+    sizes = (REPLICAS, "tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
+    split = ", ".join(f"{key} {args[key]}" for key in sizes if key in args)
+    yield Finding(
+        "cluster.unreached",
+        "error",
+        f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
+        "which no cable of the ring joins.",
+        "Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
+        name,
+        source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
+        basis="measured",
     )
-    return [
-        Finding(
-            rule="cluster.unreached",
-            severity="error",
-            service=name,
-            message=f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
-            "which no cable of the ring joins.",
-            fix="Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
-            source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
-            basis="measured",
-        )
-    ]
 
 
-def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
+def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
     split = launch.parse(args).args
     ways = {
         f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
@@ -748,20 +710,14 @@ def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Fi
         "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
         "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,
     }
-    unknown = [way for way, has in ways.items() if has]
-    if cluster.size < 4 or not unknown:
-        return []
-    return [
-        Finding(
-            rule="cluster.unreported",
-            severity="info",
-            service=name,
-            message=f"nobody has reported {' and '.join(unknown)} on Sparks in a ring of more than three; by what each rank sends it can run.",
-            fix="Nothing; reports exist only for tensor-parallel-size over rings of three and four.",
-            source="spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring",
-            basis="measured",
+    unknown = " and ".join(way for way, has in ways.items() if has)
+    if cluster.size >= 4 and unknown:
+        message = (
+            f"nobody has reported {unknown} on Sparks in a ring of more than three; by what each rank sends it can run."
         )
-    ]
+        fix = "Nothing; reports exist only for tensor-parallel-size over rings of three and four."
+        source = "spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring"
+        yield Finding("cluster.unreported", "info", message, fix, name, source=source, basis="measured")
 
 
 def fingerprint(parts: Sequence[Any]) -> str:

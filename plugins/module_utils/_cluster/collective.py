@@ -9,7 +9,7 @@ nccl-tests over hosts would need MPI, and SSH among the hosts; torch and NCCL of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import program_text
@@ -113,43 +113,32 @@ def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, 
     return rows
 
 
-def judge(host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
+def judge(
+    host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]
+) -> Iterator[Finding]:
     """Judge the result of one rank.
 
     :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
     :param result: of C(read)
     :param least: Gb/s that are enough, by tool
     """
-    names = [str(name) for name in test["hosts"]]
     if "error" in result:
-        between = [names[rank] for rank in result.get("between") or []]
+        between = [str(test["hosts"][rank]) for rank in result.get("between") or []]
         already = f", already {join(between)} alone" if between else ""
-        return [
-            _finding(
-                "collective",
-                "error",
-                f"{host}: the ranks of {test['service']} cannot add up a number together{already}: {result['error']}.",
-                NCCL_FIX,
-                test,
-            )
-        ]
-    if "lacks" in result:
-        why, fix = f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
-    else:
-        why, fix = str(result.get("unknown") or "no figure"), "Read the engine's log at its start, or run again."
-    if not isinstance(result.get("gbps"), (int, float)):
-        return [
-            _finding(
-                "collective_unknown",
-                "info" if "lacks" in result else "warning",
-                f"{host}: whether the ranks of {test['service']} can add up a number together is not known: {why}.",
-                fix,
-                test,
-            )
-        ]
-    if result.get("backend") != "nccl":
-        return []  # how fast a processor adds says nothing about cables
-    return _judge_speed(host, test, result, float(least.get(TOOL, 0)))
+        message = f"{host}: the ranks of {test['service']} cannot add up a number together{already}: {result['error']}."
+        yield _finding("collective", "error", message, NCCL_FIX, test)
+    elif not isinstance(result.get("gbps"), (int, float)):
+        severity, why, fix = (
+            "warning",
+            str(result.get("unknown") or "no figure"),
+            "Read the engine's log at its start, or run again.",
+        )
+        if "lacks" in result:
+            severity, why, fix = "info", f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
+        message = f"{host}: whether the ranks of {test['service']} can add up a number together is not known: {why}."
+        yield _finding("collective_unknown", severity, message, fix, test)
+    elif result.get("backend") == "nccl":  # how fast a processor adds says nothing about cables
+        yield from _judge_speed(host, test, result, float(least.get(TOOL, 0)))
 
 
 def _finding(rule: str, severity: str, message: str, fix: str, test: Mapping[str, Any], source: str = "") -> Finding:
@@ -158,32 +147,24 @@ def _finding(rule: str, severity: str, message: str, fix: str, test: Mapping[str
     return Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")
 
 
-def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], need: float) -> list[Finding]:
+def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], need: float) -> Iterator[Finding]:
     """Judge the figures of NCCL: of the cables that a rank is the first of, and of all. need: Gb/s that are enough."""
     version = result.get("nccl") or "of the image"
-    switched = test.get("topology") == "switch"
-    findings = [
-        _finding(
-            "cable_slow",
-            "warning",
-            f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-            f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets the limit.",
-            test,
-            "a pair has 180 to 192",
-        )
-        for row in measured([str(name) for name in test["hosts"]], result)
-        if row["hosts"][0] == host and row["gbps"] < need
-    ]
-    if result["gbps"] < need:
-        findings.append(
-            _finding(
-                "collective_slow",
-                "warning",
-                f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
-                "not RDMA.",
-                test,
-                "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
+    for row in measured([str(name) for name in test["hosts"]], result):
+        if row["hosts"][0] == host and row["gbps"] < need:
+            message = (
+                f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}."
             )
+            fix = f"{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets the limit."
+            fix = f"{ON_SWITCH}{fix}" if test.get("topology") == "switch" else fix
+            yield _finding("cable_slow", "warning", message, fix, test, "a pair has 180 to 192")
+    if result["gbps"] < need:
+        yield _finding(
+            "collective_slow",
+            "warning",
+            f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+            "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
+            "not RDMA.",
+            test,
+            "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
         )
-    return findings

@@ -17,7 +17,7 @@ cited at each use.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -190,24 +190,17 @@ def choose_actions(layout: Layout) -> tuple[dict[str, str], list[Finding]]:
     return actions, findings
 
 
-def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> list[Finding]:
+def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> Iterator[Finding]:
     """Find rails with addresses on some ends and none on an end whose host the plan does not change."""
-    findings = []
     for rail in rails:
         missing = [
             interface for interface in rail.interfaces if not interface.present and actions[interface.host] == "keep"
         ]
         if missing and rail.configured:
-            findings.append(
-                make_finding(
-                    "half",
-                    "warning",
-                    f"{rail.name}: {join(interface.where for interface in missing)} without an address; this rail's 100 Gb/s lie idle.",
-                    f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one.",
-                    "NVIDIA/dgx-spark-playbooks#102",
-                )
-            )
-    return findings
+            ends = join(interface.where for interface in missing)
+            message = f"{rail.name}: {ends} without an address; this rail's 100 Gb/s lie idle."
+            fix = f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one."
+            yield make_finding("half", "warning", message, fix, "NVIDIA/dgx-spark-playbooks#102")
 
 
 def choose_action(layout: Layout, name: str) -> str:
@@ -215,174 +208,109 @@ def choose_action(layout: Layout, name: str) -> str:
     interfaces = layout.of_host()[name]
     if not interfaces or "" in {interface.assigned for interface in interfaces}:
         return "refuse" if name in layout.wrong else "keep"
-    if any(map(_is_bonded, interfaces)):
+    if any(interface.facts.get("master") for interface in interfaces):  # bonded
         return "refuse"
     ours = layout.managed(name)
-    if name not in layout.wrong | layout.poor and all(map(_has_assigned_address, interfaces)):
+    is_assigned = all(interface.present == interface.assigned for interface in interfaces)
+    if name not in layout.wrong | layout.poor and is_assigned:
         return "configure" if ours else "keep"  # rewriting a right file of this collection changes nothing
-    bare = not any(map(_has_ipv4, interfaces))
-    if ours or (bare and not any(map(_has_foreign_file, interfaces))):
+    bare = not any(v4(interface.facts.get("addresses")) for interface in interfaces)
+    stored = [entry for interface in interfaces for entry in interface.stored]
+    is_foreign = any(entry["persistent"] and not entry.get("managed") for entry in stored)
+    if ours or (bare and not is_foreign):
         return "configure"
     if layout.settings.migrate:
         return "migrate"
     return "refuse" if bare or name in layout.wrong else "keep"
 
 
-def _is_bonded(interface: Interface) -> bool:
-    return bool(interface.facts.get("master"))
+def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> Iterator[Finding]:
+    """Refuse to write next to a file that configures QSFP interfaces and others too.
 
-
-def _has_ipv4(interface: Interface) -> bool:
-    return bool(v4(interface.facts.get("addresses")))
-
-
-def _has_assigned_address(interface: Interface) -> bool:
-    return interface.present == interface.assigned
-
-
-def _has_foreign_file(interface: Interface) -> bool:
-    """Return whether a file of another owner configures an interface at boot."""
-    return any(entry["persistent"] and not entry.get("managed") for entry in interface.stored)
-
-
-def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> list[Finding]:
-    """Refuse to write next to a file that configures QSFP interfaces and others too."""
-    shared = sorted(
-        {
-            entry["path"]
-            for interface in interfaces
-            for entry in interface.stored
-            if action != "keep" and not entry.get("managed") and not entry["alone"]
-        }
-    )
-    bare = sorted(
-        {
-            entry["path"]
-            for interface in interfaces
-            for entry in interface.stored
-            if action == "refuse"
-            and not v4(interface.facts.get("addresses"))
-            and entry["persistent"]
-            and entry["alone"]
-        }
-    )
-    findings = [
-        Finding(
-            "fabric.shared_file",
-            "error",
-            f"{name}: {path} configures QSFP interfaces and others too, so it is not replaced.",
-            fix="Take the QSFP interfaces out of it by hand (keep a copy), then run again.",
-            source="netplan adds up the addresses of its files",
-            basis="measured",
+    :param interfaces: of the host, that rails use
+    :param action: see C(plan)
+    """
+    entries = [(interface, entry) for interface in interfaces for entry in interface.stored]
+    shared = {
+        entry["path"]
+        for _interface, entry in entries
+        if action != "keep" and not entry.get("managed") and not entry["alone"]
+    }
+    for path in sorted(shared):
+        message = f"{name}: {path} configures QSFP interfaces and others too, so it is not replaced."
+        fix = "Take the QSFP interfaces out of it by hand (keep a copy), then run again."
+        yield make_finding("shared_file", "error", message, fix, "netplan adds up the addresses of its files")
+    bare = {
+        entry["path"]
+        for interface, entry in entries
+        if not v4(interface.facts.get("addresses")) and entry["persistent"] and entry["alone"]
+    }
+    for path in sorted(bare - shared) if action == "refuse" else ():
+        message = f"{name}: {path} is about QSFP interfaces and gives them no address."
+        fix = (
+            f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept."
         )
-        for path in shared
-    ]
-    return findings + [
-        Finding(
-            "fabric.foreign_file",
-            "error",
-            f"{name}: {path} is about QSFP interfaces and gives them no address.",
-            fix=f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept.",
-            basis="measured",
-        )
-        for path in bare
-        if path not in shared
-    ]
+        yield make_finding("foreign_file", "error", message, fix)
 
 
-def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
+def judge_hardware(name: str, fabric: Mapping[str, Any]) -> Iterator[Finding]:
     """Judge the card, the cages and the links of one host."""
-    if not fabric.get("connectx"):
-        return [
-            make_finding(
-                "no_connectx",
-                "error",
-                f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
-                "Plug the cable in at both ends, both Sparks switched on. If it is: reboot with the cable in, then take the "
-                "power off for a minute.",
-                "the card leaves the bus without a cable; NVIDIA developer forum t/374275 for kernels that lose it",
-            )
-        ]
     cages = up_cages(fabric)
-    if not cages:
-        return [
-            make_finding(
-                "no_link",
-                "error",
-                f"{name}: no QSFP cage has a link.",
-                "Check the cable and the other end (ip -br link; a port may be down: ip link set dev NAME up).",
-                PLAYBOOK,
-            )
-        ]
-    return [finding for port in cages.values() for netdev in port["netdevs"] for finding in _judge_netdev(name, netdev)]
+    if not fabric.get("connectx"):
+        yield make_finding(
+            "no_connectx",
+            "error",
+            f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
+            "Plug the cable in at both ends, both Sparks switched on. If it is: reboot with the cable in, then take the "
+            "power off for a minute.",
+            "the card leaves the bus without a cable; NVIDIA developer forum t/374275 for kernels that lose it",
+        )
+    elif not cages:
+        fix = "Check the cable and the other end (ip -br link; a port may be down: ip link set dev NAME up)."
+        yield make_finding("no_link", "error", f"{name}: no QSFP cage has a link.", fix, PLAYBOOK)
+    else:
+        for port in cages.values():
+            for netdev in port["netdevs"]:
+                yield from _judge_netdev(f"{name}: {netdev['name']}", netdev)
 
 
-def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
+def _judge_netdev(where: str, netdev: Mapping[str, Any]) -> Iterator[Finding]:
     """Judge the link, the PCIe link and the RoCE device of one interface."""
     if not netdev.get("up"):
-        return [
-            make_finding(
-                "interface_down",
-                "warning",
-                f"{name}: {netdev['name']} is down although the other interface of its cage is up; half of the cage lies idle.",
-                f"ip link set dev {netdev['name']} up; if it stays down, reboot with the cable in.",
-                PLAYBOOK,
-            )
-        ]
-    findings = []
+        message = f"{where} is down although the other interface of its cage is up; half of the cage lies idle."
+        fix = f"ip link set dev {netdev['name']} up; if it stays down, reboot with the cable in."
+        yield make_finding("interface_down", "warning", message, fix, PLAYBOOK)
+        return
     speed, width, gts = netdev.get("speed_mbps"), netdev.get("link_width"), netdev.get("link_speed_gts")
     if speed and speed < PORT_GBPS * 1000:
-        findings.append(
-            make_finding(
-                "slow_link",
-                "warning",
-                f"{name}: {netdev['name']} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}.",
-                "With a switch, turn auto-negotiation off on its port and set 200G-baseCR4; else try another cable.",
-                "NVIDIA's playbook for switched Sparks",
-            )
-        )
+        message = f"{where} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}."
+        fix = "With a switch, turn auto-negotiation off on its port and set 200G-baseCR4; else try another cable."
+        yield make_finding("slow_link", "warning", message, fix, "NVIDIA's playbook for switched Sparks")
     if (width and width < PCIE_WIDTH) or (gts and gts < PCIE_GTS):
-        findings.append(
-            make_finding(
-                "slow_pcie",
-                "warning",
-                f"{name}: {netdev['name']} has a PCIe link of {f'{gts:g}' if gts else '?'} GT/s x{width or '?'} instead of "
-                f"{PCIE_GTS:g} GT/s x{PCIE_WIDTH}.",
-                "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute.",
-                "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461",
-            )
-        )
+        present = f"{f'{gts:g}' if gts else '?'} GT/s x{width or '?'}"
+        message = f"{where} has a PCIe link of {present} instead of {PCIE_GTS:g} GT/s x{PCIE_WIDTH}."
+        fix = "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute."
+        source = "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461"
+        yield make_finding("slow_pcie", "warning", message, fix, source)
     rdma = netdev.get("rdma")
     if not rdma or rdma.get("state") != "ACTIVE":
         state = f"{rdma['name']} is {rdma.get('state')}" if rdma else "has no RoCE device"
-        findings.append(
-            make_finding(
-                "rdma_down",
-                "error",
-                f"{name}: {netdev['name']} is up but {state}; NCCL would fall back to TCP.",
-                "Load mlx5_ib (modprobe mlx5_ib) and look at `rdma link`; a reboot with the cable in helps otherwise.",
-                REPORTS,
-            )
-        )
-    return findings
+        message = f"{where} is up but {state}; NCCL would fall back to TCP."
+        fix = "Load mlx5_ib (modprobe mlx5_ib) and look at `rdma link`; a reboot with the cable in helps otherwise."
+        yield make_finding("rdma_down", "error", message, fix, REPORTS)
 
 
-def judge_rdma(interface: Interface) -> list[Finding]:
+def judge_rdma(interface: Interface) -> Iterator[Finding]:
     """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
     gids = interface.rdma.get("gids") or []
     address = str(interface_of(interface.present).ip)
-    if not gids or any(gid.get("type") == "RoCE v2" and gid["address"] == address for gid in gids):
-        return []
-    return [
-        Finding(
-            "fabric.no_gid",
-            "error",
-            f"{interface.where}: {interface.rdma.get('name')} has no RoCE v2 GID for {address}; NCCL ends with 'ibv_modify_qp failed'.",
-            fix=f"ip link set dev {interface.name} down and up again, or reboot. Do not set NCCL_IB_GID_INDEX: indexes move.",
-            source="MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#95",
-            basis="measured",
+    if gids and not any(gid.get("type") == "RoCE v2" and gid["address"] == address for gid in gids):
+        device = interface.rdma.get("name")
+        message = (
+            f"{interface.where}: {device} has no RoCE v2 GID for {address}; NCCL ends with 'ibv_modify_qp failed'."
         )
-    ]
+        fix = f"ip link set dev {interface.name} down and up again, or reboot. Do not set NCCL_IB_GID_INDEX: indexes move."
+        yield make_finding("no_gid", "error", message, fix, "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#95")
 
 
 def set_aside(interfaces: Iterable[Interface]) -> list[str]:
@@ -462,29 +390,19 @@ def netplan_document(interfaces: Sequence[Interface], mtu: int, routes: Sequence
     No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
     boot must not wait for a cable.
     """
-    return {
-        "network": {
-            "version": 2,
-            "ethernets": {
-                interface.name: {
-                    "addresses": [interface.assigned],
-                    "dhcp4": False,
-                    "dhcp6": False,
-                    "link-local": [],
-                    "mtu": mtu,
-                    "optional": True,
-                    **_routes_of(interface, routes),
-                }
-                for interface in interfaces
-            },
+    ethernets: dict[str, dict[str, Any]] = {}
+    for interface in interfaces:
+        ethernets[interface.name] = {
+            "addresses": [interface.assigned],
+            "dhcp4": False,
+            "dhcp6": False,
+            "link-local": [],
+            "mtu": mtu,
+            "optional": True,
         }
-    }
-
-
-def _routes_of(interface: Interface, routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the routes of one interface in netplan's terms, or an empty mapping."""
-    netplan_routes = [{"to": route.to, "via": route.via} for route in routes if route.netdev == interface.name]
-    return {"routes": netplan_routes} if netplan_routes else {}
+        relayed = [{"to": route.to, "via": route.via} for route in routes if route.netdev == interface.name]
+        ethernets[interface.name] |= {"routes": relayed} if relayed else {}
+    return {"network": {"version": 2, "ethernets": ethernets}}
 
 
 def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,45 +149,33 @@ def judge_meeting(
     actions: Mapping[str, str],
     settings: Settings,
     relay: Mapping[str, Sequence[Route]],
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be.
 
     :param hosts: as C(plan) takes them
     """
     if cabling.topology != "ring":
-        return []
+        return
     if settings.relay and not relay and len(hosts) > 3:
-        return [_missing_relay(actions)]
-    if relay or not rails:
-        return []
+        foreign = [name for name, action in actions.items() if action not in WRITES]
+        message = (
+            f"fabric_relay is set, and no routes are written: {join(foreign) or 'an interface of the ring'} "
+            f"{'keeps a network of somebody else' if foreign else 'has no address'}."
+        )
+        fix = f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}."
+        yield make_finding("no_relay", "warning", message, fix)
+        return
     lost = [
         name
         for name in hosts
         if actions[name] != "refuse" and not place_of(name, hosts, rails, cabling.topology).address
     ]
-    if not lost:
-        return []
-    return [
-        make_finding(
-            "no_meeting",
-            "error",
-            f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other.",
-            "Join all hosts by the RJ45 port too"
-            + (f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."),
-            "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network",
-        )
-    ]
-
-
-def _missing_relay(actions: Mapping[str, str]) -> Finding:
-    foreign = [name for name, action in actions.items() if action not in WRITES]
-    return make_finding(
-        "no_relay",
-        "warning",
-        f"fabric_relay is set, and no routes are written: {join(foreign) or 'an interface of the ring'} "
-        f"{'keeps a network of somebody else' if foreign else 'has no address'}.",
-        f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}.",
-    )
+    if lost and rails and not relay:
+        message = f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other."
+        fix = "Join all hosts by the RJ45 port too"
+        fix += f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."
+        source = "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network"
+        yield make_finding("no_meeting", "error", message, fix, source)
 
 
 def place_of(

@@ -126,7 +126,9 @@ def _rank(
 ) -> PlacedService:
     """Return a service of a cluster placed on one of its hosts. environment: variables that the host's network needs."""
     return service.placed(
-        args=clustering.rank_args(span, rank, service.args),
+        args=clustering.spanning_args(
+            service.args, span.executor, rank, span.size, span.addresses[span.head], span.position
+        ),
         env={**environment, **service.env},
         secrets={key: path for key, path in service.secrets.items() if not rank or key != "VLLM_API_KEY"},
         nodes=span.size,
