@@ -31,10 +31,7 @@ class ServeCommand:
 
 
 def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | None) -> ServeCommand:
-    """Return C(vllm serve) of a draft; records omissions in the draft.
-
-    :raises Unreadable: if the container runs something else
-    """
+    """Return C(vllm serve) of a draft; raises C(Unreadable) if the container runs something else."""
     entrypoint = draft.run.last("--entrypoint")
     words = [*(entrypoint or "").split(), *draft.run.command]
     command = ServeCommand(container_env=dict(env))
@@ -47,26 +44,22 @@ def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | 
     if engine is None:
         _refuse_other_programs(draft, command, words, entrypoint, catalogued == "serve")
         engine = Engine(words=words)
-    elif catalogued == "serve" and not replaces_entrypoint:
-        _leave_second_serve(draft, words)
-    _read_arguments(draft, command, engine)
-    _read_surroundings(draft, command, engine)
-    return command
-
-
-def _read_arguments(draft: Draft, command: ServeCommand, engine: Engine) -> None:
+    elif (
+        catalogued == "serve"
+        and not replaces_entrypoint
+        and draft.by_docker
+        and words
+        and program_name(words[0]) == "vllm"
+    ):
+        draft.leave(
+            "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+        )
     command.words = engine.words
     while command.words[:2] == ["vllm", "serve"]:
         draft.leave("vllm serve", "stands there twice")
         command.words = command.words[2:]
-
-
-def _leave_second_serve(draft: Draft, words: Sequence[str]) -> None:
-    """Record a command C(vllm serve) that repeats the image's entrypoint."""
-    if draft.by_docker and words and program_name(words[0]) == "vllm":
-        draft.leave(
-            "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
-        )
+    _read_surroundings(draft, command, engine)
+    return command
 
 
 def _started_by_image(
@@ -94,15 +87,13 @@ def _started_by_image(
 def _refuse_other_programs(
     draft: Draft, command: ServeCommand, words: Sequence[str], entrypoint: str | None, serves: bool
 ) -> None:
-    """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
-
-    :param serves: whether the image's entrypoint is vllm serve
-    :raises Unreadable: with the program that it runs
-    """
+    """Refuse a container whose command is no C(vllm serve) and cannot be options of one. serves: whether its entrypoint is."""
     mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
     only_path = len(words) == 1 and words[0].startswith("/") and not mounted
     program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
-    if not program and not serves and draft.by_docker and (only_path or _is_bare_name(words)):
+    # A name without a folder, and neither an option nor a model.
+    bare_name = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+    if not program and not serves and draft.by_docker and (only_path or bare_name):
         program = brief(words[:1])
     if program:
         raise Unreadable(_other_program(program, import_inline.script_path(words), only_path))
@@ -119,11 +110,6 @@ def _other_program(program: str, path: str, only_path: bool) -> str:
         f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command from "
         "docker top"
     )
-
-
-def _is_bare_name(words: Sequence[str]) -> bool:
-    """Return whether a command begins with a name without a folder: neither an option nor a model."""
-    return bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
 
 
 def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
