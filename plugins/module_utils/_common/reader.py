@@ -140,10 +140,6 @@ def _read_scalar(form: Form, value: Any, where: str, wrong: list[str]) -> Any:
     return value
 
 
-def _read_maybe(form: Maybe, value: Any, where: str, wrong: list[str]) -> Any:
-    return None if value is None else _read(form.form, value, where, wrong)
-
-
 def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
     mistakes: list[str] = []
     result = _read(form.first, value, where, mistakes)
@@ -151,11 +147,6 @@ def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
         return _read(form.second, value, where, [])
     wrong += mistakes
     return result
-
-
-def _read_most(form: Most, value: Any, where: str, wrong: list[str]) -> Any:
-    read_entries: Any = _read_list if isinstance(form.form, list) else _read_mapping
-    return read_entries(form.form, value, where, wrong, form.entries)
 
 
 def _read_then(form: Then, value: Any, where: str, wrong: list[str]) -> Any:
@@ -226,13 +217,13 @@ def _parts(form: dict[Any, Any]) -> tuple[list[tuple[str, Any, bool]], tuple[Any
     return record, mapping
 
 
-_READERS: Mapping[type, Callable[[Any, Any, str, list[str]], Any]] = {
+_READERS: Mapping[type, Callable[..., Any]] = {
     Form: _read_scalar,
     list: _read_list,
     dict: _read_mapping,
-    Maybe: _read_maybe,
+    Maybe: lambda form, value, *place: None if value is None else _read(form.form, value, *place),
     Either: _read_either,
-    Most: _read_most,
+    Most: lambda form, *value: _READERS[type(form.form)](form.form, *value, form.entries),
     Then: _read_then,
 }
 
@@ -254,11 +245,11 @@ _TYPES: Mapping[Any, Form] = {
 def _record_of(annotation: Any) -> dict[str, Any]:
     """Return the record of a dataclass."""
     hints = get_type_hints(annotation, include_extras=True)
-    required = _required(annotation)
-    return {
-        field.name if field.name in required else f"{field.name}?": _form_of(hints[field.name])
-        for field in fields(annotation)
-    }
+    record = {}
+    for field in fields(annotation):
+        is_required = field.default is MISSING and field.default_factory is MISSING
+        record[field.name if is_required else f"{field.name}?"] = _form_of(hints[field.name])
+    return record
 
 
 def _form_of(annotation: Any) -> Any:
@@ -277,11 +268,6 @@ def _form_of(annotation: Any) -> Any:
 
 _LISTS = (list, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
-
-
-def _required(annotation: Any) -> set[str]:
-    """Return the fields of a dataclass without a default."""
-    return {field.name for field in fields(annotation) if field.default is MISSING and field.default_factory is MISSING}
 
 
 # --- objects of this collection ---------------------------------------------------------------------------------------
@@ -304,26 +290,26 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
 @cache
 def _builders(kind: Any) -> dict[str, tuple[Callable[[Any], Any], bool]]:
     """Return by field the function that builds its value, and whether a missing value is C(None)."""
-    hints = get_type_hints(kind)
-    required = _required(kind)
     return {
-        field.name: (_builder(hints[field.name]), field.name in required and type(None) in get_args(hints[field.name]))
-        for field in fields(kind)
+        name.rstrip("?"): (_builder(form), isinstance(form, Maybe) and not name.endswith("?"))
+        for name, form in _record_of(kind).items()
     }
 
 
-def _builder(annotation: Any) -> Callable[[Any], Any]:
-    """Return what builds a value of an annotation; values without objects stay unchanged."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if is_dataclass(annotation):
-        return lambda value: from_dict(annotation, value)  # type: ignore[arg-type]  # it is a class
-    if type(None) in args:
-        build = _builder(next(arg for arg in args if arg is not type(None)))
-        return build if build is _unchanged else lambda value: build(value) if value else None
-    inner = _builder(args[-1]) if args and origin in (*_LISTS, *_MAPPINGS) else _unchanged
+def _builder(form: Any) -> Callable[[Any], Any]:
+    """Return what builds a value of a form; values without objects stay unchanged."""
+    if is_dataclass(form):
+        return lambda value: from_dict(form, value)  # type: ignore[arg-type]  # it is a class
+    inner = _unchanged
+    if isinstance(form, Maybe):
+        inner = _builder(form.form)
+    elif isinstance(form, (list, dict)):
+        inner = _builder(form[0] if isinstance(form, list) else form.get(str))
     if inner is _unchanged:
         return _unchanged
-    if origin in _LISTS:
+    if isinstance(form, Maybe):
+        return lambda value: inner(value) if value else None
+    if isinstance(form, list):
         return lambda values: [inner(value) for value in values]
     return lambda values: {name: inner(value) for name, value in values.items()}
 
@@ -336,9 +322,8 @@ def to_dict(value: Any) -> Any:
     """Return plain data of an object of a dataclass, and of the objects in its fields, in lists and in tuples."""
     if isinstance(value, (list, tuple)):
         return [to_dict(item) for item in value]
-    if value is None or isinstance(value, (str, int, float, dict)):  # most values; mappings hold no objects
-        return value
-    if not is_dataclass(value):
+    # Most values are plain; mappings hold no objects.
+    if value is None or isinstance(value, (str, int, float, dict)) or not is_dataclass(value):
         return value
     entries = ((name, is_optional, getattr(value, name)) for name, is_optional in _fields(cast(Any, type(value))))
     return {name: to_dict(item) for name, is_optional, item in entries if item is not None or not is_optional}

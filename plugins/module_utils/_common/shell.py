@@ -117,10 +117,6 @@ class Shell:
             return next(iter(self.arrays[name]), "")
         return self.values.get(name)
 
-    def unset_argument(self, name: str) -> bool:
-        """Whether a name is an argument that may be given but is not known."""
-        return name.isdigit() and self.arguments is None
-
     def assign(self, name: str, value: Value, more: bool) -> None:
         """Set a variable or an array.
 
@@ -139,14 +135,7 @@ class Shell:
 
 def read_words(text: str, variables: Mapping[str, str] | None = None) -> list[str]:
     """Read one command line that no shell reads (systemd, compose): quotes count, operators are words like any other."""
-    reader = Reader(text, Shell(dict(variables or {})), operators=False)
-    words: list[str] = []
-    while not reader.done:
-        if reader.text[reader.position] in " \t\r\n":
-            reader.position += 1
-        else:
-            words += reader.fields()
-    return words
+    return Reader(text, Shell(dict(variables or {})), operators=False).all_fields()
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -198,10 +187,10 @@ def expansion(text: str, position: int, shell: Shell, quoted: bool) -> tuple[Val
     return "$", position + 1, False
 
 
-def _closing_parenthesis(text: str, position: int) -> int:
-    """Return where the text behind the closing parenthesis begins; quotes hide parentheses."""
-    depth, quote, start = 1, "", position
-    while position < len(text) and depth:
+def unquoted(text: str, position: int) -> Iterator[int]:
+    """Yield the positions from C(position) on that neither quotes nor a backslash hide."""
+    quote = ""
+    while position < len(text):
         sign = text[position]
         if sign == "\\" and quote != "'":
             position += 1
@@ -210,11 +199,18 @@ def _closing_parenthesis(text: str, position: int) -> int:
         elif sign in "'\"":
             quote = sign
         else:
-            depth += {"(": 1, ")": -1}.get(sign, 0)
+            yield position
         position += 1
-    if depth:
-        raise ValueError(f"the ( at character {start} is never closed")
-    return min(position, len(text))
+
+
+def _closing_parenthesis(text: str, position: int) -> int:
+    """Return where the text behind the closing parenthesis begins."""
+    depth = 1
+    for place in unquoted(text, position):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    raise ValueError(f"the ( at character {position} is never closed")
 
 
 def _closing_brace(text: str, position: int) -> int:
@@ -286,26 +282,19 @@ def _length(inner: str, shell: Shell) -> str:
 def _applied(name: str, value: Value | None, operation: str, shell: Shell, quoted: bool) -> Value:
     """Apply the operation of C(${NAME...}): a default, an alternative, a cut."""
     unknown = f"${{{name}}}"
-    sign, word, missing = _parse_operation(operation, value)
-    if sign in ("-", "="):
-        if value is not None and not missing:
-            return value
-        is_unknown = value is None and not word and shell.unset_argument(name)
+    colon, sign = re.match(r"(:?)([-=+?]?)", operation).groups()  # type: ignore[union-attr]  # it always matches
+    missing = value is None or (colon and not value)  # a colon includes empty values
+    word = operation[len(colon + sign) :]
+    if sign in ("-", "=") and missing:
+        is_unknown = value is None and not word and name.isdigit() and shell.arguments is None
         return unknown if is_unknown else _default(name, word, sign == "=", shell, quoted)
     if sign == "+":
         return "" if missing else _word(word, shell, quoted)
     if value is None:
         return unknown
-    if sign == "?" or not operation:
+    if sign or not operation:
         return value
     return value if isinstance(value, list) else _cut(value, operation, shell, unknown)
-
-
-def _parse_operation(operation: str, value: Value | None) -> tuple[str, str, bool]:
-    """Return sign and word of an operation, and whether the variable counts as missing; a colon includes empty values."""
-    colon = operation.startswith(":") and operation[1:2] in tuple("-=+?")
-    sign, word = (operation[1:2], operation[2:]) if colon else (operation[:1], operation[1:])
-    return sign, word, value is None or (colon and not value)
 
 
 def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) -> Value:

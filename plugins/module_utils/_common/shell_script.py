@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names, unquoted
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
 MOST_COMMANDS = 4_000
@@ -398,19 +398,10 @@ def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int
 
 def _behind(text: str, position: int, end: str) -> int:
     """Return where the text behind C(end) begins; quotes hide it."""
-    quote, start = "", position
-    while position < len(text):
-        sign = text[position]
-        if sign == "\\" and quote != "'":
-            position += 1
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif text.startswith(end, position) and (end != "]]" or text[position - 1].isspace()):
-            return position + len(end)
-        position += 1
-    raise ValueError(f"the {text[start - 2 : start]} is never closed: there is no '{end}'")
+    for place in unquoted(text, position):
+        if text.startswith(end, place) and (end != "]]" or text[place - 1].isspace()):
+            return place + len(end)
+    raise ValueError(f"the {text[position - 2 : position]} is never closed: there is no '{end}'")
 
 
 def _condition(text: str, shell: Shell) -> bool | None:
@@ -421,16 +412,12 @@ def _condition(text: str, shell: Shell) -> bool | None:
     for alternative in text.split("||"):
         all_true: bool | None = True
         for part in alternative.split("&&"):
-            answer = test(_test_words(part, shell))
+            # An empty variable is a word of a test, too.
+            quoted = re.sub(r'(?<!["\w\\])(\$(?:\{[^}"]*\}|\w+))(?=\s|$)', r'"\1"', part)
+            answer = test(Reader(quoted, shell, operators=False).all_fields())
             all_true = False if answer is False or all_true is False else None if answer is None else all_true
         result = True if all_true is True or result is True else None if all_true is None else result
     return result
-
-
-def _test_words(text: str, shell: Shell) -> list[str]:
-    """Return the words of a test in C([[ ]]), where an empty variable is still a word."""
-    quoted = re.sub(r'(?<!["\w\\])(\$(?:\{[^}"]*\}|\w+))(?=\s|$)', r'"\1"', text)
-    return Reader(quoted, shell, operators=False).all_fields()
 
 
 def test(words: list[str]) -> bool | None:
