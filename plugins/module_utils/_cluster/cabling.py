@@ -110,36 +110,39 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
     It follows from the beacons that each host heard, and from the MAC addresses that have answered. A link between two cages of one host means
     that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
-    cage_of: dict[tuple[str, str], int] = {}
-    mac_of: dict[str, list[Cage]] = {}
-    for host, cage, netdev in _netdevs(hosts):
-        cage_of[(host, netdev["name"])] = cage
-        if netdev.get("mac"):
-            mac_of.setdefault(netdev["mac"], []).append((host, cage))
-    pairs: set[frozenset[Cage]] = set()
+    cage_of = {(cage[0], netdev["name"]): cage for cage, netdev in _netdevs(hosts)}
+    met = list(_met_by_mac(hosts))
     strangers: dict[Cage, set[str]] = {}
-    for host, heard in ((host, heard) for host, entry in hosts.items() for heard in entry.get("heard") or []):
-        near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-        if near_end is None:
-            continue
-        if heard["host"] not in hosts:
-            strangers.setdefault((host, near_end), set()).add(heard["host"])
-        elif far_end is not None and (host, near_end) != (heard["host"], far_end):
-            pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
-    for host, cage, netdev in _netdevs(hosts):
-        for neighbour in netdev.get("neighbours") or []:
-            ends = mac_of.get(neighbour["mac"], [])
-            if len(ends) == 1 and ends[0] != (host, cage):
-                pairs.add(frozenset({(host, cage), ends[0]}))
+    for host, entry in hosts.items():
+        for heard in entry.get("heard") or []:
+            near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+            if near_end and far_end:
+                met.append((near_end, far_end))
+            elif near_end and heard["host"] not in hosts:
+                strangers.setdefault(near_end, set()).add(heard["host"])
+    pairs = {frozenset(ends) for ends in met if ends[0] != ends[1]}
     return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
 
 
-def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Yield host, cage and interface of all cages that are up."""
+def _met_by_mac(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Cage, Cage]]:
+    """Yield each cage with a cage whose MAC address has answered it."""
+    owners: dict[str, list[Cage]] = {}
+    for cage, netdev in _netdevs(hosts):
+        if netdev.get("mac"):
+            owners.setdefault(netdev["mac"], []).append(cage)
+    for cage, netdev in _netdevs(hosts):
+        for neighbour in netdev.get("neighbours") or []:
+            ends = owners.get(neighbour["mac"], [])
+            if len(ends) == 1:
+                yield cage, ends[0]
+
+
+def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Cage, Mapping[str, Any]]]:
+    """Yield the interfaces of all cages that are up."""
     for host, entry in hosts.items():
         for cage, facts in up_cages(entry["fabric"]).items():
             for netdev in facts["netdevs"]:
-                yield host, cage, netdev
+                yield (host, cage), netdev
 
 
 def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:

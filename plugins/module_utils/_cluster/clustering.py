@@ -571,7 +571,7 @@ def check_interfaces(
         value = str(env.get(variable) or "")
         missing = _missing_interfaces(value, present[kind])
         if missing:
-            noun = "network interface" if kind == "netdev" else "RDMA device"
+            noun = {"netdev": "network interface", "rdma": "RDMA device"}[kind]
             has = ", ".join(dict.fromkeys(present[kind])) or "none"
             message = f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has {has}."
             fix = f"Remove {variable} from env: each host gets the interface of its cable."

@@ -158,10 +158,9 @@ def judge_meeting(
         return
     if settings.relay and not relay and len(hosts) > 3:
         foreign = [name for name, action in actions.items() if action not in WRITES]
-        message = (
-            f"fabric_relay is set, and no routes are written: {join(foreign) or 'an interface of the ring'} "
-            f"{'keeps a network of somebody else' if foreign else 'has no address'}."
-        )
+        keeps = f"{join(foreign)} keeps a network of somebody else"
+        why = keeps if foreign else "an interface of the ring has no address"
+        message = f"fabric_relay is set, and no routes are written: {why}."
         fix = f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}."
         yield make_finding("no_relay", "warning", message, fix)
         return

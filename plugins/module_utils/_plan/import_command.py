@@ -44,22 +44,26 @@ def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | 
     if engine is None:
         _refuse_other_programs(draft, command, words, entrypoint, catalogued == "serve")
         engine = Engine(words=words)
-    elif (
-        catalogued == "serve"
-        and not replaces_entrypoint
-        and draft.by_docker
-        and words
-        and program_name(words[0]) == "vllm"
-    ):
-        draft.leave(
-            "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
-        )
+    elif catalogued == "serve" and not replaces_entrypoint:
+        _leave_second_serve(draft, words)
+    _read_arguments(draft, command, engine)
+    _read_surroundings(draft, command, engine)
+    return command
+
+
+def _read_arguments(draft: Draft, command: ServeCommand, engine: Engine) -> None:
     command.words = engine.words
     while command.words[:2] == ["vllm", "serve"]:
         draft.leave("vllm serve", "stands there twice")
         command.words = command.words[2:]
-    _read_surroundings(draft, command, engine)
-    return command
+
+
+def _leave_second_serve(draft: Draft, words: Sequence[str]) -> None:
+    """Record a command C(vllm serve) that repeats the image's entrypoint."""
+    if draft.by_docker and words and program_name(words[0]) == "vllm":
+        draft.leave(
+            "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+        )
 
 
 def _started_by_image(
@@ -91,9 +95,7 @@ def _refuse_other_programs(
     mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
     only_path = len(words) == 1 and words[0].startswith("/") and not mounted
     program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
-    # A name without a folder, and neither an option nor a model.
-    bare_name = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
-    if not program and not serves and draft.by_docker and (only_path or bare_name):
+    if not program and not serves and draft.by_docker and (only_path or _is_bare_name(words)):
         program = brief(words[:1])
     if program:
         raise Unreadable(_other_program(program, import_inline.script_path(words), only_path))
@@ -110,6 +112,11 @@ def _other_program(program: str, path: str, only_path: bool) -> str:
         f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command from "
         "docker top"
     )
+
+
+def _is_bare_name(words: Sequence[str]) -> bool:
+    """Return whether a command begins with a name without a folder: neither an option nor a model."""
+    return bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
 
 
 def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:

@@ -16,7 +16,7 @@ from .._common import plain_secrets, redaction, secret_names, shell
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch
 from . import service_keys
-from .import_command import read_command
+from .import_command import ServeCommand, read_command
 from .import_config import checks_of
 from .import_downloads import Download, hub_snapshot, path_below
 from .import_draft import Draft, Unreadable, program_name, texts_of, waits_for
@@ -97,21 +97,16 @@ class ServiceMaker:
         self._leave_problems(parsed)
         args = self._known_args(self._without_ranks(parsed.args))
         launch_port, reachable = self._port(args.pop("port", None))
-        named = program_name(name or self.draft.name or self._path_on_host(model)).lower()
-        unit = re.sub(r"[^a-z0-9]+", "-", named).strip("-")[:40].strip("-") or "imported"
+        unit = _service_name(name or self.draft.name or self._path_on_host(model))
         service: dict[str, Any] = {"name": unit, "port": port or launch_port}
         service["served_model_name"] = self._served_name(args, model)
-        if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
+        self._leave_download_dir(args)
         service.update(self._secret_files(env, args, unit))
         self._leave_address(args.pop("host", None), reachable and "api_key_file" not in service)
         if self._download_of(model):
             self.moved_paths[model] = service_keys.MODEL_FOLDER
         service["docker_args"] = [*self._docker_options(service), *self._mounts(env, model)]
-        if command.bare:
-            service["docker_args"] += ["--entrypoint", ""]
-        if command.cpus and "--cpuset-cpus" not in service["docker_args"]:
-            service["docker_args"] += ["--cpuset-cpus", command.cpus]
+        service["docker_args"] += self._start_options(command, service["docker_args"])
         self._name_drafter(model, args)
         service["model"] = self._model(model, args)
         self._files_of_model(args, service["model"])
@@ -125,6 +120,10 @@ class ServiceMaker:
     def spark_cluster(self, service: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the cluster of a launch that spans several Sparks."""
         return {"name": service["name"].replace("-", "_"), "services": [service]} if self.nodes > 1 else None
+
+    def _leave_download_dir(self, args: dict[str, Any]) -> None:
+        if args.pop("download-dir", None):
+            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
 
     def _served_name(self, args: dict[str, Any], model: str) -> str:
         served = args.pop("served-model-name", None)
@@ -193,12 +192,18 @@ class ServiceMaker:
         gpus = math.prod(size for size in sizes if size > 0)
         copies = self._replicas(parsed_args, gpus)
         nnodes = parsed_args.get("nnodes")
-        self.nodes = gpus if sizes else self.draft.nodes or 1
         if copies > 1:
             self.nodes = copies * gpus
         elif isinstance(nnodes, int) and nnodes > 1:
             self.nodes = nnodes
+        else:
+            self.nodes = gpus if sizes else self.draft.nodes or 1
         self._leave_replicas(parsed_args, args, copies)
+        self._leave_nodes(gpus)
+        return args
+
+    def _leave_nodes(self, gpus: int) -> None:
+        """Record how a launch for several Sparks is carried over. gpus: of one replica."""
         if self.nodes > 1:
             self.leave(
                 "several Sparks",
@@ -207,7 +212,6 @@ class ServiceMaker:
             )
         elif self.draft.nodes > 1 and gpus == 1:
             self.leave("several Sparks", f"the launch is for {self.draft.nodes}, its options are for one")
-        return args
 
     def _leave_replicas(self, parsed_args: Mapping[str, Any], args: dict[str, Any], copies: int) -> None:
         """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
@@ -258,6 +262,11 @@ class ServiceMaker:
             return ref
         passed = program_name(run.command[0]) in ("vllm", "bash", "sh", "python3")
         return {"ref": ref, "entrypoint": "passthrough" if passed else "serve"}
+
+    def _start_options(self, command: ServeCommand, docker_args: Sequence[str]) -> list[str]:
+        """Return the options of docker run that the command implies."""
+        cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
+        return [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
 
     def _docker_options(self, service: dict[str, Any]) -> list[str]:
         docker_args: list[str] = []
@@ -572,3 +581,8 @@ def _is_secret(name: str, value: str) -> bool:
     unknown = not value or "$" in value
     named = secret_names.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
+
+
+def _service_name(text: str) -> str:
+    """Return a name that a unit and a container can have."""
+    return re.sub(r"[^a-z0-9]+", "-", program_name(text).lower()).strip("-")[:40].strip("-") or "imported"

@@ -9,11 +9,12 @@ a fleet of a hundred is read by what differs in it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,19 +118,8 @@ def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
     if over:
         position = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
         cells[position:] = [(OVER, "fails")] * (len(cells) - position)
-    return "".join(paint(glyphs, style, color) for glyphs, style in _runs(cells))
-
-
-def _runs(cells: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Join neighbouring cells of one style."""
-    text, style = "", ""
-    for glyph, its in cells:
-        if its != style and text:
-            yield text, style
-            text = ""
-        text, style = text + glyph, its
-    if text:
-        yield text, style
+    runs = itertools.groupby(cells, key=lambda cell: cell[1])
+    return "".join(paint("".join(glyph for glyph, _style in run), style, color) for style, run in runs)
 
 
 def bar_names(body: Mapping[str, Any], width: int, color: bool) -> str:
@@ -161,12 +151,6 @@ def size_text(size: float) -> str:
     return f"{size + 1e-6:.1f}"
 
 
-def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return a host's bar with the names below it."""
-    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
-    return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
-
-
 # Hosts and findings that are alike
 
 
@@ -178,11 +162,15 @@ def natural(name: str) -> list[tuple[int, str]]:
 def names_text(names: Sequence[str], most: int = 6) -> str:
     """Write names, runs of numbered ones as C(spark-1..4); of more than so many runs the first and how many follow."""
     runs: list[list[str]] = []
+    following: tuple[str, int] | None = None
     for name in sorted(set(names), key=natural):
-        if runs and _follows(runs[-1][-1], name):
+        number = _number(name)
+        numbered = (name[: len(name) - len(number)], int(number)) if number else None
+        if numbered and numbered == following:
             runs[-1].append(name)
         else:
             runs.append([name])
+        following = numbered and (numbered[0], numbered[1] + 1)
     shown = [run[0] if len(run) == 1 else f"{run[0]}..{_number(run[-1])}" for run in runs[:most]]
     hidden = sum(len(run) for run in runs[most:])
     return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
@@ -190,12 +178,6 @@ def names_text(names: Sequence[str], most: int = 6) -> str:
 
 def _number(name: str) -> str:
     return name[len(name.rstrip("0123456789")) :]
-
-
-def _follows(first: str, second: str) -> bool:
-    first_number, second_number = _number(first), _number(second)
-    same = first[: len(first) - len(first_number)] == second[: len(second) - len(second_number)]
-    return bool(same and first_number and second_number) and int(second_number) == int(first_number) + 1
 
 
 @dataclass
@@ -334,9 +316,8 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
     alike: dict[tuple[str, ...], list[SameFinding]] = {}
     for text, group in exact.items():
         names = sorted({name for name in group.services if name}, key=len, reverse=True)
-        alike.setdefault((*text[:2], _without_figures(text[2], names), _without_figures(text[4], names)), []).append(
-            group
-        )
+        key = (*text[:2], _without_figures(text[2], names), _without_figures(text[4], names))
+        alike.setdefault(key, []).append(group)
     groups: list[SameFinding] = []
     for of_it in alike.values():
         if len(of_it) > MOST_FIGURES:
@@ -392,15 +373,9 @@ def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
     keys = []
     for place, group in enumerate(groups):
         severity, rule = SEVERITIES.index(group.first["severity"]), str(group.first["rule"])
-        fix = str(group.first.get("fix") or "")
-        keys.append(
-            (
-                severity,
-                rules.setdefault((severity, rule), place),
-                fixes.setdefault((severity, rule, fix), place),
-                place,
-            )
-        )
+        of_rule = rules.setdefault((severity, rule), place)
+        of_fix = fixes.setdefault((severity, rule, str(group.first.get("fix") or "")), place)
+        keys.append((severity, of_rule, of_fix, place))
     return [groups[key[-1]] for key in sorted(keys)]
 
 
@@ -583,14 +558,11 @@ def _combinations(
     services: Iterable[Mapping[str, Any]], further_sets: Mapping[str, Sequence[Sequence[str]]]
 ) -> list[str]:
     """Return the combinations of each on-demand set. further_sets: combinations of sets without a listed service."""
-    sets = {
-        service["on_demand"]["set"]: service["on_demand"]["combinations"]
-        for service in services
-        if service.get("on_demand")
-    }
+    planned = [service["on_demand"] for service in services if service.get("on_demand")]
+    sets = {**further_sets, **{entry["set"]: entry["combinations"] for entry in planned}}
     return [
-        f"set {name}: at most these run together: {' or '.join(' + '.join(combination) for combination in combinations)}"
-        for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
+        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
+        for name, combinations in sorted(sets.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]
 
@@ -674,7 +646,9 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
         f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}{f', {span}' if span else ''}"
     )
     rows = [service_cells(service, group.ranks(service["name"])) for service in body["services"]]
-    inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - 2) - 2)
+    bar = f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
+    inside = [bar, table(HEADER, rows) if rows else "no services"]
     speeds = speed_text.speed_rows(group.timed())
     inside += ["", table(speeds[0], speeds[1:])] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")

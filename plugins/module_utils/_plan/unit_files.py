@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from .._common.file_syntax import environment_file, json_file
@@ -244,7 +245,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     woken = [item for item in items if _is_woken(item)]
     waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
     names = [item.name for item in waiting]
-    sockets = [f"spark-{name}.socket" for name in (*names, *(server["name"] for server in servers))]
+    sockets = [f"spark-{name}.socket" for name in (*names, *map(itemgetter("name"), servers))]
     settings = f"{DEMAND_ETC}/settings.json"
     part: dict[str, Any] = {
         "folders": [],

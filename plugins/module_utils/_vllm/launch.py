@@ -553,22 +553,7 @@ class _Argv:
 
     def parse(self, config: Mapping[str, Any] | None) -> Parsed:
         parsed, version = self.parsed, self.version
-        words = self.words
-        if words[:2] == ["vllm", "serve"]:
-            words = words[2:]
-        elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
-            words = words[3:]
-        if words[:2] == ["vllm", "serve"]:
-            parsed.problems.append(
-                Problem(
-                    "doubled",
-                    "vllm serve",
-                    "stands there twice",
-                    "Write vllm serve once.",
-                    f"unrecognized arguments: serve {' '.join(words[2:3])}".rstrip(),
-                )
-            )
-            words = words[2:]
+        words = self._arguments()
         _check_served_name(parsed, words, version)
         self.words = words = _with_config(words, config, version)
         while self.position < len(words):
@@ -595,6 +580,26 @@ class _Argv:
                 parsed.problems.append(_extra_word(words[self.position - 1]))
         self._set_dotted()
         return _finish_parsing(parsed, version, words)
+
+    def _arguments(self) -> list[str]:
+        """Return the words behind C(vllm serve)."""
+        words = self.words
+        if words[:2] == ["vllm", "serve"]:
+            words = words[2:]
+        elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
+            words = words[3:]
+        if words[:2] == ["vllm", "serve"]:
+            self.parsed.problems.append(
+                Problem(
+                    "doubled",
+                    "vllm serve",
+                    "stands there twice",
+                    "Write vllm serve once.",
+                    f"unrecognized arguments: serve {' '.join(words[2:3])}".rstrip(),
+                )
+            )
+            words = words[2:]
+        return words
 
     def _take(self, count: int) -> list[str]:
         """Return the next words."""
