@@ -160,15 +160,6 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(other for other, variables in settings.items() if other != host and variables.get("monitoring"))
 
 
-def page_readers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the other hosts whose fleet monitor reads the agent of C(host)."""
-    return sorted(
-        other
-        for other, variables in settings.items()
-        if other != host and (variables.get("fleet_monitor") or {}).get("page_port")
-    )
-
-
 # --- what listens -------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +176,7 @@ def of_host(
     """
     return [
         *_of_endpoints(host, endpoints, settings),
-        *_of_exporters(host, made.get("exporters") or {}, settings),
-        *_of_live_page(host, (made.get("guard") or {}).get("live") or {}, settings),
+        *_of_agents(host, made, settings),
         *_of_front_ends(made),
     ]
 
@@ -216,23 +206,23 @@ def _of_endpoints(
             )
 
 
-def _of_exporters(
-    host: str, exporters: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Socket]:
-    """exporters: variables of their role, or empty."""
+def _of_agents(host: str, made: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+    """Exporters, which the Prometheus of other hosts asks, and the live page, which their fleet monitor reads."""
+    exporters = made.get("exporters") or {}
     for kind, runs, port in (
         ("node-exporter", exporters.get("node_exporter") == "managed", "node_port"),
         ("gpu-exporter", exporters.get("gpu_exporter"), "gpu_port"),
     ):
         if runs:
             yield _socket(kind, kind, exporters["listen"], exporters[port], False, watchers(host, settings))
-
-
-def _of_live_page(host: str, planned: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
-    """planned: of C(live.plan)."""
-    if planned:
-        who = page_readers(host, settings)
-        yield _socket("live-page", "live-page", planned["listen"], planned["port"], bool(planned["key"]), who)
+    page = (made.get("guard") or {}).get("live")
+    if page:
+        readers = [
+            other
+            for other, variables in settings.items()
+            if other != host and (variables.get("fleet_monitor") or {}).get("page_port")
+        ]
+        yield _socket("live-page", "live-page", page["listen"], page["port"], bool(page["key"]), readers)
 
 
 def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .._addons import addons
@@ -35,7 +36,9 @@ def plan_add_ons(
     places = _places(sparks, other_hosts, planned, clusters)
     images = {name: addons.images(place["settings"]) for name, place in places.items()}
     for name, place in places.items():
-        place["settings"] = addons.with_images(place["settings"], _reference(hosts[name], sources))
+        host = hosts[name]
+        run_ref = partial(lock_file.run_ref, sources.applied_lock, images=host.images, machine=host.machine)
+        place["settings"] = addons.with_images(place["settings"], lambda _server, ref, run_ref=run_ref: run_ref(ref))
     outcome, findings = addons.plan(places)
     engines = {
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
@@ -62,7 +65,16 @@ def plan_add_ons(
 def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[str, Any]]) -> None:
     """Add the speech servers on demand of a Spark, and the gateways of its services, to its part of the plan."""
     servers = (outcome[name]["speech"] or {}).get("services", ())
-    body.speech = [_status_view(server) for server in servers if "on_demand" in server] or None
+    # A status reads these fields; the unit of a server on demand shows whether it answers.
+    body.speech = [
+        {
+            **{key: server[key] for key in ("name", "unit", "memory_gib")},
+            "model": server["settings"]["model"],
+            "probe": {"name": server["name"], "url": None, "model": server["settings"]["model"], "api_key_file": None},
+        }
+        for server in servers
+        if "on_demand" in server
+    ] or None
     # A gateway is drained before a restart of the head, which restarts its ranks too.
     body.services = [
         service if service.rank else replace(service, gateway=_gateway(outcome, service.key(name)))
@@ -247,26 +259,10 @@ def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -
     return round(float(planned.total_gib) - used, 2)
 
 
-def _status_view(server: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a speech server on demand that a status reads; its unit shows whether it answers."""
-    model = server["settings"]["model"]
-    probe = {"name": server["name"], "url": None, "model": model, "api_key_file": None}
-    return {**{key: server[key] for key in ("name", "unit", "memory_gib")}, "model": model, "probe": probe}
-
-
 def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:
     """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
     gateways = ((name, made["gateway"]) for name, made in outcome.items() if made["gateway"])
     return next((Backend(name, key) for name, gateway in gateways if key in gateway["settings"]["backends"]), None)
-
-
-def _reference(host: Host, sources: Sources) -> Callable[[str, str], str]:
-    """Return a function from an image of an add-on service to the reference that the host runs."""
-
-    def reference(_server: str, ref: str) -> str:
-        return lock_file.run_ref(sources.applied_lock, ref, host.images, host.machine)
-
-    return reference
 
 
 def _add_images(

@@ -49,15 +49,12 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
-def default_shm_size(settings: Mapping[str, Any], service: PlacedService) -> str:
-    """Return the size of /dev/shm of a service that names none: the host's, or more if buffers of the engine need it."""
-    return shared_memory.shm_size(settings["spark_shm_size"], service.args, service.env)
-
-
 def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
     """Return what every container gets that rules look at."""
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
-    shm = [] if shared else ["--shm-size", service.shm_size or default_shm_size(settings, service)]
+    # Buffers of the engine may need more than the host's size.
+    size = service.shm_size or shared_memory.shm_size(settings["spark_shm_size"], service.args, service.env)
+    shm = [] if shared else ["--shm-size", size]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
     return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 
@@ -89,16 +86,12 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     return [Container(ray, argv), Container(container, engine, {"ray": wait})]
 
 
-def _own_port(service: PlacedService) -> int:
-    """Return the port that the engine itself listens on."""
-    return int(service.on_demand["engine_port"]) if service.on_demand else service.port
-
-
 def _docker_run(
     settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
     """Return the part of C(docker run) that all containers of a service have in common."""
-    capabilities = containers.for_port(_own_port(service))
+    own_port = int(service.on_demand["engine_port"]) if service.on_demand else service.port
+    capabilities = containers.for_port(own_port)
     argv = containers.run_argv(container, planned.name, containers.ENGINE_PIDS, capabilities)
     argv += [*own_docker_args(settings, service, ipc), "--stop-timeout", str(STOP_SECONDS)]
     argv += ["--log-driver", "local", "--env-file", planned.env_file]

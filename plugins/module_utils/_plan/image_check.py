@@ -52,14 +52,10 @@ def _mended(defect: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
     return bool(name) and packages.get(name) not in (None, version)
 
 
+@cache
 def rests_on_image(rule: str) -> bool:
     """Tell whether a rule of C(compat) depends on the image or its version."""
-    return rule.startswith("SPK3") or rule == "SPK827" or rule in _version_rules()
-
-
-@cache
-def _version_rules() -> frozenset[str]:
-    return frozenset(rule.id for rule in RULES if rule.needs_version)
+    return rule.startswith("SPK3") or rule == "SPK827" or any(row.id == rule for row in RULES if row.needs_version)
 
 
 def findings(

@@ -65,6 +65,8 @@ def plan_service(
         args.setdefault("max-model-len", "auto")  # unsolved; vLLM knows this value
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
     image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    # All starts at their longest; otherwise starts that time out would never reach the limit.
+    interval = STARTS * (service.start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
     model, listen = service_files.model_of(settings, service), _listen(host, service)
     # Behind a socket the engine listens on loopback, at another port.
     engine_host, port = ("127.0.0.1", service.on_demand["engine_port"]) if service.on_demand else (listen, service.port)
@@ -106,7 +108,7 @@ def plan_service(
         # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
         state=service.state,
         start_timeout=service.start_timeout,
-        limits=_limits(service.start_timeout),
+        limits=Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval),
         cache_dir=cache_dir,
         linked=service.linked,
         folders=service_files.folders_of(settings, service, cache_dir),
@@ -283,15 +285,6 @@ def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
             mark = container.get("fingerprint")
             return None if mark is None else str(mark)
     return None
-
-
-def _limits(start_timeout: int) -> Limits:
-    """Return the limits of a unit, in seconds and starts.
-
-    The interval includes all starts at their longest; otherwise starts that time out would never reach the limit.
-    """
-    interval = STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
-    return Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval)
 
 
 def _listen(host: Host, service: PlacedService) -> str:

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,11 @@ def endpoints(
     :param names: of the services; empty for all that are not stopped
     """
     used: set[int] = set()
-    gateways = [_gateway(host, gateway, way, used) for host, way, gateway in _gateways(addons, ways)]
+    gateways = [
+        _gateway(host, gateway, way, used)
+        for host, way in ways.items()
+        if (gateway := (addons.get(host) or {}).get("gateway"))
+    ]
     engines = [
         _engine(host, hosts[host], service, way, used)
         for host, way in ways.items()
@@ -68,14 +72,6 @@ def endpoints(
         if service["url"] and (service["name"] in names if names else service["state"] != "stopped")
     ]
     return [*([] if names else gateways), *engines]
-
-
-def _gateways(
-    addons: Mapping[str, Mapping[str, Any]], ways: Mapping[str, Way]
-) -> Iterator[tuple[str, Way, Mapping[str, Any]]]:
-    for host, way in ways.items():
-        if gateway := (addons.get(host) or {}).get("gateway"):
-            yield host, way, gateway
 
 
 def _gateway(host: str, gateway: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:

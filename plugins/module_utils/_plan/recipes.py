@@ -36,15 +36,6 @@ def normalise_args(args: Mapping[str, Any]) -> dict[str, Any]:
     return {launch.long_name(str(name)): value for name, value in args.items()}
 
 
-def _check_spellings(problems: Problems, args: Mapping[str, Any]) -> None:
-    """Report options that are set twice, in two spellings."""
-    spellings: dict[str, str] = {}
-    for name in map(str, args):
-        first = spellings.setdefault(launch.long_name(name), name)
-        if first != name:
-            problems.add(f"'args' sets one option twice, as {first} and {name}. Keep one of them.")
-
-
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merged layers, later ones win, without null values."""
     merged: dict[str, Any] = {}
@@ -105,7 +96,6 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
         _check_args(problems, layer.get("args") or {})
         _environment(problems, layer.get("env") or {})
         _check_built(problems, layer)
-    _sizes(problems, body)
     _stated(problems, body)
     for entry in body.get("expect") or ():
         _check_expected_kernels(problems, entry)
@@ -296,18 +286,18 @@ def _with_adapters(
 
 def _launch(problems: Problems, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return C({args, env, checks}), merged from all layers."""
-    args_layers, env_layers, checks_layers = [], [], []
-    for layer in layers:
-        args = layer.get("args") or {}
+    layers_of = {key: [layer.get(key) or {} for layer in layers] for key in ("args", "env", "checks")}
+    for args in layers_of["args"]:
         _check_args(problems, args)
-        _check_spellings(problems, args)
-        args_layers.append(normalise_args(args))
-        env_layers.append(layer.get("env") or {})
-        checks_layers.append(layer.get("checks") or {})
+        spellings: dict[str, str] = {}
+        for name in map(str, args):
+            first = spellings.setdefault(launch.long_name(name), name)
+            if first != name:
+                problems.add(f"'args' sets one option twice, as {first} and {name}. Keep one of them.")
     return {
-        "args": merge(*args_layers),
-        "env": _environment(problems, merge(*env_layers)),
-        "checks": merge({"tools": False, "reasoning": False}, *checks_layers),
+        "args": merge(*map(normalise_args, layers_of["args"])),
+        "env": _environment(problems, merge(*layers_of["env"])),
+        "checks": merge({"tools": False, "reasoning": False}, *layers_of["checks"]),
     }
 
 
@@ -350,12 +340,8 @@ def _memory(
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
-    _sizes(problems, sizes)
-    share = service.get("memory_share", 1)
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
-        problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
     _check_alone(problems, stated, sizes, service)
-    return {**sizes, **stated, "memory_share": share}
+    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
 
 
 def _check_alone(
@@ -377,8 +363,6 @@ def _check_alone(
 def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
     """Return C({memory, memory_gib}), the stated memory of the engine; None for each missing key."""
     memory, total = problems.mapping(layer.get("memory"), "memory") or None, layer.get("memory_gib")
-    if total is not None and (not plain_data.is_number(total, 0) or total == 0):
-        problems.add(f"'memory_gib' is {total!r}; it must be a size in GiB above 0.")
     for key, size in (memory or {}).items():
         if key in MEMORY_KEYS and not plain_data.is_number(size, 0):
             problems.add(f"memory.{key} is {size!r}; it must be a size in GiB, 0 or more.")
@@ -463,13 +447,6 @@ def _model_of(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 model.pop(other, None)
         model = merge(model, content)
     return model
-
-
-def _sizes(problems: Problems, layer: Mapping[str, Any]) -> None:
-    for key in ("weights_gib", "draft_weights_gib"):
-        size = layer.get(key)
-        if size is not None and (not plain_data.is_number(size, 0) or size == 0):
-            problems.add(f"'{key}' is {size!r}; it must be a size in GiB above 0.")
 
 
 def _environment(problems: Problems, env: Mapping[str, Any]) -> dict[str, str]:

@@ -207,14 +207,14 @@ SERVICE: dict[str, Key] = {
         NUMBER,
         None,
         "weights of the model without drafter, GiB: the sum of its safetensors headers",
-        least=0,
+        above=0,
         unit="GiB",
     ),
     "draft_weights_gib": Key(
         NUMBER,
         None,
         "weights of the drafter or MTP layers without shared embedding and head, GiB",
-        least=0,
+        above=0,
         unit="GiB",
     ),
     "memory": Key(
@@ -223,7 +223,7 @@ SERVICE: dict[str, Key] = {
         "memory of an unknown model, GiB per Spark: weights_gib, kv_gib, other_gib",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", least=0, unit="GiB"),
+    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", above=0, unit="GiB"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
     "overheads": Key(dict, {}, "overheads, see the module memory_budget"),
     "memory_share": Key(
