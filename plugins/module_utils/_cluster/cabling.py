@@ -43,11 +43,7 @@ def join(words: Iterable[str]) -> str:
 
 
 def make_finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
-    """Return a finding about the fabric, from facts of hosts.
-
-    :param rule: its id without C(fabric.)
-    :param severity: C(error), C(warning) or C(info)
-    """
+    """Return a finding about the fabric, from facts of hosts. rule: its id without C(fabric.). severity: C(error), C(warning) or C(info)."""
     return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
 
 
@@ -251,10 +247,7 @@ def _spanning(names: Sequence[str], segments: Iterable[Sequence[Cage]]) -> list[
 def name_topology(
     names: Sequence[str], segments: Sequence[Sequence[Cage]], strangers: Mapping[Cage, Iterable[str]]
 ) -> str:
-    """Return the topology of the segments of a group.
-
-    :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
-    """
+    """Return the topology of the segments of a group: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)."""
     spanning = _spanning(names, segments)
     if not spanning:
         return walk(names, segments)[0]

@@ -266,10 +266,7 @@ def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
 
 
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
-    """Return a cluster with the hosts that one of its services spans.
-
-    :param hosts: as the service names them, the first answers; empty for all
-    """
+    """Return a cluster with the hosts that one of its services spans. hosts: as the service names them, the first answers; empty for all."""
     if not hosts:
         return cluster, []
     strange = [host for host in hosts if host not in cluster.hosts]
@@ -356,10 +353,7 @@ def plan_fabric(
 def choose_executor(
     cluster: Cluster, version: str | None, probe: Mapping[str, Any], ray: bool | None
 ) -> tuple[str, str]:
-    """Decide how vLLM spans the hosts.
-
-    :returns: C(ray) or C(mp), and why
-    """
+    """Decide how vLLM spans the hosts: C(ray) or C(mp), and why."""
     parsed_version = versions.parse_version(version or "")
     options = probe.get("options") or []
     without = (parsed_version is not None and parsed_version < versions.version("0.11.1")) or (
@@ -423,10 +417,7 @@ def replicas_of(args: Mapping[str, Any]) -> int:
 
 
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
-    """Return messages about the replicas of a service.
-
-    :param executor: C(ray) or C(mp)
-    """
+    """Return messages about the replicas of a service. executor: C(ray) or C(mp)."""
     copies = replicas_of(args)
     if copies == 1:
         return []
@@ -557,10 +548,7 @@ def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
 def check_interfaces(
     name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str
 ) -> Iterator[Finding]:
-    """Find variables of a service that name missing interfaces of the host.
-
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    """
+    """Find variables of a service that name missing interfaces of the host. facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown."""
     links = (facts or {}).get("fabric") or {}
     interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
     present = {

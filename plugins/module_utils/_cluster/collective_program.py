@@ -34,11 +34,7 @@ MEET_SECONDS = 60
 
 
 def bus_gbps(size: int, count: int, seconds: float) -> float:
-    """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw).
-
-    :param size: bytes that were added up
-    :returns: Gb/s
-    """
+    """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw), in Gb/s. size: bytes that were added up."""
     return 2 * (count - 1) / count * size * 8 / seconds / 1e9
 
 
@@ -58,11 +54,7 @@ def load_nccl() -> None:
 
 
 def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -> float:
-    """Add up numbers, and see how long it takes.
-
-    :returns: seconds of a round
-    :raises ValueError: where the sum is wrong
-    """
+    """Add up numbers, and return the seconds of a round. Raises ValueError where the sum is wrong."""
     times = []
     for turn in range(turns + 1):
         numbers.fill_(1.0)

@@ -76,10 +76,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
 
 
 def is_loopback(listen: str) -> bool:
-    """Tell whether a server that listens there can be reached from its own host alone.
-
-    Names other than localhost are not treated as loopback.
-    """
+    """Tell whether a server that listens there can be reached from its own host alone. Names other than localhost are not treated as loopback."""
     try:
         address = ipaddress.ip_address(plain_data.strict_address(listen.strip("[]")))
     except ValueError:

@@ -230,11 +230,7 @@ def _choose_repair(layout: Layout, name: str, interfaces: Sequence[Interface], o
 
 
 def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> Iterator[Finding]:
-    """Refuse to write next to a file that configures QSFP interfaces and others too.
-
-    :param interfaces: of the host, that rails use
-    :param action: see C(plan)
-    """
+    """Refuse to write next to a file that configures QSFP interfaces and others too. interfaces: of the host, that rails use. action: see C(plan)."""
     entries = [(interface, entry) for interface in interfaces for entry in interface.stored]
     shared = {
         entry["path"]
@@ -339,10 +335,7 @@ def plan_host(
     relay: Mapping[str, Sequence[Route]],
     places: Mapping[str, Place],
 ) -> dict[str, Any]:
-    """Return one host's entry of the plan.
-
-    :param hosts: as C(plan) takes them
-    """
+    """Return one host's entry of the plan. hosts: as C(plan) takes them."""
     ends = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in ends]
     write = action in WRITES

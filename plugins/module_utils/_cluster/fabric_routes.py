@@ -62,10 +62,7 @@ def plan_relay(
 
 
 def _routes_from(name: str, number: int, size: int, cables: Mapping[tuple[int, int], Rail]) -> list[Route]:
-    """Return the routes.
-
-    :param cables: rails by the place of their first host and their position
-    """
+    """Return the routes. cables: rails by the place of their first host and their position."""
     routes = []
     for (cable, position), rail in cables.items():
         onward, back = (cable - number) % size, (number - cable - 1) % size
@@ -120,10 +117,7 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
 def meeting_pings(
     name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], places: Mapping[str, Place]
 ) -> list[dict[str, Any]]:
-    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses.
-
-    :param hosts: as C(plan) takes them
-    """
+    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses. hosts: as C(plan) takes them."""
     place_of_host = places[name]
     if not place_of_host.management or any(
         interface.present != interface.final for rail in rails for interface in rail.interfaces
@@ -150,10 +144,7 @@ def judge_meeting(
     settings: Settings,
     relay: Mapping[str, Sequence[Route]],
 ) -> Iterator[Finding]:
-    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be.
-
-    :param hosts: as C(plan) takes them
-    """
+    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be. hosts: as C(plan) takes them."""
     if cabling.topology != "ring":
         return
     if settings.relay and not relay and len(hosts) > 3:

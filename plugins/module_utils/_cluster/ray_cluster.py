@@ -171,10 +171,7 @@ def ask_argv(container: str, address: str) -> list[str]:
 
 
 def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
-    """Read what the command said that asks a Ray for its nodes.
-
-    :returns: C({answered, nodes, gpus, ray, error})
-    """
+    """Read what the command said that asks a Ray for its nodes, as C({answered, nodes, gpus, ray, error})."""
     for line in reversed(out.splitlines()):
         try:
             answer = parse_json(line, "the answer of Ray")

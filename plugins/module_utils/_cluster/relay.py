@@ -53,11 +53,7 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
 
 
 def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mapping[str, str]]) -> list[str]:
-    """Say which routes the kernel has not.
-
-    :param run: runs an argv and gives (rc, stdout, stderr)
-    :raises NoAnswer: where the routes cannot be seen
-    """
+    """Say which routes the kernel has not. run: runs an argv and gives (rc, stdout, stderr). Raises NoAnswer where the routes cannot be seen."""
     if not routes:
         return []
     shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, network.ROUTES_COMMAND)[1], re.MULTILINE)

@@ -169,11 +169,7 @@ def of_host(
     endpoints: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Socket]:
-    """Return the sockets of a host once the plan is carried out.
-
-    :param made: by role, as C(addons.plan) returns it
-    :param settings: of C(askers)
-    """
+    """Return the sockets of a host once the plan is carried out. made: by role, as C(addons.plan) returns it. settings: of C(askers)."""
     return [
         *_of_endpoints(host, endpoints, settings),
         *_of_agents(host, made, settings),

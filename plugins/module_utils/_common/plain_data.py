@@ -184,18 +184,12 @@ def is_line(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int, most: int = LARGEST) -> bool:
-    """Tell whether a value is a whole number within bounds.
-
-    :returns: whether it is; a boolean is not
-    """
+    """Tell whether a value is a whole number within bounds; a boolean is not."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_number(value: Any, least: float, most: float = LARGEST) -> bool:
-    """Tell whether a value is a number within bounds.
-
-    :returns: whether it is; a boolean is not
-    """
+    """Tell whether a value is a number within bounds; a boolean is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 

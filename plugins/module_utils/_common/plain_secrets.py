@@ -51,10 +51,7 @@ def holds_secret(value: Any) -> bool:
 
 
 def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield each secret of nested settings: its place, as C(key.key[0]), and its value.
-
-    :param secret: whether their name marks them as secrets
-    """
+    """Yield each secret of nested settings: its place, as C(key.key[0]), and its value. secret: whether their name marks them as secrets."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from in_settings(

@@ -81,10 +81,7 @@ class Then(NamedTuple):
 
 
 def read(form: Any, value: Any, where: str) -> Any:
-    """Return a value that has a form: plain data, or an object of a dataclass.
-
-    :raises Untrusted: with the first problems and the number of others
-    """
+    """Return a value that has a form: plain data, or an object of a dataclass. Raises Untrusted with the first problems and the number of others."""
     wrong: list[str] = []
     result = _read(form, value, where, wrong)
     if wrong:

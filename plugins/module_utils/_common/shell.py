@@ -118,11 +118,7 @@ class Shell:
         return self.values.get(name)
 
     def assign(self, name: str, value: Value, more: bool) -> None:
-        """Set a variable or an array.
-
-        :param value: a list makes an array
-        :param more: append to the present value, as C(+=) does
-        """
+        """Set a variable or an array. value: a list makes an array. more: append to the present value, as C(+=) does."""
         if isinstance(value, list):
             self.arrays[name] = [*(self.arrays.get(name, []) if more else []), *value]
             self.values.pop(name, None)

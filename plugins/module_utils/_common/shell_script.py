@@ -385,10 +385,7 @@ class _Script(Reader):
 
 
 def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
-    """Return the mode of the command behind C(&&), C(||) or a pipe.
-
-    :param status: of the commands before it, C(None) if unknown
-    """
+    """Return the mode of the command behind C(&&), C(||) or a pipe. status: of the commands before it, C(None) if unknown."""
     if sign == "&&":
         return SKIPPED if status is False else current
     if sign == "||":

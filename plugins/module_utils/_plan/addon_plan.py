@@ -28,10 +28,7 @@ def plan_add_ons(
     clusters: Mapping[str, Mapping[str, Any]],
     sources: Sources,
 ) -> dict[str, dict[str, Any]]:
-    """Return the planned add-on services by host.
-
-    :param planned: the planned Sparks; receive findings, images, speech servers and gateways
-    """
+    """Return the planned add-on services by host. planned: the planned Sparks; receive findings, images, speech servers and gateways."""
     hosts = {**sparks, **other_hosts}
     places = _places(sparks, other_hosts, planned, clusters)
     images = {name: addons.images(place["settings"]) for name, place in places.items()}

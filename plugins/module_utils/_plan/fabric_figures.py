@@ -49,10 +49,7 @@ _CLUSTER = {
 
 
 def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return a state with the present network of a cluster, without the figures of earlier cabling.
-
-    :param fabric: of C(fabric.plan)
-    """
+    """Return a state with the present network of a cluster, without the figures of earlier cabling. fabric: of C(fabric.plan)."""
     network = {
         **{key: fabric[key] for key in FABRIC_KEYS if key in fabric},
         "hosts": {host: {} for host in fabric["hosts"]},

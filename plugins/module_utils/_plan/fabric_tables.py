@@ -67,10 +67,7 @@ def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapp
 
 
 def page(state: Mapping[str, Any]) -> str:
-    """Return the page of the last known networks of all clusters.
-
-    :param state: of C(fabric_figures)
-    """
+    """Return the page of the last known networks of all clusters. state: of C(fabric_figures)."""
     clusters = state["clusters"]
     title = f"Network{'s'[: len(clusters) != 1]} of {len(clusters)} cluster{'s'[: len(clusters) != 1]} of DGX Sparks"
     cables = [cable for entry in clusters.values() for cable in _cables(entry["fabric"])]

@@ -31,10 +31,7 @@ _OPTION_OF_FINDING = {
 
 
 def plan_host(host: Host, sources: Sources) -> PlannedHost:
-    """Return the planned host, without clusters, add-on services and firewall.
-
-    Raises C(InputError) for a model with unusable figures.
-    """
+    """Return the planned host, without clusters, add-on services and firewall. Raises C(InputError) for a model with unusable figures."""
     settings, measured = host.settings, host.measured
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
     launches = {name: check_launch(service, settings, measured, host.images) for name, service in services.items()}

@@ -29,10 +29,7 @@ def credible(text: Any) -> str | None:
 
 
 def catalogue_entry(ref: str, probe: Mapping[str, Any], extra: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the catalogue entry of an image, in which probed facts take precedence.
-
-    :param extra: entries of C(spark_image_catalogue)
-    """
+    """Return the catalogue entry of an image, in which probed facts take precedence. extra: entries of C(spark_image_catalogue)."""
     by_name = image_catalogue.lookup(ref, [entry for entry in extra if isinstance(entry, Mapping)]) or {}
     entry = {key: by_name[key] for key in image_catalogue.EXTRA_KEYS if by_name.get(key) is not None}
     entry.update({key: probe[key] for key in ("cuda", "nccl", "caches", "options") if probe.get(key)})

@@ -275,10 +275,7 @@ def _is_answerable(finding: Mapping[str, Any]) -> bool:
 
 
 def postpone(planned: Mapping[str, dict[str, Any]], downloads: Collection[str] = (IMAGES, MODELS)) -> None:
-    """Turn refusals into warnings if the image may answer after the downloads of this run.
-
-    :param downloads: kinds of C(IMAGES) and C(MODELS)
-    """
+    """Turn refusals into warnings if the image may answer after the downloads of this run. downloads: kinds of C(IMAGES) and C(MODELS)."""
     for body in planned.values():
         answered_later = {
             question["service"]

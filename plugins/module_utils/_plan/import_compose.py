@@ -83,10 +83,7 @@ _Services = Mapping[str, dict[str, Any]]
 
 
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a compose file.
-
-    :raises Unreadable: without a service that runs vLLM, or with several
-    """
+    """Read a compose file. Raises Unreadable without a service that runs vLLM, or with several."""
     configs = document.get("configs")
     configs = _expanded(configs, draft.variables) if isinstance(configs, Mapping) else {}
     services = {

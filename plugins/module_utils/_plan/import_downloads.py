@@ -41,10 +41,7 @@ class Download:
 
 
 def read_download(words: Sequence[str], text: str = "") -> Download | None:
-    """Return the download of a command from the hub into a folder.
-
-    :returns: None for other commands and for downloads into the hub's cache
-    """
+    """Return the download of a command from the hub into a folder, None for other commands and for downloads into the hub's cache."""
     names = [word.rpartition("/")[2] for word in words]
     for index, name in enumerate(names):
         if name in ("hf", "huggingface-cli") and names[index + 1 : index + 2] == ["download"]:

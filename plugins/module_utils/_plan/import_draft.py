@@ -146,10 +146,7 @@ def waits_for(names: Sequence[str]) -> str:
 
 
 def choose(candidates: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:
-    """Return name and value of the only candidate, or of the selected one.
-
-    :raises Unreadable: without a launch, or with several
-    """
+    """Return name and value of the only candidate, or of the selected one. Raises Unreadable without a launch, or with several."""
     names = ", ".join(name for name, _value in candidates)
     if select is not None:
         for name, value in candidates:

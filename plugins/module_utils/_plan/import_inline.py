@@ -32,10 +32,7 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
 
 
 def mounted_scripts(mounts: Sequence[tuple[str, str]], texts_by_path: Mapping[str, str]) -> dict[str, str]:
-    """Return the scripts of a launch by their path in the container.
-
-    :param texts_by_path: text of each script by its path relative to the launch
-    """
+    """Return the scripts of a launch by their path in the container. texts_by_path: text of each script by its path relative to the launch."""
     texts = {}
     for source, target in mounts:
         place = re.sub(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+", "", source).rstrip("/")

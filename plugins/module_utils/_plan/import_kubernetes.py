@@ -49,10 +49,7 @@ _ConfigMaps = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class _Container:
-    """A container, with its workload, the keys from the workload to the pod, and the pod.
-
-    maps: data of each ConfigMap of the file, by its name.
-    """
+    """A container, with its workload, the keys from the workload to the pod, and the pod. maps: data of each ConfigMap of the file, by its name."""
 
     workload: Mapping[str, Any]
     pod_keys: Sequence[str]
@@ -79,10 +76,7 @@ class _Container:
 
 
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a manifest, or a C(List) of several.
-
-    :raises Unreadable: if no container runs vLLM, or not exactly one
-    """
+    """Read a manifest, or a C(List) of several. Raises Unreadable if no container runs vLLM, or not exactly one."""
     items = document.get("items") if str(document.get("kind")).endswith("List") else [document]
     items = items if isinstance(items, list) else []
     if not all(isinstance(item, Mapping) for item in items):

@@ -57,10 +57,7 @@ class _Script:
 
 
 def read(draft: Draft, text: str) -> None:
-    """Read a script with one launch in it.
-
-    :raises Unreadable: without a launch, or with several
-    """
+    """Read a script with one launch in it. Raises Unreadable without a launch, or with several."""
     if not text.strip():
         raise Unreadable("the text is empty")
     text = re.sub(r"\^\r?\n", " ", _launch_of_page(text))  # line continuation of cmd.exe

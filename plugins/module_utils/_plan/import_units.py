@@ -45,10 +45,7 @@ _QUADLET = {
 
 
 def read(draft: Draft, text: str) -> None:
-    """Read a unit that starts an engine, or a container of Podman.
-
-    :raises Unreadable: if it starts something else
-    """
+    """Read a unit that starts an engine, or a container of Podman. Raises Unreadable if it starts something else."""
     unit = docker_run.read_unit(text)
     if "Container" in unit.sections:
         _read_quadlet(draft, unit)

@@ -101,10 +101,7 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
 
 
 def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -> Host:
-    """Return a host that is not a Spark and runs add-on services; only valid without messages.
-
-    :param host_values: C({vars, address})
-    """
+    """Return a host that is not a Spark and runs add-on services; only valid without messages. host_values: C({vars, address})."""
     settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
     messages += problems
     return _host(name, host_values, {"addons": settings})

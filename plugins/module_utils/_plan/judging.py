@@ -295,10 +295,7 @@ def budget_request(
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the input of a host's memory budget.
-
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    """
+    """Return the input of a host's memory budget. measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown."""
     request: dict[str, Any] = {
         "os_reserve_gib": settings["spark_os_reserve_gib"],
         "safety_margin_gib": settings["spark_safety_margin_gib"],

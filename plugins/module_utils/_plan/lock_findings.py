@@ -54,10 +54,7 @@ def addon_findings(
 def findings(
     lock: Mapping[str, Any] | None, described: Mapping[str, Any], name: str, sparks: int, settings: Mapping[str, Any]
 ) -> list[Finding]:
-    """Return the differences between a service and the lock, and names that a fleet must not deploy.
-
-    :param described: of C(lock.describe)
-    """
+    """Return the differences between a service and the lock, and names that a fleet must not deploy. described: of C(lock.describe)."""
     result = _moving(lock, described, name, sparks, settings)
     if lock is None:
         return result

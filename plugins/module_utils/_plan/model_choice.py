@@ -67,10 +67,7 @@ def read_wish(value: Any) -> Wish:
 
 
 def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:
-    """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does.
-
-    :param row: of C(model_table)
-    """
+    """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does. row: of C(model_table)."""
     rate = model_table.rate(row)
     reasons = ["that do not fit"] if row["fits"][row["nodes"]] == "fails" else []
     if wish.speed:

@@ -55,10 +55,7 @@ HEADS = (
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of the recipes that fit unchanged, the fastest first.
-
-    :param rows: of C(model_table.model_rows)
-    """
+    """Return the page of the recipes that fit unchanged, the fastest first. rows: of C(model_table.model_rows)."""
     chosen, _left_out = model_choice.ranked(rows, ANY)
     lines = ['<section class="models">']
     for entry in FILTERS:

@@ -37,10 +37,7 @@ MOST_LISTED = 4
 
 
 def read(problems: Problems, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({on_demand, state, exclusive}) of a service, as far as its start on demand decides them.
-
-    :returns: empty for a permanent service
-    """
+    """Return C({on_demand, state, exclusive}) of a service, as far as its start on demand decides them; empty for a permanent service."""
     if service.get("on_demand") is None:
         return {}
     values = on_demand_keys.read(problems, service)
@@ -128,10 +125,7 @@ def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
 
 
 def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
-    """Return the conflicts between the services on demand of a host of a cluster.
-
-    :returns: messages; none for a host without a rank on demand
-    """
+    """Return the conflicts between the services on demand of a host of a cluster, as messages; none for a host without a rank on demand."""
     if not any(service.cluster and service.on_demand for service in services):
         return []
     messages = find_conflicts(f"host {host}", services)

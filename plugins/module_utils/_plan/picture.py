@@ -64,10 +64,7 @@ SHORTEST_BAR, LONGEST_BAR = 24, 100
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """Return a text in a style.
-
-    :param style: a name of C(STYLES), or SGR parameters
-    """
+    """Return a text in a style. style: a name of C(STYLES), or SGR parameters."""
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
 
@@ -104,10 +101,7 @@ def free_gib(body: Mapping[str, Any]) -> float:
 
 
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Draw a host's memory as a bar; the part above its memory is crossed out.
-
-    :param width: columns that the bar has, exactly
-    """
+    """Draw a host's memory as a bar; the part above its memory is crossed out. width: columns that the bar has, exactly."""
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     cells: list[tuple[str, str]] = []

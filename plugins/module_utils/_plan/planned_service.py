@@ -55,10 +55,7 @@ def plan_service(
     position: int,
     earlier: Sequence[str],
 ) -> PlannedService:
-    """Return a planned service.
-
-    :param position: its place in the order of starts, from 1
-    """
+    """Return a planned service. position: its place in the order of starts, from 1."""
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
@@ -160,10 +157,7 @@ def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, 
 
 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
-    """Return the environment of an engine.
-
-    :param env: of its launch; takes precedence
-    """
+    """Return the environment of an engine. env: of its launch; takes precedence."""
     span = service.cluster
     # With the autotune cache of FlashInfer vLLM 0.31 hangs at the second start over several hosts (rule SPK828).
     parsed = versions.parse_version(version or "")

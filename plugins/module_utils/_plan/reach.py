@@ -55,10 +55,7 @@ def endpoints(
     ways: Mapping[str, Way],
     names: Sequence[str] = (),
 ) -> list[Endpoint]:
-    """Return the endpoints of the hosts in C(ways), gateways first.
-
-    :param names: of the services; empty for all that are not stopped
-    """
+    """Return the endpoints of the hosts in C(ways), gateways first. names: of the services; empty for all that are not stopped."""
     used: set[int] = set()
     gateways = [
         _gateway(host, gateway, way, used)

@@ -133,10 +133,7 @@ def identity(path: str) -> str:
 
 
 def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Find a file by its path, the last part of its path, or any run of parts.
-
-    :raises NoRecipe: without such a file, or with several
-    """
+    """Find a file by its path, the last part of its path, or any run of parts. Raises NoRecipe without such a file, or with several."""
     if any(part in ("..", ".", "") for part in name.split("/")):
         raise NoRecipe(f"'{name}' is no name of a recipe: a path without '..' and empty parts is")
     names = {path: identity(path).lower() for path in paths if not path.startswith(".")}
@@ -284,10 +281,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
 
 
 def references_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return every reference that services of hosts and clusters name, each once.
-
-    :param hosts: variables of each, as a person wrote them
-    """
+    """Return every reference that services of hosts and clusters name, each once. hosts: variables of each, as a person wrote them."""
     references: dict[str, None] = {}
     for variables in hosts:
         cluster = variables.get("spark_cluster")

@@ -45,10 +45,7 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
-    """Return the problems of a recipe, as messages.
-
-    :param reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service
-    """
+    """Return the problems of a recipe, as messages. reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service."""
     problems = Problems(f"recipe {origin}")
     if not isinstance(recipe, Mapping):
         return [f"recipe {origin}: must be a mapping, not {kind(recipe)}."]

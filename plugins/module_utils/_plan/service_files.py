@@ -127,10 +127,7 @@ def mounts(files: Sequence[File]) -> list[str]:
 
 
 def folders_of(settings: Mapping[str, Any], service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
-    """Return the folders of a service.
-
-    :returns: folders as C(deploy) takes them
-    """
+    """Return the folders of a service as C(deploy) takes them."""
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]
     kv_folder = kv_tiers.folder_of(settings, service)
     if kv_folder:  # its files are prompts in another form

@@ -73,10 +73,7 @@ def _model(service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> dict[
 def first_token(
     service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch | PlannedService, prompt: int
 ) -> Range | None:
-    """Return the seconds to the first token of a prompt on an idle engine, None if unknown.
-
-    :returns: seconds
-    """
+    """Return the seconds to the first token of a prompt on an idle engine, None if unknown."""
     reads = _read(
         Written((_model(service, launch), {name: args[name] for name in sorted(args) if name not in _OF_REQUESTS}))
     )
@@ -98,10 +95,7 @@ def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedL
 def of_launch(
     model: Mapping[str, Any], args: Mapping[str, Any], memory: Mapping[str, Any] | None = None
 ) -> ServiceSpeed:
-    """Return the predicted speed of a launch.
-
-    :param model: the keys of M(dgxspark.vllm.speed_estimate#module:services) but C(name) and C(args)
-    """
+    """Return the predicted speed of a launch. model: the keys of M(dgxspark.vllm.speed_estimate#module:services) but C(name) and C(args)."""
     memory = memory or {}
     length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
     streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS

@@ -78,10 +78,7 @@ class Session:
 
 
 def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Return C(spark_tune) with all defaults, and its problems.
-
-    :param levers: of playbooks/vars/tune_levers.yml
-    """
+    """Return C(spark_tune) with all defaults, and its problems. levers: of playbooks/vars/tune_levers.yml."""
     problems = Problems(f"{where}, spark_tune")
     settings = schema.filled(problems, problems.mapping(value, "spark_tune"), KEYS)
     names = [lever["name"] for lever in levers]
@@ -177,10 +174,7 @@ def begin(earlier: Session | None, service: Mapping[str, Any], named: Mapping[st
 
 
 def why_not(session: Session, name: str, errors: Sequence[str], now: float, settings: Mapping[str, Any]) -> str:
-    """Return why a variant is not tried now, empty if it is; it is marked if its plan refuses it.
-
-    :param settings: C(spark_tune) with all defaults
-    """
+    """Return why a variant is not tried now, empty if it is; it is marked if its plan refuses it. settings: C(spark_tune) with all defaults."""
     trial = session.trials[name]
     further = [error for error in errors if error not in session.errors]
     longest = max(trial.seconds for trial in session.trials.values())
@@ -239,10 +233,7 @@ def best(session: Session, settings: Mapping[str, Any]) -> str:
 
 
 def report(session: Session, settings: Mapping[str, Any], chosen: str) -> str:
-    """Return the trials as a table for a terminal.
-
-    :param settings: C(spark_tune) with all defaults
-    """
+    """Return the trials as a table for a terminal. settings: C(spark_tune) with all defaults."""
     rows = []
     for name, trial in session.trials.items():
         change = gain(session, name, settings["goal"])

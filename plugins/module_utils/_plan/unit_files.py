@@ -593,10 +593,7 @@ def power(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the accounts, folders and files that every Spark needs before its services; see C(services).
-
-    variables: of the role host, by name.
-    """
+    """Return the accounts, folders and files that every Spark needs before its services; see C(services). variables: of the role host, by name."""
     user = variables["host_user"]
     return {
         "accounts": {

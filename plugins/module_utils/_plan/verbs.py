@@ -189,10 +189,7 @@ def wait_until_back(
 
 
 def not_back(wait: Mapping[str, Any], need_gib: float, names: Sequence[str], holders: str) -> str:
-    """Return the message that memory was not freed, with the fix.
-
-    :param holders: the end of a sentence about the present holders of memory
-    """
+    """Return the message that memory was not freed, with the fix. holders: the end of a sentence about the present holders of memory."""
     listed = f"nvidia-smi still lists pid {', '.join(map(str, wait['left']))}; " if wait["left"] else ""
     return (
         f"{', '.join(names)}: stopped, but the memory is not back after {wait['waited_seconds']:.0f} s: {listed}"

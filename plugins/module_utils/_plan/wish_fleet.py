@@ -353,10 +353,7 @@ class Fleet:
 def with_entries(
     variables: Mapping[str, Any], entries: Sequence[Any], cluster: str, spanning: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the variables of a host with more services.
-
-    :param entries: further entries of C(spark_services)
-    """
+    """Return the variables of a host with more services. entries: further entries of C(spark_services)."""
     result = dict(variables)
     if entries:
         result["spark_services"] = [*(variables.get("spark_services") or []), *entries]

@@ -187,10 +187,7 @@ def names(table: str) -> dict[str, Span]:
 
 
 def has(table: str, name: str, release: Version | None) -> bool | None:
-    """Tell whether a version of vLLM knows a name.
-
-    :returns: None if unknown (newer or older than the versions that were read)
-    """
+    """Tell whether a version of vLLM knows a name; None if unknown (newer or older than the versions that were read)."""
     spans = names(table)
     if release is None:
         return None

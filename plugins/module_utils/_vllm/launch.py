@@ -122,10 +122,7 @@ def parse(
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves.
-
-    :raises ValueError: for an unknown family
-    """
+    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves. Raises ValueError for an unknown family."""
     heads = {"serve": [], "passthrough": ["vllm", "serve"]}
     if family not in heads:
         raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(heads)}")
