@@ -283,7 +283,10 @@ def _take(draft: Draft, container: _Container) -> None:
             draft.leave("envFrom", "its values are not known; add them to env and secrets")
     _volumes(draft, pod, body)
     _leave_keys(draft, body, _KEYS)
-    _read_init_containers(draft, container)
+    for init_container in _listed(pod, "initContainers"):
+        words = _words(replace(container, body=init_container), draft.variables)
+        if not draft.note_download(words):
+            draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
     _leave_keys(draft, pod, _POD)
     _size(draft, container.workload.get("spec"))
 
@@ -308,14 +311,6 @@ def _leave_keys(draft: Draft, body: Mapping[str, Any], reasons: Mapping[str, str
     for key, reason in reasons.items():
         if body.get(key):
             draft.leave(key, reason)
-
-
-def _read_init_containers(draft: Draft, container: _Container) -> None:
-    """Add models that init containers download; record their other commands."""
-    for init_container in _listed(container.pod, "initContainers"):
-        words = _words(replace(container, body=init_container), draft.variables)
-        if not draft.note_download(words):
-            draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:
