@@ -25,6 +25,8 @@ from .._common.findings import Finding
 from .engine_env import PLAYBOOK
 
 Cage = tuple[str, int]  # host, function index
+Hosts = Mapping[str, Mapping[str, Any]]
+"""Facts of the hosts of a group by name, as C(fabric.plan) takes them."""
 
 MOST_RING = 8
 """Hosts of a ring; spark-vllm-docker plans as many, and has run four."""
@@ -100,7 +102,7 @@ class Links:
     strangers: Mapping[Cage, set[str]]
 
 
-def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
+def find_links(hosts: Hosts) -> Links:
     """Return which cages reach each other.
 
     It follows from the beacons that each host heard, and from the MAC addresses that have answered. A link between two cages of one host means
@@ -120,7 +122,7 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
     return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
 
 
-def _met_by_mac(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Cage, Cage]]:
+def _met_by_mac(hosts: Hosts) -> Iterator[tuple[Cage, Cage]]:
     """Yield each cage with a cage whose MAC address has answered it."""
     owners: dict[str, list[Cage]] = {}
     for cage, netdev in _netdevs(hosts):
@@ -133,7 +135,7 @@ def _met_by_mac(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Cage, 
                 yield cage, ends[0]
 
 
-def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Cage, Mapping[str, Any]]]:
+def _netdevs(hosts: Hosts) -> Iterator[tuple[Cage, Mapping[str, Any]]]:
     """Yield the interfaces of all cages that are up."""
     for host, entry in hosts.items():
         for cage, facts in up_cages(entry["fabric"]).items():
@@ -156,7 +158,7 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
     return segments
 
 
-def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
+def subnets_of(hosts: Hosts) -> dict[Cage, set[ipaddress.IPv4Network]]:
     """Return the subnets of the cages that are up, by their present and requested addresses, without link-local ones."""
     subnets: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
@@ -195,7 +197,7 @@ def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
     return {frozenset({(name, 0), (other, 1)}) for name, other in zip(order, following)}
 
 
-def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+def assume_links(hosts: Hosts) -> set[frozenset[Cage]]:
     """Return assumed cables if neither frames nor addresses show any.
 
     Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
@@ -274,10 +276,9 @@ class Cabling:
     known: bool = False
 
 
-def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabling:
+def find_cabling(hosts: Hosts, requested: str) -> Cabling:
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
-    :param hosts: as C(fabric.plan) takes them
     :param requested: one of C(fabric_layout.TOPOLOGIES); any but C(auto) replaces the topology if all hosts are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
@@ -311,14 +312,10 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabl
     )
 
 
-def _unheard(
-    hosts: Mapping[str, Mapping[str, Any]], links: Links, cages: Sequence[Cage]
-) -> tuple[Links, list[list[Cage]], str]:
+def _unheard(hosts: Hosts, links: Links, cages: Sequence[Cage]) -> tuple[Links, list[list[Cage]], str]:
     """Return the links of hosts that have not listened: by their addresses, else by an assumption.
 
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
-
-    :param hosts: as C(fabric.plan) takes them
     """
     names, subnets = list(hosts), subnets_of(hosts)
     pairs = links.pairs | share_subnets(subnets)
@@ -389,7 +386,7 @@ def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
-def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
+def _along(hosts: Hosts, cabling: Cabling) -> Repair:
     """Say what the ring lacks that goes by the hosts as the cables lead, the way round that has fewer plugs to move."""
     start = list(cabling.order).index(next(iter(hosts)))
     order = [*cabling.order[start:], *cabling.order[:start]]
@@ -412,7 +409,7 @@ def _exchanged(
     return moves, present
 
 
-def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
+def _now(cage: Cage, cabling: Cabling) -> str:
     """Return the present peer of the plug in a port."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
     if other is not None:
@@ -425,11 +422,11 @@ def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
     return "it has no link"
 
 
-def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
+def _moves(repair: Repair, cabling: Cabling) -> list[str]:
     """Return each misplaced cable by its two ports, with the plugs in them."""
     texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
     for end, other in repair.missing:
-        plug, other_plug = _now(end, hosts, cabling), _now(other, hosts, cabling)
+        plug, other_plug = _now(end, cabling), _now(other, cabling)
         state = plug if plug == other_plug and plug.startswith("it ") else f"{plug}, {port(other)}: {other_plug}"
         if end in cabling.silent and other in cabling.silent:
             state = "both have a link and hear nobody, so whether this cable is there is not known"
@@ -437,7 +434,7 @@ def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabl
     return texts
 
 
-def _recognised_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
+def _recognised_ring(hosts: Hosts, cabling: Cabling) -> Repair | None:
     """Return the nearest ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
     met = [cage for pair in cabling.links.pairs for cage in pair]
     plain = len(met) == len(set(met)) and not any(cage in cabling.links.strangers for cage in met)
@@ -446,8 +443,8 @@ def _recognised_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
     return nearest_ring(list(hosts), cabling.links.pairs) if is_recognisable else None
 
 
-def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Return the nearest ring to wrong cables; None if the cables are right, or the ring is unknown. hosts: as C(fabric.plan) takes them."""
+def repair_of(hosts: Hosts, cabling: Cabling) -> Repair | None:
+    """Return the nearest ring to wrong cables; None if the cables are right, or the ring is unknown."""
     if cabling.topology == "none":
         return _recognised_ring(hosts, cabling)
     is_wrong_ring = cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed
@@ -466,10 +463,9 @@ def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
     return [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
 
 
-def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
+def wrong_plugs(hosts: Hosts, cabling: Cabling) -> dict[str, list[Any]]:
     """Return the errors of the cables, for the page of the network.
 
-    :param hosts: as C(fabric.plan) takes them
     :returns: C(cables), the misplaced ones; C(missing), the places of missing ones; C(ends), ports with a
         link that leads to nobody of the group; each by its two ends, host and cage
     """
@@ -493,11 +489,10 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
     }
 
 
-def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
-    """Return the state of each port, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
-    C(dark): no link.
+def port_states(hosts: Hosts, cabling: Cabling) -> dict[str, dict[str, str]]:
+    """Return the state of each port, by host and cage.
 
-    :param hosts: as C(fabric.plan) takes them
+    C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or C(dark): no link.
     """
     met = {end for pair in cabling.links.pairs for end in pair}
 
@@ -513,8 +508,8 @@ def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
 RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
 
 
-def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
-    """Yield the findings about the cabling of a group. hosts: as C(fabric.plan) takes them."""
+def judge_cabling(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
+    """Yield the findings about the cabling of a group."""
     segments = cabling.segments
     if cabling.topology == "none" and cabling.assumed and not cabling.known:
         yield from _judge_unknown(hosts, cabling)
@@ -555,7 +550,7 @@ def _judge_assumed(cabling: Cabling) -> Iterator[Finding]:
         yield make_finding("assumed", "info", message, f"{LISTEN}.")
 
 
-def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+def _judge_unknown(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Name the ports of which addresses do not say what they lead to, where all hosts have one with a link."""
     if not all(up_cages(entry["fabric"]) for entry in hosts.values()):
         return
@@ -583,12 +578,12 @@ def _judge_strangers(cabling: Cabling) -> Iterator[Finding]:
         yield make_finding("others", "info", message, fix)
 
 
-def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+def _judge_apart(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Yield findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
     repair = repair_of(hosts, cabling)
     if repair:
-        message = f"the cables make no ring: {'; '.join(_moves(repair, hosts, cabling))}."
+        message = f"the cables make no ring: {'; '.join(_moves(repair, cabling))}."
         fix = f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}"
         yield make_finding("miscabled", "error", message, fix, RINGS)
         return
@@ -614,10 +609,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> It
 
 
 def _apart_message(
-    hosts: Mapping[str, Mapping[str, Any]],
-    cabling: Cabling,
-    islands: Sequence[Sequence[str]],
-    apart: Sequence[tuple[str, str]],
+    hosts: Hosts, cabling: Cabling, islands: Sequence[Sequence[str]], apart: Sequence[tuple[str, str]]
 ) -> str:
     """Return the message about hosts that are not joined. islands: groups of joined hosts; apart: pairs that are not."""
     alone = [island[0] for island in islands if len(island) == 1]
@@ -652,26 +644,26 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
     return sorted(ordered, key=lambda island: names.index(island[0]))
 
 
-def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+def _judge_line(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Yield a finding about the plugs that close a line to a ring."""
     repair = repair_of(hosts, cabling)
     outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
         fix = f"Its ends lead on to {join(outside)}, not of this group: put {'it' if len(outside) == 1 else 'them'} in, or join the ends."
     elif repair:
-        fix = f"{'; '.join(_moves(repair, hosts, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
+        fix = f"{'; '.join(_moves(repair, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
     else:
         fix = f"Join its two ends by a cable. {RING_WAY}"
     message = f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first."
     yield make_finding("line", "error", message, fix, "spark-vllm-docker refuses open chains")
 
 
-def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Iterator[Finding]:
+def _judge_ring(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
     names, wrong, repair = list(hosts), _one_sided(cabling), repair_of(hosts, cabling)
     fix = "Move one end of it."
     if repair:
-        fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
+        fix = f"{'; '.join(_moves(repair, cabling))}.{_listed(hosts, repair.order)}"
     for (first, cage), (second, _cage) in wrong:
         message = (
             f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
@@ -687,7 +679,7 @@ def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Ite
         yield make_finding("ring_order", "error", message, fix, RINGS)
 
 
-def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:
+def _listed(hosts: Hosts, order: Sequence[str]) -> str:
     """Return a finding about the listed order of hosts, if it is wrong."""
     names = list(hosts)
     if list(order) in (names, [names[0], *reversed(names[1:])]):

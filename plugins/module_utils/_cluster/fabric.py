@@ -25,6 +25,7 @@ from .._host.network import set_interface_commands
 from .cabling import (
     APART,
     Cabling,
+    Hosts,
     find_cabling,
     interface_of,
     is_link_local,
@@ -88,7 +89,7 @@ MISPLUGGED = tuple(
 """Errors of plugs and of the order of hosts, which no network file corrects: nothing is written as long as they exist."""
 
 
-def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = None) -> dict[str, Any]:
+def plan(hosts: Hosts, settings: Settings | None = None) -> dict[str, Any]:
     """Return the plan of the fabric of a group.
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
@@ -120,35 +121,33 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     set_final(rails, actions)
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
     relay = plan_relay(cabling, rails, actions, settings)
-    places = {name: place_of(name, hosts, rails, cabling.topology, bool(relay)) for name in hosts}
-    findings += judge_meeting(hosts, cabling, rails, actions, settings, relay)
+    findings += judge_meeting(layout, cabling.topology, actions, relay)
     findings += judge_idle_rails(rails, actions)
     findings += itertools.chain.from_iterable(judge_rdma(interface) for rail in usable for interface in rail.interfaces)
-    answer = _plan_answer(layout, actions, cabling, relay, places, usable, findings)
+    answer = _plan_answer(layout, cabling, actions, relay, usable)
+    answer["findings"] = [finding.to_dict() for finding in findings]
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
     return {**answer, "bandwidth_tests": bandwidth_tests(answer, tools)}
 
 
 def _plan_answer(
     layout: Layout,
-    actions: Mapping[str, str],
     cabling: Cabling,
+    actions: Mapping[str, str],
     relay: Mapping[str, Sequence[Route]],
-    places: Mapping[str, Place],
     usable: Sequence[Rail],
-    findings: Iterable[Finding],
 ) -> dict[str, Any]:
-    """Return the result of C(plan) without its bandwidth tests. usable: rails whose ends all have right addresses."""
+    """Return the result of C(plan) without findings and bandwidth tests. usable: rails whose ends all have right addresses."""
     hosts, topology = layout.hosts, cabling.topology
+    places = {name: place_of(name, hosts, layout.rails, topology, bool(relay)) for name in hosts}
     enough = [rail for rail in usable if topology == "ring" or len(rail.hosts) == len(hosts)]
     answer: dict[str, Any] = {
         "topology": topology,
         "ready": bool(enough) and not layout.wrong,
-        "rails": [_rail_answer(rail) for rail in layout.rails],
-        "hosts": {name: plan_host(name, hosts, layout, actions[name], topology, relay, places) for name in hosts},
+        "rails": list(map(_rail_answer, layout.rails)),
+        "hosts": {name: plan_host(name, layout, actions[name], topology, relay, places) for name in hosts},
         "ports": port_states(hosts, cabling),
         "wrong": wrong_plugs(hosts, cabling),
-        "findings": [finding.to_dict() for finding in findings],
     }
     if topology in APART and cabling.links.pairs:
         # They have no rails; the page of the network lists them.
@@ -328,14 +327,14 @@ def set_aside(interfaces: Iterable[Interface]) -> list[str]:
 
 def plan_host(
     name: str,
-    hosts: Mapping[str, Mapping[str, Any]],
     layout: Layout,
     action: str,
     topology: str,
     relay: Mapping[str, Sequence[Route]],
     places: Mapping[str, Place],
 ) -> dict[str, Any]:
-    """Return one host's entry of the plan. hosts: as C(plan) takes them."""
+    """Return one host's entry of the plan."""
+    hosts = layout.hosts
     ends = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in ends]
     write = action in WRITES

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
-from .cabling import (
-    Cabling,
-    join,
-    make_finding,
-    network_of,
-)
+from .cabling import Cabling, Hosts, join, make_finding, network_of
 from .engine_env import Place
 from .fabric_layout import (
     BELOW_FABRIC,
     ETHERNET_MTU,
     WRITES,
     Interface,
+    Layout,
     Rail,
     Settings,
 )
@@ -114,10 +110,8 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
     return tests
 
 
-def meeting_pings(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], places: Mapping[str, Place]
-) -> list[dict[str, Any]]:
-    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses. hosts: as C(plan) takes them."""
+def meeting_pings(name: str, hosts: Hosts, rails: Sequence[Rail], places: Mapping[str, Place]) -> list[dict[str, Any]]:
+    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses."""
     place_of_host = places[name]
     if not place_of_host.management or any(
         interface.present != interface.final for rail in rails for interface in rail.interfaces
@@ -137,17 +131,13 @@ def meeting_pings(
 
 
 def judge_meeting(
-    hosts: Mapping[str, Mapping[str, Any]],
-    cabling: Cabling,
-    rails: Sequence[Rail],
-    actions: Mapping[str, str],
-    settings: Settings,
-    relay: Mapping[str, Sequence[Route]],
+    layout: Layout, topology: str, actions: Mapping[str, str], relay: Mapping[str, Sequence[Route]]
 ) -> Iterator[Finding]:
-    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be. hosts: as C(plan) takes them."""
-    if cabling.topology != "ring":
+    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be."""
+    hosts = layout.hosts
+    if topology != "ring":
         return
-    if settings.relay and not relay and len(hosts) > 3:
+    if layout.settings.relay and not relay and len(hosts) > 3:
         foreign = [name for name, action in actions.items() if action not in WRITES]
         keeps = f"{join(foreign)} keeps a network of somebody else"
         why = keeps if foreign else "an interface of the ring has no address"
@@ -158,9 +148,9 @@ def judge_meeting(
     lost = [
         name
         for name in hosts
-        if actions[name] != "refuse" and not place_of(name, hosts, rails, cabling.topology).address
+        if actions[name] != "refuse" and not place_of(name, hosts, layout.rails, topology).address
     ]
-    if lost and rails and not relay:
+    if lost and layout.rails and not relay:
         message = f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other."
         fix = "Join all hosts by the RJ45 port too"
         fix += f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."
@@ -168,15 +158,12 @@ def judge_meeting(
         yield make_finding("no_meeting", "error", message, fix, source)
 
 
-def place_of(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str, relay: bool = False
-) -> Place:
+def place_of(name: str, hosts: Hosts, rails: Sequence[Rail], topology: str, relay: bool = False) -> Place:
     """Return the address at which the others reach a host once the plan is carried out: on the first rail with all hosts.
 
     No rail of a ring reaches all hosts; there it is the management network, and the rails carry the data only. With a relay, hosts
     without a common management network are reached by their first rail.
 
-    :param hosts: as C(plan) takes them
     :param relay: whether hosts of a ring forward packets for others
     """
     ends = _working_ends(name, rails)
@@ -207,14 +194,11 @@ def _management_netdev(entry: Mapping[str, Any]) -> str:
     return next(netdevs, "") if address else ""
 
 
-def open_to(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place, relay: bool = False
-) -> dict[str, list[str]]:
+def open_to(name: str, hosts: Hosts, rails: Sequence[Rail], place: Place, relay: bool = False) -> dict[str, list[str]]:
     """Return C({fabric, peers}): interfaces on which packets of the peers arrive, and the networks of the peers.
 
     In a ring this includes the management network, limited to the addresses of the peers.
 
-    :param hosts: as C(plan) takes them
     :param relay: whether packets of others than neighbours arrive by the rails too
     :returns: C({fabric, peers})
     """
