@@ -173,15 +173,6 @@ def subnets_of(hosts: Hosts) -> dict[Cage, set[ipaddress.IPv4Network]]:
     return subnets
 
 
-def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses suggest: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
-    return {
-        frozenset({first, second})
-        for first, second in itertools.combinations(subnets, 2)
-        if first[0] != second[0] and subnets[first] & subnets[second]
-    }
-
-
 def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
     """Return whether segments join cages whose addresses have no common subnet. subnets: of C(subnets_of)."""
     return any(
@@ -318,7 +309,12 @@ def _unheard(hosts: Hosts, links: Links, cages: Sequence[Cage]) -> tuple[Links, 
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
     """
     names, subnets = list(hosts), subnets_of(hosts)
-    pairs = links.pairs | share_subnets(subnets)
+    # Cages of two hosts in one subnet.
+    pairs = links.pairs | {
+        frozenset({first, second})
+        for first, second in itertools.combinations(subnets, 2)
+        if first[0] != second[0] and subnets[first] & subnets[second]
+    }
     segments = segments_of(cages, pairs)
     topology = name_topology(names, segments, links.strangers)
     if topology in APART:

@@ -46,13 +46,6 @@ def version_of_nccl(torch: Any) -> str:
         return ""
 
 
-def load_nccl() -> None:
-    """Load the NCCL that an engine has to use before torch loads its own: a library of one name is loaded once."""
-    path = os.environ.get("VLLM_NCCL_SO_PATH")
-    if path:
-        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-
-
 def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -> float:
     """Add up numbers, and return the seconds of a round. Raises ValueError where the sum is wrong."""
     times = []
@@ -118,7 +111,9 @@ def main() -> None:
         result: dict[str, Any] = {"lacks": "torch"}
     else:
         try:
-            load_nccl()
+            # Before torch loads its own: a library of one name is loaded once.
+            if own_nccl := os.environ.get("VLLM_NCCL_SO_PATH"):
+                ctypes.CDLL(own_nccl, mode=ctypes.RTLD_GLOBAL)
             result = add_up(importlib.import_module("torch"))
         except Exception as error:  # the finding reports it
             result = {"error": text_of(error)}

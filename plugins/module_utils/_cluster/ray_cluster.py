@@ -159,15 +159,12 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         ray_nodes.split_address(containers["address"])
     except ValueError as error:
         raise BadRequest(f"ray.address: {error}") from error
-    rc, out, err = view.long_question(ask_argv(containers["container"], containers["address"]), ASK_SECONDS)
-    return read_answer(containers["container"], rc, out, err)
-
-
-def ask_argv(container: str, address: str) -> list[str]:
-    """Return the command that asks the Ray at an address, from inside one of its containers, without waiting for nodes."""
     program = program_text.source(ray_nodes)
     limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
-    return [*limit, *docker.exec_command(container, "python3", "-c", program, address, "0", "0", "0")]
+    # Without waiting for nodes.
+    argv = docker.exec_command(containers["container"], "python3", "-c", program, containers["address"], "0", "0", "0")
+    rc, out, err = view.long_question([*limit, *argv], ASK_SECONDS)
+    return read_answer(containers["container"], rc, out, err)
 
 
 def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:

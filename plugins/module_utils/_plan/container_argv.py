@@ -14,7 +14,7 @@ from .._vllm import shared_memory
 from .._vllm.launch import render
 from . import kv_tiers
 from .planned import Container, PlannedService
-from .service import PlacedService
+from .service import ServiceSpec
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
 from .service_keys import HASHED
 
@@ -49,7 +49,7 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
-def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
+def own_docker_args(settings: Mapping[str, Any], service: ServiceSpec, ipc: str = "private") -> list[str]:
     """Return what every container gets that rules look at."""
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
     # Buffers of the engine may need more than the host's size.
@@ -59,7 +59,7 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
     return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 
 
-def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:
+def parts_of(settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService) -> list[Container]:
     """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
     span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
@@ -87,7 +87,7 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
 
 
 def _docker_run(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
+    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
     """Return the part of C(docker run) that all containers of a service have in common."""
     own_port = int(service.on_demand["engine_port"]) if service.on_demand else service.port
@@ -110,7 +110,7 @@ def _docker_run(
 
 def collective_argv(
     settings: Mapping[str, Any],
-    service: PlacedService,
+    service: ServiceSpec,
     planned: PlannedService,
     rank: int,
     port: int,
@@ -142,14 +142,14 @@ def collective_argv(
     ]
 
 
-def given_docker_args(settings: Mapping[str, Any], service: PlacedService) -> list[str]:
+def given_docker_args(settings: Mapping[str, Any], service: ServiceSpec) -> list[str]:
     """Return the options of docker run that a person gave."""
     return [str(arg) for arg in settings["spark_docker_args"]] + list(service.docker_args)
 
 
 def docker_argv(
     settings: Mapping[str, Any],
-    service: PlacedService,
+    service: ServiceSpec,
     planned: PlannedService,
     ipc: str = "private",
     more: Sequence[str] = (),

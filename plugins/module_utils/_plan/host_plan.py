@@ -20,7 +20,7 @@ from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
 from .planned import ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService
 from .planned_service import plan_service
-from .service import Host, JudgedLaunch, PlacedService, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
@@ -76,7 +76,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
 def _plan_services(
     host: Host,
     sources: Sources,
-    services: Mapping[str, PlacedService],
+    services: Mapping[str, ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     budget: Mapping[str, Any],
 ) -> list[PlannedService]:
@@ -140,7 +140,7 @@ def _with_combinations(
 
 
 def _check_planned(
-    host: Host, sources: Sources, services: Mapping[str, PlacedService], planned: Sequence[PlannedService]
+    host: Host, sources: Sources, services: Mapping[str, ServiceSpec], planned: Sequence[PlannedService]
 ) -> list[Finding]:
     """Return the findings about the planned services, and about a host with facts."""
     findings = _check_host(host, planned) if host.measured else []

@@ -15,7 +15,7 @@ from .._common import foreign_text, plain_data, reader, schema, validation
 from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, tuning, variables
-from .service import Host, PlacedService, ServiceSpec, Sources
+from .service import Host, ServiceSpec, Sources
 
 _WITH_PORT = re.compile(r"[\w.-]+:\d{1,5}")
 
@@ -126,9 +126,9 @@ def claims(host: Host) -> list[tuple[Any, Any]]:
     return [recipes.claim(entry) for entry in host.settings["spark_services"]]
 
 
-def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[str]]:
+def _services(host: Host, sources: Sources) -> tuple[list[ServiceSpec], list[str]]:
     """Return the services of a host merged with their recipes, and all problems."""
-    services: list[PlacedService] = []
+    services: list[ServiceSpec] = []
     messages: list[str] = []
     present = [ref for ref, image in host.images.items() if image.get("present")]
     tuned = host.settings["spark_tuned"]
@@ -147,7 +147,7 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
             messages.append(
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
-        services.append(service.placed())
+        services.append(service)
     names = [name for name, _port in claims(host)]
     messages += [
         f"host {host.name}, spark_tuned: {name!r} is no service of this host, or its options are no mapping. Remove it."

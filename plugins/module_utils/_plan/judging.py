@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +22,7 @@ from .._vllm import image_catalogue
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
-from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 # Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
 # the 4B of "Two Qwen3 models on one DGX Spark").
@@ -36,7 +37,7 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     """
     settings = {name: key.default for name, key in variables.VARIABLES.items()}
     fabric = settings["spark_fabric_args"] if service.nodes > 1 else []  # a cluster's ranks have them
-    placed = service.placed(docker_args=[*fabric, *service.docker_args])
+    placed = replace(service, docker_args=[*fabric, *service.docker_args])
     placed = service_files.place(settings, placed, lambda _path: None)
     launch = check_launch(placed, settings, None, {})
     budget = budget_of(settings, [placed], {placed.name: launch}, None)
@@ -52,7 +53,7 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
 
 
 def check_launch(
-    service: PlacedService,
+    service: ServiceSpec,
     settings: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
@@ -86,7 +87,7 @@ def check_launch(
 
 
 def _spin_wait(
-    service: PlacedService, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
+    service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
 ) -> tuple[dict[str, str], Finding]:
     """Return C(power.spin_wait) of a launch. entries: of the catalogue of images, those of the host first."""
     sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
@@ -102,7 +103,7 @@ def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
     return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
-def _launch_request(service: PlacedService, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
+def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the input of C(compat.check_launch). on_host: the image as the host has it."""
     image = service.image
     probe = on_host.get("probe") or {}
@@ -167,7 +168,7 @@ def is_open(key: str, value: Any) -> bool:
 
 def budget_of(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
     host_and_sources: tuple[Host, Sources] | None = None,
@@ -247,7 +248,7 @@ def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
 
 def combinations(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     budget: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
@@ -291,7 +292,7 @@ def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def budget_request(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:

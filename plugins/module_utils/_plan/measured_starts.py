@@ -12,7 +12,7 @@ from typing import Any
 
 from .._content import plan_probe
 from . import lock as lock_file
-from .service import Host, JudgedLaunch, PlacedService, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
 """Options that may differ between near launches: their effect is calculated."""
@@ -30,7 +30,7 @@ def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def launch_of(service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
+def launch_of(service: ServiceSpec, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
     """Return what tells a launch from others: image, model, and what else changes the memory that it takes.
 
     :returns: C(image_id) (empty if unknown), C(image_ref), and sums, C(model) and C(options)
@@ -54,7 +54,7 @@ def _sum(value: Any) -> str:
 
 
 def described(
-    services: Iterable[PlacedService], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
+    services: Iterable[ServiceSpec], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
 ) -> list[dict[str, Any]]:
     """Return the measured starts of the services of a host, with configurations and arguments, for C(measurement_rows.export)."""
     launches_with_starts = []
@@ -70,7 +70,7 @@ def described(
 
 def add(
     request: dict[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     host: Host,
     sources: Sources,

@@ -19,7 +19,7 @@ from .._common.validation import Problems
 from .planned import OnDemand
 
 if TYPE_CHECKING:
-    from .service import PlacedService
+    from .service import ServiceSpec
 
 
 STATE = "on_demand"
@@ -62,7 +62,7 @@ class Server:
     cluster: None = None
 
 
-Member = Union["PlacedService", Server]
+Member = Union["ServiceSpec", Server]
 Combination = frozenset[str]
 """Names of services that run at the same time."""
 
@@ -76,7 +76,7 @@ def servers(sidecars: Sequence[Mapping[str, Any]]) -> list[Server]:
     ]
 
 
-def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[PlacedService]) -> list[Mapping[str, Any]]:
+def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[ServiceSpec]) -> list[Mapping[str, Any]]:
     """Return the programs that need memory besides the engines, with the proxy on demand if the host needs it.
 
     :param sidecars: of C(addons.sidecars), or the result of this function
@@ -286,7 +286,7 @@ def longest_wait(settings: OnDemand | None) -> int:
     return 0 if settings is None or settings.while_loading == "reject" else settings.hold_seconds
 
 
-def planned(service: PlacedService, address: str) -> OnDemand | None:
+def planned(service: ServiceSpec, address: str) -> OnDemand | None:
     """Return the settings of the proxy for an engine, None for a permanent one. address: of the engine."""
     values = service.on_demand
     if not values:

@@ -8,6 +8,7 @@ A page needs nothing but itself: no script, no font, no picture. Its policy forb
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -203,16 +204,20 @@ def memory_bar(body: Mapping[str, Any]) -> str:
     return f'<div class="bar" role="img" aria-label="{escape(description)}">{"".join(spans)}</div>'
 
 
-def table(heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "") -> str:
+def table(
+    heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "", styles: Sequence[str] = ()
+) -> str:
     """Return a table, whose rows are cards on a phone.
 
     :param rows: HTML of C(cell) and C(text_cell) in the order of the heads
     :param figures: heads of columns that are flush right
     :param label: plain text for screen readers; the keyboard can then scroll a table that is wider than the page
+    :param styles: classes of each row
     """
     region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    pairs = itertools.zip_longest(rows, styles, fillvalue="")
+    body = "".join(f'<tr class="{style}">{row}</tr>' if style else f"<tr>{row}</tr>" for row, style in pairs)
     return f'<div class="scroll"{region}><table class="cards"><thead><tr>{"".join(columns)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

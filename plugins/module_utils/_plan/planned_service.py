@@ -38,7 +38,7 @@ from .planned import (
     Secret,
     UnitSettings,
 )
-from .service import Host, JudgedLaunch, PlacedService
+from .service import Host, JudgedLaunch, ServiceSpec
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 
 MEMORY_WAIT_SECONDS = 240
@@ -49,7 +49,7 @@ RESTART_SECONDS = 10
 # Long: one line for each field of a service.
 def plan_service(
     host: Host,
-    service: PlacedService,
+    service: ServiceSpec,
     launch: JudgedLaunch,
     memory: Mapping[str, Any],
     position: int,
@@ -127,7 +127,7 @@ def plan_service(
     return _with_containers(host, service, planned)
 
 
-def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
+def _probe(service: ServiceSpec, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
     """Return the address of an engine for probes; only the first rank answers.
 
     listen, port: of the engine itself, so that a probe starts no engine on demand.
@@ -137,13 +137,13 @@ def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Sec
     return Probe(service.name, url, service.served_model_name, next(keys, None))
 
 
-def _cluster(service: PlacedService) -> ClusterOf | None:
+def _cluster(service: ServiceSpec) -> ClusterOf | None:
     """Return the cluster of a service, None for a service of one host."""
     span = service.cluster
     return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
 
-def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
+def _images(service: ServiceSpec, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
     """Return the image of a service, and the images to build for it: by its Dockerfile, and with Ray."""
     span, steps, base = service.cluster, service.image.get("dockerfile"), image.id or image.run
     built = BuiltImage(**built_image.planned(image.ref, image.run, steps)) if steps else None
@@ -156,7 +156,7 @@ def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, 
     return replace(image, run=ray_image.tag), built, ray_image
 
 
-def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
+def _environment(service: ServiceSpec, env: Mapping[str, str], version: str | None) -> dict[str, str]:
     """Return the environment of an engine. env: of its launch; takes precedence."""
     span = service.cluster
     # With the autotune cache of FlashInfer vLLM 0.31 hangs at the second start over several hosts (rule SPK828).
@@ -184,7 +184,7 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
     }
 
 
-def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
+def _command(service: ServiceSpec, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
     """Return the command after the name of the image. args: options of the engine, with its address and port."""
     args = {**args, "served-model-name": service.served_model_name}
     if model.revision and model.repo:
@@ -193,7 +193,7 @@ def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args:
 
 
 def _unit_settings(
-    settings: Mapping[str, Any], service: PlacedService, probe: Probe, requested: int | None
+    settings: Mapping[str, Any], service: ServiceSpec, probe: Probe, requested: int | None
 ) -> UnitSettings:
     """Return the settings of the helper of a service's unit. requested: bytes of memory that vLLM requests, None if unknown."""
     timeout = service.start_timeout
@@ -216,7 +216,7 @@ def _unit_settings(
     )
 
 
-def _with_containers(host: Host, service: PlacedService, planned: PlannedService) -> PlannedService:
+def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:
     """Return a service with its containers and their common fingerprint."""
     bare = parts_of(host.settings, service, planned)
     mark = fingerprint([word for part in bare for word in part.argv], planned.env)
@@ -241,7 +241,7 @@ def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _rank_settings(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, parts: Sequence[Container]
+    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
 ) -> RankSettings | None:
     """Return the settings of the supervisor of a rank, None for a service of one host."""
     span, model = service.cluster, planned.model
@@ -281,7 +281,7 @@ def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
     return None
 
 
-def _listen(host: Host, service: PlacedService) -> str:
+def _listen(host: Host, service: ServiceSpec) -> str:
     """Return the address of a service: C(spark_listen) or its own, the management address if it has a key and callers, or loopback."""
     settings = host.settings
     if service.rank:

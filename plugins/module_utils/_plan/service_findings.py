@@ -16,13 +16,13 @@ from .._vllm.versions import parse_version
 from . import kv_tiers, lock_findings, recipes, speeds
 from .container_argv import given_docker_args
 from .planned import PlannedService
-from .service import Host, PlacedService, Sources
+from .service import Host, ServiceSpec, Sources
 from .service_files import CONTAINER_HF_HOME, mounts
 from .service_keys import HASHED
 from .variables import RDMA_CAPABILITY
 
 
-def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
+def check(host: Host, sources: Sources, planned: PlannedService, placed: ServiceSpec) -> list[Finding]:
     """Return the findings about one service of a host."""
     settings = host.settings
     findings = [
@@ -53,7 +53,7 @@ def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> lis
     return findings
 
 
-def _impossible_rates(sources: Sources, planned: PlannedService, placed: PlacedService) -> Iterator[Finding]:
+def _impossible_rates(sources: Sources, planned: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
     """Yield a finding for each published rate of the recipe that needs more than the memory bus carries."""
     recipe = sources.recipes.get(planned.recipe or "") or {}
     sparks = planned.cluster.size if planned.cluster else 1
@@ -65,7 +65,7 @@ def _impossible_rates(sources: Sources, planned: PlannedService, placed: PlacedS
             yield Finding("speed.impossible", "warning", message, fix, planned.name)
 
 
-def _image_findings(service: PlannedService, placed: PlacedService) -> Iterator[Finding]:
+def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
     """Yield findings about an image that is not the first of the recipe, is too old for it, or is built on the host."""
     first, ref = placed.alternatives[0], service.image.ref
     if ref != first:
@@ -84,7 +84,7 @@ def _image_findings(service: PlannedService, placed: PlacedService) -> Iterator[
         yield Finding("image.built", "info", message, fix, service.name)
 
 
-def _not_taken_over(service: PlannedService, placed: PlacedService) -> Iterator[Finding]:
+def _not_taken_over(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
     """Yield a finding about the steps of a recipe by reference that are left out."""
     if placed.left_out and not placed.rank:
         message = f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}."
@@ -127,7 +127,7 @@ def _unhashed(service: PlannedService) -> Iterator[Finding]:
         yield Finding("pip.unhashed", "warning", message, fix, service.name)
 
 
-def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> list[Finding]:
+def _container_findings(settings: Mapping[str, Any], service: ServiceSpec) -> list[Finding]:
     """Return findings about options of docker run in the inventory that give an engine's container more than it needs."""
     words = [*settings["spark_gpu_args"], *given_docker_args(settings, service)]
     expected = [*containers.for_port(service.on_demand["engine_port"] if service.on_demand else service.port)]
@@ -141,7 +141,7 @@ def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> 
     return [finding for finding in findings if finding.rule not in service.ignore]
 
 
-def _writes_weights(service: PlacedService) -> Iterator[Finding]:
+def _writes_weights(service: ServiceSpec) -> Iterator[Finding]:
     """Yield findings about options of a service that would write below HF_HOME, which is read-only."""
     folder, offline = str(service.args.get("download-dir") or ""), str(service.env.get("HF_HUB_OFFLINE", "1"))
     problems = []

@@ -19,7 +19,7 @@ from . import container_argv, image_check, image_questions, on_demand, unit_file
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService
-from .service import Host, PlacedService, ServiceSpec, Sources
+from .service import Host, ServiceSpec, Sources
 from .service_files import place
 
 ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs", "spark_recipe_sources")
@@ -77,9 +77,9 @@ def plan_cluster(
     return cluster_plan, hosts
 
 
-def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[PlacedService]]:
+def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[ServiceSpec]]:
     """Return the ranks of the services of a cluster by host."""
-    ranks: dict[str, list[PlacedService]] = {}
+    ranks: dict[str, list[ServiceSpec]] = {}
     for spanning in services:
         part = clustering.part_fabric(network, spanning.cluster.hosts)
         for rank, name in enumerate(spanning.cluster.hosts):
@@ -114,18 +114,17 @@ def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
     ]
 
 
-def _with_ranks(host: Host, ranks: Sequence[PlacedService]) -> Host:
+def _with_ranks(host: Host, ranks: Sequence[ServiceSpec]) -> Host:
     """Return a host of a cluster with its ranks added to its services."""
     services = [*host.services, *ranks]
     beside = on_demand.with_proxy(host.settings["beside"], services)
     return replace(host, services=services, settings={**host.settings, "beside": beside})
 
 
-def _rank(
-    service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool
-) -> PlacedService:
+def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool) -> ServiceSpec:
     """Return a service of a cluster placed on one of its hosts. environment: variables that the host's network needs."""
-    return service.placed(
+    return replace(
+        service,
         args=clustering.spanning_args(
             service.args, span.executor, rank, span.size, span.addresses[span.head], span.position
         ),
@@ -227,7 +226,7 @@ def _span(cluster: Cluster, service: ServiceSpec, head: Host) -> tuple[str, str,
     return executor, reason, ray
 
 
-def _is_rank(service: PlacedService, cluster: Cluster) -> bool:
+def _is_rank(service: ServiceSpec, cluster: Cluster) -> bool:
     return service.cluster is not None and service.cluster.name == cluster.name
 
 
@@ -257,7 +256,7 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
     }
 
 
-def _is_solved(rank: PlacedService) -> bool:
+def _is_solved(rank: ServiceSpec) -> bool:
     return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
 
 
