@@ -64,6 +64,7 @@ def receipt_of(tmp_path: Path, name: str) -> dict[str, Any]:
 def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
     call: Call, engine: Any, tmp_path: Path
 ) -> None:
+    engine.set(delay=0.002)
     service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "checks": {"tools": True}, **DEPLOYED}
     result = call(service, _ansible_diff=True)
     assert "failed" not in result and result["changed"] is True
@@ -124,6 +125,7 @@ def test_a_figure_that_got_worse_and_a_finding_are_warnings(
     service = {
         "name": "heavy", "url": engine.url, "served_model_name": "heavy", "fast_path": expected, **DEPLOYED,
     }  # fmt: skip
+    engine.set(delay=0.002)  # a burst has no rate
     call(service)
     receipt = receipt_of(tmp_path, "heavy")
     receipt["baseline"]["decode_tokens_per_second"] = 1e9
