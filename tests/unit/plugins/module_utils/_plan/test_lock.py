@@ -90,7 +90,7 @@ def test_what_is_written_is_read_again_and_never_changes_by_itself(made: dict[st
     assert {**reread, "services": made["services"]} == made
     assert lock_making.render(reread) == text
     assert list(yaml.safe_load(text)["services"]) == ["spark-1/chat", "spark-2/chat"]
-    assert f'      model.safetensors: {{size: 16000000000, sha256: {"b" * 64}}}\n' in text
+    assert f"      model.safetensors: {{size: 16000000000, sha256: {'b' * 64}}}\n" in text
 
 
 def test_numbers_and_words_stay_texts() -> None:
