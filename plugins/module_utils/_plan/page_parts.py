@@ -217,7 +217,7 @@ def table(
     region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
     pairs = itertools.zip_longest(rows, styles, fillvalue="")
-    body = "".join(f'<tr class="{style}">{row}</tr>' if style else f"<tr>{row}</tr>" for row, style in pairs)
+    body = "\n".join(f'<tr class="{style}">{row}</tr>' if style else f"<tr>{row}</tr>" for row, style in pairs)
     return f'<div class="scroll"{region}><table class="cards"><thead><tr>{"".join(columns)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
