@@ -297,7 +297,7 @@ def _builder(form: Any) -> Callable[[Any], Any]:
     """Return what builds a value of a form; values without objects stay unchanged."""
     if is_dataclass(form):
         return lambda value: from_dict(form, value)  # type: ignore[arg-type]  # it is a class
-    inner = _unchanged
+    inner: Callable[[Any], Any] = _unchanged
     if isinstance(form, Maybe):
         inner = _builder(form.form)
     elif isinstance(form, (list, dict)):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from .._addons import addons
@@ -33,9 +32,11 @@ def plan_add_ons(
     places = _places(sparks, other_hosts, planned, clusters)
     images = {name: addons.images(place["settings"]) for name, place in places.items()}
     for name, place in places.items():
-        host = hosts[name]
-        run_ref = partial(lock_file.run_ref, sources.applied_lock, images=host.images, machine=host.machine)
-        place["settings"] = addons.with_images(place["settings"], lambda _server, ref, run_ref=run_ref: run_ref(ref))
+
+        def run_ref(_server: str, ref: str, host: Host = hosts[name]) -> str:
+            return lock_file.run_ref(sources.applied_lock, ref, host.images, host.machine)
+
+        place["settings"] = addons.with_images(place["settings"], run_ref)
     outcome, findings = addons.plan(places)
     engines = {
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
