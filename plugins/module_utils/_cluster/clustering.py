@@ -576,10 +576,7 @@ def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
 
 
 def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
-
-    :param images: host to C(image) of the planned service
-    """
+    """Find a service whose image differs between hosts, by the digest if all have one, else by the id. images: host to C(image) of the planned service."""
     digests, ids = ({host: image[key] for host, image in images.items() if image.get(key)} for key in ("digest", "id"))
     is_same = len(digests) == len(images) and len(set(digests.values())) == 1
     if not is_same and len(set(ids.values())) > 1:
@@ -598,10 +595,7 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
 
 
 def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> Iterator[Finding]:
-    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster.
-
-    Pairs on cables may share addresses: they never meet.
-    """
+    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster. Pairs on cables may share addresses: they never meet."""
     seen: dict[str, tuple[str, str]] = {}
     for name, network in networks.items():
         for host, host_plan in ((network or {}).get("hosts") or {}).items():

@@ -24,11 +24,7 @@ NO_RULE = 1
 
 
 def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the routes of a host to cables that it has no end of.
-
-    :param document: C(netplan) of the host's part of the network
-    :returns: C([{to, via, dev}])
-    """
+    """Return the routes of a host to cables that it has no end of. document: C(netplan) of the host's part of the network. Returns C([{to, via, dev}])."""
     netdevs = (document.get("network") or {}).get("ethernets") or {}
     return [
         {"to": route["to"], "via": route["via"], "dev": name}

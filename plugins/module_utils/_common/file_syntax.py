@@ -162,10 +162,7 @@ def text_of(value: Any) -> str:
 
 
 def environment_value(value: Any) -> str:
-    """Return a value for C(docker run --env-file), which reads a line literally: no quotes, no expansion.
-
-    Raises ValueError for a value with a line break.
-    """
+    """Return a value for C(docker run --env-file), which reads a line literally: no quotes, no expansion. Raises ValueError for a value with a line break."""
     text = check(text_of(value))
     if CONTROL.search(text.replace("\t", "")):
         raise ValueError(f"{text!r}: a file of docker run --env-file cannot contain line breaks")

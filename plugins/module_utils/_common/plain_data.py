@@ -137,10 +137,7 @@ def _unfit_number(value: float, endless: Collection[str]) -> str:
 
 
 def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:
-    """Return the places of texts with a line break or a control character.
-
-    :param free: keys below which they are allowed, because their values are quoted
-    """
+    """Return the places of texts with a line break or a control character. free: keys below which they are allowed, because their values are quoted."""
     if isinstance(value, str):
         shows = f"{where} is {shown(value)}; it must be one line of text without control characters."
         return [shows] if CONTROL.search(value) else []

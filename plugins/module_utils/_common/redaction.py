@@ -225,10 +225,7 @@ _SAID = re.compile(
 
 
 def could_be_secret(value: Any, name: str = "") -> bool:
-    """Tell whether a value can be a secret; empty values, switches, counts and paths of files cannot.
-
-    name: of the secret; a short number may be a password.
-    """
+    """Tell whether a value can be a secret; empty values, switches, counts and paths of files cannot. name: of the secret; a short number may be a password."""
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
 
 

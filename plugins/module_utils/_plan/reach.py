@@ -32,10 +32,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server of a host.
-
-    tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it.
-    """
+    """A server of a host. tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it."""
 
     models: Sequence[str]
     host: str

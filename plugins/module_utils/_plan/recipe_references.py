@@ -70,11 +70,7 @@ class Source:
 
 
 def read_sources(entries: Any, where: str) -> tuple[dict[str, Source], list[str]]:
-    """Check C(spark_recipe_sources).
-
-    :param entries: as a person wrote them, paths resolved
-    :returns: the valid sources by name, and the problems of the others
-    """
+    """Check C(spark_recipe_sources). entries: as a person wrote them, paths resolved. Returns the valid sources by name, and the problems of the others."""
     problems = Problems(f"{where}: spark_recipe_sources")
     sources: dict[str, Source] = {}
     for index, entry in enumerate(problems.mappings(entries, "spark_recipe_sources")):
