@@ -156,7 +156,6 @@ def _plan_answer(
 
 
 def _rail_answer(rail: Rail) -> dict[str, Any]:
-    """Return a rail as a row of the plan."""
     return {
         "name": rail.name,
         "subnet": rail.subnet,

@@ -180,7 +180,6 @@ def place_of(name: str, hosts: Hosts, rails: Sequence[Rail], topology: str, rela
 
 
 def _working_ends(name: str, rails: Sequence[Rail]) -> list[tuple[Rail, Interface]]:
-    """Return the working rails of a host, each with its interface."""
     return [
         (rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name
     ]

@@ -240,7 +240,6 @@ _TYPES: Mapping[Any, Form] = {
 
 @cache
 def _record_of(annotation: Any) -> dict[str, Any]:
-    """Return the record of a dataclass."""
     hints = get_type_hints(annotation, include_extras=True)
     record = {}
     for field in fields(annotation):
@@ -250,7 +249,6 @@ def _record_of(annotation: Any) -> dict[str, Any]:
 
 
 def _form_of(annotation: Any) -> Any:
-    """Return the form of an annotation of a dataclass."""
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if origin is Annotated:
         return args[1]

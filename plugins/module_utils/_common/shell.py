@@ -302,7 +302,6 @@ def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) ->
 
 
 def _word(word: str, shell: Shell, quoted: bool) -> Value:
-    """Return the value of the word of a default."""
     if quoted:
         return _expand(word.replace('"', "") if "\\" not in word else word, shell)
     fields = Reader(word, shell, operators=False).all_fields()

@@ -69,7 +69,6 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
 
 
 def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    """Tell whether the cables of a figure are still present."""
     ends = set(figure["hosts"])
     if figure["kind"] == "rail":
         return any(rail["name"] == figure.get("rail") and ends <= set(rail["ends"]) for rail in fabric["rails"])
@@ -151,7 +150,6 @@ def _with(state: Mapping[str, Any], name: str, figures: Sequence[Mapping[str, An
 
 
 def _subject(figure: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the identity of a figure."""
     return figure["kind"], figure.get("rail"), frozenset(figure["hosts"])
 
 

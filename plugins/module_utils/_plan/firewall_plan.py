@@ -82,7 +82,6 @@ def _reach_findings(host: Host, body: PlannedHost, has_wall: bool) -> Iterator[F
 
 
 def _names(host: Host) -> list[str]:
-    """Return the names and addresses of a host."""
     names = (
         host.variables.get("spark_management_address"),
         host.address,

@@ -169,7 +169,6 @@ def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a host for its roles."""
     sidecars = [*settings["spark_sidecars"], *settings["beside"]]
     return {
         # Memory in use before the first engine starts.

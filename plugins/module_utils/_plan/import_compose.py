@@ -159,7 +159,6 @@ def _engines(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[
 
 
 def _note_other(draft: Draft, name: str, run: DockerRun | None) -> None:
-    """Record a further service of a compose file: a download, or an omission."""
     if run is None or not draft.note_download(run.command, "", run.mounts):
         joins = run is not None and run_role(run) in ("ray", "rank")
         draft.leave(f"service {name}", RANKS if joins else "another service of the compose file")

@@ -181,7 +181,6 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
 
 
 def _read_program(group: Sequence[str], engine: Engine) -> None:
-    """Read one program in front of the engine, with its words."""
     name = program_name(group[0])
     for index, word in enumerate(group):
         assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
@@ -207,7 +206,6 @@ def _cpus(words: Sequence[str]) -> str:
 
 
 def _in_script(text: str, variables: dict[str, str], shell_name: str) -> Engine | None:
-    """Find the engine in a script of a shell."""
     engine: Engine | None = None
     other_commands: list[list[str]] = []
     unset: list[str] = []

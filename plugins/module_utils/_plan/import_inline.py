@@ -58,7 +58,6 @@ def script_path(words: Sequence[str]) -> str:
 
 
 def _with_arguments(text: str, arguments: str) -> str:
-    """Return a script as it runs with arguments."""
     return f"set -- {arguments}\n{text}" if arguments else text
 
 

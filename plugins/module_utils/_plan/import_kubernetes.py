@@ -101,7 +101,6 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
 
 
 def _leave_other(draft: Draft, container: _Container, chosen: _Container) -> None:
-    """Record a container that is not imported."""
     same_workload = container.workload is chosen.workload
     is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
     reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
@@ -196,7 +195,6 @@ def _mounted_files(
 
 
 def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the references to ConfigMaps of a volume."""
     projected = volume.get("projected")
     sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
     sources = [source for source in sources if isinstance(source, Mapping)] if isinstance(sources, list) else []
@@ -264,7 +262,6 @@ def _listed(body: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _take(draft: Draft, container: _Container) -> None:
-    """Make the draft of a container."""
     body, pod = container.body, container.pod
     draft.name = _name(container.workload) or container.name
     draft.run.image = _settled(body.get("image") or "", {}, draft.variables).removeprefix("docker.io/")
@@ -292,7 +289,6 @@ def _take(draft: Draft, container: _Container) -> None:
 
 
 def _take_command(draft: Draft, container: _Container) -> None:
-    """Set the command of a draft from a container."""
     command = _listed(container.body, "command")
     problem = _missing_script(container)
     if problem:

@@ -336,7 +336,6 @@ def _with_role(script: _Script, *roles: str) -> list[_Launch]:
 
 
 def _leave_others(draft: Draft, containers: Sequence[_Launch]) -> None:
-    """Record the containers that are not imported."""
     for container in containers:
         is_rank = run_role(container.run) in ("ray", "rank", "engine")
         reason = RANKS if is_rank else "another container, which is no part of the engine"
@@ -363,12 +362,10 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
 
 
 def _starts_script(option: str, value: str | None, path: str) -> bool:
-    """Return whether an option is the entrypoint, or the volume of a script."""
     return option == "--entrypoint" or (option in ("--volume", "--mount") and path != "" and path in str(value))
 
 
 def _typed_engine(script: _Script) -> _Launch:
-    """Return the only typed engine."""
     leading = [launch for launch in script.typed if not import_engine.is_rank(_engine_words(launch.run))]
     candidates = leading or script.typed
     different = {tuple(without_owned(_engine_words(launch.run))) for launch in candidates}

@@ -264,7 +264,6 @@ class ServiceMaker:
         return {"ref": ref, "entrypoint": "passthrough" if passed else "serve"}
 
     def _start_options(self, command: ServeCommand, docker_args: Sequence[str]) -> list[str]:
-        """Return the options of docker run that the command implies."""
         cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
         return [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
 
@@ -364,7 +363,6 @@ class ServiceMaker:
             self.leave(f"--{option}", "contains a secret, which is hidden here; do not put secrets into args")
 
     def _service_env(self, env: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the variables that belong to the service."""
         service_env = {}
         for name, value in env.items():
             reason = self._why_no_variable(name, value or "")
@@ -550,7 +548,6 @@ class ServiceMaker:
                 )
 
     def _path_on_host(self, path: str) -> str:
-        """Return the host's path of a path in the container."""
         for source, target in self.draft.run.mounts:
             if path == target or path.startswith(f"{target}/"):
                 return source + path[len(target) :]

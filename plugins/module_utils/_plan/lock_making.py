@@ -252,7 +252,6 @@ def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
 
 
 def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
-    """Return the digests that an image on a host has in a repository."""
     digests = image.get("repo_digests") or []
     return {name.partition("@")[2] for name in digests if image_names.split_image(name)[0] == repository}
 

@@ -67,7 +67,6 @@ def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]
 
 
 def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
-    """The plan in a few figures."""
     bodies = list(plan["hosts"].values())
     verdicts = Counter(picture.standing(body) for body in bodies)
     severities = picture.count_severities(findings)

@@ -138,7 +138,6 @@ def _probe(service: ServiceSpec, listen: str, port: int, secrets: Sequence[Secre
 
 
 def _cluster(service: ServiceSpec) -> ClusterOf | None:
-    """Return the cluster of a service, None for a service of one host."""
     span = service.cluster
     return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
@@ -217,7 +216,6 @@ def _unit_settings(
 
 
 def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:
-    """Return a service with its containers and their common fingerprint."""
     bare = parts_of(host.settings, service, planned)
     mark = fingerprint([word for part in bare for word in part.argv], planned.env)
     # After `docker run`; the next run compares it.

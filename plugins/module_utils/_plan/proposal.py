@@ -230,7 +230,6 @@ def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]])
 
 
 def _shared(hosts: Hosts, names: Sequence[str], excluded: Container[str]) -> dict[str, Any]:
-    """Return the variables that hosts share."""
     return {
         key: value
         for key, value in hosts[names[0]]["vars"].items()

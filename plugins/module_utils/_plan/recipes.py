@@ -495,7 +495,6 @@ def _check_model(problems: Problems, model: Mapping[str, Any]) -> None:
 
 
 def _check_built(problems: Problems, image: Mapping[str, Any]) -> None:
-    """Check the instructions of a built image, if it has any."""
     if image.get("ref") and image.get("dockerfile") is not None:
         for text in built_image.problems(image["ref"], image["dockerfile"]):
             problems.add(text)

@@ -40,7 +40,6 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: Service
 
 
 def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
-    """Return the findings of the lock file about a service."""
     name, described = service.name, service.lock
     findings = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}

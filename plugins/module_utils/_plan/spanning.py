@@ -78,7 +78,6 @@ def plan_cluster(
 
 
 def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[ServiceSpec]]:
-    """Return the ranks of the services of a cluster by host."""
     ranks: dict[str, list[ServiceSpec]] = {}
     for spanning in services:
         part = clustering.part_fabric(network, spanning.cluster.hosts)
@@ -115,7 +114,6 @@ def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
 
 
 def _with_ranks(host: Host, ranks: Sequence[ServiceSpec]) -> Host:
-    """Return a host of a cluster with its ranks added to its services."""
     services = [*host.services, *ranks]
     beside = on_demand.with_proxy(host.settings["beside"], services)
     return replace(host, services=services, settings={**host.settings, "beside": beside})
@@ -142,7 +140,6 @@ def _present_images(host: Host) -> set[str]:
 
 
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
-    """Return the services of a cluster, and their problems."""
     head = hosts[cluster.head]
     present = set.intersection(*map(_present_images, hosts.values()))
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
@@ -270,7 +267,6 @@ def _solved_budget(host: Host, sources: Sources) -> dict[str, Any]:
 
 
 def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the least value of each option that all solutions have."""
     return {
         key: min(solution[key] for solution in solutions)
         for key in SOLVED

@@ -599,18 +599,15 @@ class _Argv:
         return words
 
     def _take(self, count: int) -> list[str]:
-        """Return the next words."""
         taken = self.words[self.position : self.position + count]
         self.position += len(taken)
         return taken
 
     def _following_values(self, limit: int | None) -> list[str]:
-        """Return the values behind an option."""
         words = self.words[self.position :][:limit]
         return list(itertools.takewhile(lambda word: not _is_option(_normalise(word), self.version), words))
 
     def _take_option(self, word: str) -> None:
-        """Read an option and its values."""
         try:
             option, sets, inline = _resolve(word, self.version)
             if option.takes_value:
