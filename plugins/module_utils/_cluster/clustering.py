@@ -234,6 +234,10 @@ def _read_cluster(
         problems.add(f"'head' is {head!r}, which is not one of its hosts ({', '.join(hosts)}).")
     elif head is not None:
         hosts = [head, *(host for host in hosts if host != head)]
+    fabric_settings = schema.read(problems, settings["fabric"], FABRIC_KEYS, "fabric.")
+    wrong = reader.problems(FABRIC_FORM, fabric_settings, "fabric")
+    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(fabric_settings))]
+    problems.messages += [f"{problems.where}, {text}." for text in wrong]
     version = settings["ray_version"]
     if versions.parse_version(version) is None:
         problems.add(f"'ray_version' is {version!r}; it must be a release of Ray, for example {RAY_VERSION}.")
@@ -244,18 +248,9 @@ def _read_cluster(
         settings["services"],
         version,
         settings["peer_timeout"],
-        _read_fabric(problems, settings["fabric"]),
+        fabric_settings,
     )
     return cluster, problems.messages
-
-
-def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the written settings of the network; errors go to C(problems)."""
-    settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
-    wrong = reader.problems(FABRIC_FORM, settings, "fabric")
-    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
-    problems.messages += [f"{problems.where}, {text}." for text in wrong]
-    return settings
 
 
 def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:

@@ -112,11 +112,8 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
             raise ValueError(f"{text!r} ends with a backslash, so systemd would join the next line to it")
         return text
     is_command = key.startswith("Exec")
-
-    def write_word(match: re.Match[str]) -> str:
-        return _unit_word(match[0], values, is_command, match.start() == 0)
-
-    return f"{key}={WORD.sub(write_word, setting)}"
+    words = WORD.sub(lambda match: _unit_word(match[0], values, is_command, match.start() == 0), setting)
+    return f"{key}={words}"
 
 
 def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: bool) -> str:

@@ -421,13 +421,6 @@ def _names_secret(name: str, before: str) -> bool:
     return _is_secret(name) or (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
 
 
-def _end_of_header(text: str, at: int, line_end: int, before: str) -> int:
-    """Return the end of a header or a line of YAML: the end of the line, or of the quotes around it in a command."""
-    around = text.find(before, at, line_end) if before and before in "\"'" else -1
-    escaped = _ESCAPED.search(text, at, line_end)
-    return min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
-
-
 def _is_first_of_line(text: str, start: int, marks: str) -> bool:
     """Tell whether only blanks and C(marks) are in front of a place in its line."""
     return not text[text.rfind("\n", 0, start) + 1 : start].strip(marks)
@@ -510,7 +503,11 @@ class Redactor:
         if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
             return self._value(text, at, name)
         if _HEADERS & set(words_of(name)) or _is_first_of_line(text, match.start(), " \t-?"):
-            return self._replaced(MARK, _end_of_header(text, at, line_end, before))
+            # The end of a header or a line of YAML, or of the quotes around it in a command.
+            around = text.find(before, at, line_end) if before and before in "\"'" else -1
+            escaped = _ESCAPED.search(text, at, line_end)
+            ends = (around, escaped.start() if escaped else -1, line_end)
+            return self._replaced(MARK, min(end for end in ends if end >= 0))
         return self._value(text, at, name)
 
     def _block(self, text: str, match: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:

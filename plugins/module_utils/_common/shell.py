@@ -494,7 +494,11 @@ class Reader:
                     break
                 lines.append(line)
             body = "\n".join(lines)
-            command.stdin = body if quoted else re.sub(r"\\([$`\\])", r"\1", _expand_document(body, self.shell))
+            if not quoted:  # a dollar behind a backslash stays one
+                parts = re.split(r"(\\.)", body, flags=re.DOTALL)
+                body = "".join(part if part.startswith("\\") else _expand(part, self.shell) for part in parts)
+                body = re.sub(r"\\([$`\\])", r"\1", body)
+            command.stdin = body
         self.documents = []
 
     def fields(self) -> list[str]:
@@ -600,10 +604,3 @@ class Reader:
                 out[-1] += sign
                 self.position += 1
         raise ValueError(f'the " at character {start + 1} is never closed')
-
-
-def _expand_document(body: str, shell: Shell) -> str:
-    """Expand a here-document; a dollar behind a backslash stays one."""
-    return "".join(
-        part if part.startswith("\\") else _expand(part, shell) for part in re.split(r"(\\.)", body, flags=re.DOTALL)
-    )

@@ -152,7 +152,12 @@ class _Script(Reader):
         self.skip_blanks()
         function = _FUNCTION.match(self.text, self.position)
         if function and (function.group(1) or function.group(2) not in ("if", "while", "until", "case", "for")):
-            return self._function(function)
+            self.position = function.end()
+            self._skip_lines()
+            start = self.position
+            self._command(SKIPPED)
+            self.functions[function.group(1) or function.group(2)] = self.text[start : self.position]
+            return True
         word = self._reserved()
         if word == "!":
             self.position += 1
@@ -189,14 +194,6 @@ class _Script(Reader):
             raise ValueError(
                 f"line {self.line}: '{(command.words or [assigned[0][0]])[0]}' cannot follow there; no shell would take this"
             )
-
-    def _function(self, match: re.Match[str]) -> bool:
-        self.position = match.end()
-        self._skip_lines()
-        start = self.position
-        self._command(SKIPPED)
-        self.functions[match.group(1) or match.group(2)] = self.text[start : self.position]
-        return True
 
     def _group(self, word: str, mode: int) -> bool | None:
         self.position += 1

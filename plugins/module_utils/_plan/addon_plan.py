@@ -54,7 +54,13 @@ def plan_add_ons(
         references = sorted({*images[name].values(), *candidates})
         outcome[name]["images"] = {"named": images[name], "asked": references}
         if name in planned:
-            _add_images(planned[name], images[name], references, host, sources)
+            body, lock = planned[name], sources.applied_lock
+            # Bundles include them.
+            body.images_beside = sorted({lock_file.pin_ref(lock, ref, host.machine) for ref in images[name].values()})
+            body.addon_images = images[name]
+            body.images_locked |= lock_file.locked_images(lock, body.images_beside)
+            if lock:
+                body.image_candidates = sorted({*body.image_candidates, *references})
             _add_services(planned[name], name, outcome)
         _add_findings(host, findings[name], planned.get(name), outcome[name])
     return outcome
@@ -261,19 +267,6 @@ def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | No
     """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
     gateways = ((name, made["gateway"]) for name, made in outcome.items() if made["gateway"])
     return next((Backend(name, key) for name, gateway in gateways if key in gateway["settings"]["backends"]), None)
-
-
-def _add_images(
-    body: PlannedHost, images: Mapping[str, str], references: list[str], host: Host, sources: Sources
-) -> None:
-    """Add the images of a Spark's add-on services to its part of the plan. references: all references that they may have."""
-    lock, machine = sources.applied_lock, host.machine
-    # Bundles include them.
-    body.images_beside = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
-    body.addon_images = images
-    body.images_locked |= lock_file.locked_images(lock, body.images_beside)
-    if lock:
-        body.image_candidates = sorted({*body.image_candidates, *references})
 
 
 def _add_findings(host: Host, findings: list[Finding], body: PlannedHost | None, outcome: dict[str, Any]) -> None:

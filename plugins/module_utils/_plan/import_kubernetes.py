@@ -344,20 +344,16 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
         target, volume = str(mount.get("mountPath")), volumes.get(str(mount.get("name")), {})
         folder = volume.get("hostPath")
         if target == "/dev/shm":
-            _read_shm(draft, volume.get("emptyDir"))
+            memory = volume.get("emptyDir")
+            size = _SIZE.fullmatch(str(memory.get("sizeLimit") or "")) if isinstance(memory, Mapping) else None
+            if size:
+                draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
         elif isinstance(folder, Mapping) and folder.get("path"):
             spec = f"{folder['path']}:{target}"
             draft.run.options.append(("--volume", f"{spec}:ro" if mount.get("readOnly") else spec))
         else:
             draft.leave(f"volume {mount.get('name')} at {target}", _why_no_volume(volume))
             draft.dropped.append(target)
-
-
-def _read_shm(draft: Draft, memory: Any) -> None:
-    limit = memory.get("sizeLimit") if isinstance(memory, Mapping) else None
-    size = _SIZE.fullmatch(str(limit or ""))
-    if size:
-        draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
 
 
 def _why_no_volume(volume: Mapping[str, Any]) -> str:

@@ -353,16 +353,17 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     if inlined == words:
         return
     path = script_path(words)
-    run.options = [(option, value) for option, value in run.options if not _starts_script(option, value, path)]
+    # Without the entrypoint, and the volume of the script.
+    run.options = [
+        (option, value)
+        for option, value in run.options
+        if option != "--entrypoint" and not (path and option in ("--volume", "--mount") and path in str(value))
+    ]
     run.options.append(("--entrypoint", ""))
     run.command = inlined
     draft.leave(
         f"script {path}", "the launch writes it, or it is in the same folder; the commands that it starts are read"
     )
-
-
-def _starts_script(option: str, value: str | None, path: str) -> bool:
-    return option == "--entrypoint" or (option in ("--volume", "--mount") and path != "" and path in str(value))
 
 
 def _typed_engine(script: _Script) -> _Launch:

@@ -96,7 +96,11 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
     settings["beside"] = [] if problems else on_demand.with_proxy(addons.sidecars(settings["addons"]), services)
     names |= {sidecar["name"] for sidecar in settings["beside"]}
     messages += on_demand.find_conflicts(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
-    messages += _check_sidecars(name, settings["spark_sidecars"], names)
+    sidecars = validation.Problems(f"host {name}")
+    for entry in schema.entries(sidecars, settings["spark_sidecars"], service_keys.SIDECAR, "spark_sidecars"):
+        if entry["name"] in names:
+            sidecars.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
+    messages += sidecars.messages
     return replace(host, services=services)
 
 
@@ -195,12 +199,3 @@ def read_service(
     if sources.pin:
         service = lock_file.pin(service, sources.lock, host.machine)
     return replace(service, lock=lock_entry), problems
-
-
-def _check_sidecars(host: str, sidecars: list[Any], names: set[Any]) -> list[str]:
-    """Return the problems of C(spark_sidecars). names: of the services of the host, which no sidecar may have."""
-    problems = validation.Problems(f"host {host}")
-    for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
-        if entry["name"] in names:
-            problems.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
-    return problems.messages

@@ -71,7 +71,11 @@ def plan_service(
         Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
         for variable, source in service.secrets.items()
     ]
-    probe = _probe(service, engine_host, port, secrets)
+    # Of the engine itself, so that a probe starts no engine on demand; only the first rank answers.
+    url = None if service.rank else f"http://{_probe_address(engine_host)}:{port}"
+    keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
+    probe = Probe(name, url, service.served_model_name, next(keys, None))
+    timeout, requested = service.start_timeout, memory.get("requested_bytes")
     planned = PlannedService(
         name=name,
         unit=f"spark-{name}.service",
@@ -114,8 +118,22 @@ def plan_service(
         speed=speeds.of_service(service, args, launch, memory),
         command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
         probe=probe,
-        settings=replace(
-            _unit_settings(settings, service, probe, memory.get("requested_bytes")),
+        settings=UnitSettings(
+            name=name,
+            url=url,
+            model=probe.model,
+            api_key_file=probe.api_key_file,
+            unit=f"spark-{name}.service",
+            container=f"spark-{name}",
+            # The probes end before the timeout of systemd, so that the journal has the reason.
+            start_deadline_seconds=timeout - 30,
+            memory_gib=round(requested / GIB, 2) if requested else 0.0,
+            memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
+            sysroot=settings["spark_sysroot"],
+            # Requests choose the running service of a set on demand.
+            exclusive=None if service.on_demand else service.exclusive or None,
+            on_demand=True if service.on_demand else None,
+            load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
             # Compile caches of another image are removed before the start.
             image=image.run,
             cache_dir=cache_dir,
@@ -125,16 +143,6 @@ def plan_service(
         kv_tiers=kv_tiers.planned(kv_tiers.folder_of(settings, service), service, args, launch, memory),
     )
     return _with_containers(host, service, planned)
-
-
-def _probe(service: ServiceSpec, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
-    """Return the address of an engine for probes; only the first rank answers.
-
-    listen, port: of the engine itself, so that a probe starts no engine on demand.
-    """
-    url = None if service.rank else f"http://{_probe_address(listen)}:{port}"
-    keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
-    return Probe(service.name, url, service.served_model_name, next(keys, None))
 
 
 def _cluster(service: ServiceSpec) -> ClusterOf | None:
@@ -189,30 +197,6 @@ def _command(service: ServiceSpec, model: PlannedModel, entrypoint: str, args: M
     if model.revision and model.repo:
         args.setdefault("revision", model.revision)
     return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
-
-
-def _unit_settings(
-    settings: Mapping[str, Any], service: ServiceSpec, probe: Probe, requested: int | None
-) -> UnitSettings:
-    """Return the settings of the helper of a service's unit. requested: bytes of memory that vLLM requests, None if unknown."""
-    timeout = service.start_timeout
-    return UnitSettings(
-        name=probe.name,
-        url=probe.url,
-        model=probe.model,
-        api_key_file=probe.api_key_file,
-        unit=f"spark-{service.name}.service",
-        container=f"spark-{service.name}",
-        # The probes end before the timeout of systemd, so that the journal has the reason.
-        start_deadline_seconds=timeout - 30,
-        memory_gib=round(requested / GIB, 2) if requested else 0.0,
-        memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
-        sysroot=settings["spark_sysroot"],
-        # Requests choose the running service of a set on demand.
-        exclusive=None if service.on_demand else service.exclusive or None,
-        on_demand=True if service.on_demand else None,
-        load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
-    )
 
 
 def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:

@@ -49,7 +49,10 @@ def place(settings: Mapping[str, Any], service: ServiceSpec, digest: Callable[[s
             continue
         sha256 = digest(source)
         files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
-    files += _carry_over(service) + _requirements(service) + _profile(settings, service)
+    files += _carry_over(service)
+    if hashed := [package for package in service.pip if service_keys.HASHED.fullmatch(package)]:
+        files.append(_made(service, REQUIREMENTS, "\n".join(hashed) + "\n"))  # pip reads checksums from files only
+    files += _profile(settings, service)
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
@@ -81,12 +84,6 @@ def _carry_over(service: ServiceSpec) -> list[File]:
         return []
     file = ray_cluster.carry_over(span.per_host)
     return [_made(service, file["path"], file["content"])]
-
-
-def _requirements(service: ServiceSpec) -> list[File]:
-    """Return the requirements file of a service: pip reads checksums from files only."""
-    packages = [package for package in service.pip if service_keys.HASHED.fullmatch(package)]
-    return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
 
 
 def _profile(settings: Mapping[str, Any], service: ServiceSpec) -> list[File]:

@@ -62,7 +62,10 @@ def plan_cluster(
     hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
     if services and not refused:
         problems += _idle_hosts(cluster, hosts)
-    problems += (text for text in _rank_problems(hosts) if text not in messages)
+    for name, host in hosts.items():
+        servers = on_demand.servers(host.settings["beside"])
+        conflicts = on_demand.find_conflicts_of_ranks(name, [*host.services, *servers])
+        problems += [text for text in conflicts if text not in messages]
     messages += problems
     if not problems:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
@@ -92,16 +95,6 @@ def _service_row(spanning: _Spanning) -> dict[str, Any]:
     """Return the row of a service in the cluster's plan."""
     hosts = list(spanning.cluster.hosts)
     return {"name": spanning.service.name, "executor": spanning.executor, "reason": spanning.reason, "hosts": hosts}
-
-
-def _rank_problems(hosts: Mapping[str, Host]) -> list[str]:
-    """Return messages about the on-demand sets of each host, ranks included."""
-    messages: list[str] = []
-    for name, host in hosts.items():
-        messages += on_demand.find_conflicts_of_ranks(
-            name, [*host.services, *on_demand.servers(host.settings["beside"])]
-        )
-    return messages
 
 
 def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:

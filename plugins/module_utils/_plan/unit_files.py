@@ -623,23 +623,16 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def live_page_files() -> dict[str, Any]:
-    """Return the folder and the files of the live page; see C(services)."""
-    return {
-        "folders": _folders(LIBEXEC, LIVE_FILES),
-        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
-    }
-
-
 def live(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
-    rows, page = agent("live", planned["settings"]), live_page_files()
+    rows = agent("live", planned["settings"])
+    page = [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES]
     secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
     folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
     return {
         **rows,
-        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
-        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
+        "folders": [*rows["folders"], *_folders(LIBEXEC, LIVE_FILES), *(folders if secrets else [])],
+        "files": [*rows["files"], *page, *_secrets(secrets)],
     }
 
 

@@ -428,7 +428,9 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
             written = "compilation-config.level" if old else "optimization-level"
         head, _dot, path = written.partition(".")
         try:
-            option, sets = _find_named(head, version)
+            # A long spelling, or a short form with or without its dash.
+            is_short = f"--{head}" not in _spellings(version) and f"-{head}" in _spellings(version)
+            option, sets, _value = _resolve(f"-{head}" if is_short else f"--{head}", version)
             if value is None:
                 parsed.args.pop(option.name, None)
             elif path:
@@ -453,13 +455,6 @@ def _keep_problem(parsed: Parsed, refused: _Refused, written: str, value: Any) -
         parsed.args[refused.problem.option.lstrip("-")] = refused.native
     elif refused.problem.kind == "unknown":
         parsed.args[written] = value
-
-
-def _find_named(written: str, version: Version | None) -> tuple[Option, bool]:
-    """Find the option that a key of a mapping means: a long spelling, or a short form with or without its dash."""
-    is_short = f"--{written}" not in _spellings(version) and f"-{written}" in _spellings(version)
-    option, sets, _value = _resolve(f"-{written}" if is_short else f"--{written}", version)
-    return option, sets
 
 
 def _mapping_value(option: Option, sets: bool, value: Any, version: Version | None) -> Any:
