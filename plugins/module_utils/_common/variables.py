@@ -132,6 +132,9 @@ VARIABLES: dict[str, Key] = {
         "HTML page of status.yml",
         page="health.md#as-a-page",
     ),
+    "spark_status_timeline": Key(
+        str, "", "HTML page of status.yml with the last day of each Spark", page="health.md#as-a-page"
+    ),
     "spark_status_watch": Key(
         NUMBER,
         0,
