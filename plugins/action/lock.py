@@ -21,7 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths imp
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock, render
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("\n- ".join(["the lock file cannot be read:", *messages]))
         new, notes = _collect(args, planned, variables, previous, dest)
         before = dest.read_text(encoding="utf-8") if dest.exists() else ""
-        after = lock_making.render(new)
+        after = render(new)
         changes = lock_making.changes(previous, new)
         for line in [*changes, *notes]:
             display.display(f"  {line}")

@@ -1,22 +1,16 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a lock from the reports of hosts, and write it as YAML."""
+"""Make a lock from the reports of hosts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common import plain_data
 from .._vllm import image_names
 from .lock import SCHEMA, image_on, model_key, model_keys
-
-HEADER = """\
-# Which bytes the fleet runs: images by digest, models by commit and the sum of each file. Commit this file.
-# Made and refreshed by the playbook dgxspark.vllm.lock; site.yml deploys what stands here.
-"""
 
 
 def collect(
@@ -262,20 +256,6 @@ def _who(values: Mapping[str, str]) -> str:
     for host in sorted(values):
         groups.setdefault(values[host], []).append(host)
     return "; ".join(f"{', '.join(hosts)}: {value}" for value, hosts in groups.items())
-
-
-def render(lock: Mapping[str, Any]) -> str:
-    """Return a lock as YAML: sorted, one line a file of a model, so that a diff shows only the changes."""
-    import yaml  # PyYAML: only the controller needs it here
-
-    answers = lock.get("image_plans")
-    text = yaml.safe_dump(
-        {part: lock[part] for part in ("schema", "images", "models", "services")},
-        sort_keys=False,
-        default_flow_style=None,
-        width=math.inf,
-    )
-    return HEADER + text + (yaml.safe_dump({"image_plans": answers}, width=math.inf) if answers else "")
 
 
 def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
