@@ -25,10 +25,7 @@ RULES = ROOT / "roles/monitoring/templates/rules.yml.j2"
 
 
 def rules(thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the rules of Prometheus as the role renders them.
-
-    :param thresholds: values that replace the defaults of monitoring.THRESHOLDS, by name
-    """
+    """Return the rules of Prometheus as the role renders them."""
     defaults = {name: key.default for name, key in monitoring.THRESHOLDS.items()}
     environment = jinja2.Environment(
         variable_start_string="[[", variable_end_string="]]", undefined=jinja2.StrictUndefined
@@ -69,11 +66,7 @@ def metric_lines() -> list[str]:
 
 
 def page(name: str, lines: list[str]) -> str:
-    """Return a page with its generated part replaced; SystemExit if a mark of that part is missing.
-
-    :param name: of the part
-    :param lines: of the new part
-    """
+    """Return a page with its generated part replaced; SystemExit if a mark of that part is missing."""
     text = PAGES[name].read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: written by scripts/generate_monitoring_doc.py -->", f"<!-- /{name} -->"
     before, _mark, remainder = text.partition(begin)

@@ -262,9 +262,7 @@ class ActionModule(HostSteps):
     def _fetch_all(self, title: str, files: Sequence[tuple[str, str, int, str]]) -> int:
         """Fetch missing and damaged files; each gets its name after it was hashed.
 
-        :param title: of the transfer
-        :param files: path on the host, path below the bundle, size and SHA-256 of each
-        :returns: bytes that were fetched
+        files: path on the host, path below the bundle, size and SHA-256 of each.
         """
         missing = []
         for remote, relative, size, sha256 in files:
@@ -291,13 +289,7 @@ class ActionModule(HostSteps):
         return progress.done
 
     def _fetch(self, title: str, remote: str, draft: Path, size: int) -> None:
-        """Fetch a file of at most the announced size.
-
-        :param title: of the transfer
-        :param remote: path on the host
-        :param draft: path on the controller
-        :param size: announced bytes
-        """
+        """Fetch a file of at most the announced size."""
         reason = ""
         for method in transfer_methods(self._connection):
             try:
@@ -571,14 +563,7 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
 
 
 def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:
-    """Return the answer of a host that is registered under a name, checked.
-
-    :param variables: of the host
-    :param name: of the variable
-    :param form: of the answer
-    :param host: for messages
-    :returns: the answer, empty for a failed or missing one
-    """
+    """Return the answer of a host that is registered under a name, checked."""
     answer = plain(variables.get(name))
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}

@@ -181,9 +181,7 @@ def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
     """Return the answer of an earlier task of this run if it holds for the present plan, empty if the host has to be asked.
 
-    :param earlier: the result of that task
-    :param mark: checksum of the present comparison
-    :param why: reasons to apply the roles without asking the host
+    mark: checksum of the present comparison. why: reasons to apply the roles without asking the host.
     """
     if not why and "recorded" in earlier and not earlier["recorded"]:
         why = ["nothing was recorded yet"]

@@ -96,12 +96,7 @@ def document_of(arguments: Mapping[str, Any]) -> HostState:
 
 
 def parts_of(arguments: Mapping[str, Any], state: HostState) -> list[str]:
-    """Return the parts that a task deploys entirely.
-
-    :param arguments: of the task
-    :param state: the document that they describe
-    :returns: the argument C(parts); without it the parts that the task, its documents and the rows name
-    """
+    """Return the parts that a task deploys entirely. Without the argument C(parts): the parts that the task, its documents and the rows name."""
     if arguments.get("parts") is not None:
         return [str(part) for part in arguments["parts"]]
     documents = arguments.get("documents") or []

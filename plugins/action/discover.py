@@ -126,12 +126,7 @@ def choose(
 
 
 def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """Write missing files, and show the differences of existing ones; return the state of each, and the diffs for Ansible.
-
-    :param folder: of the inventory
-    :param texts: by file name
-    :param check: check mode
-    """
+    """Write missing files, and show the differences of existing ones; return the state of each, and the diffs for Ansible."""
     states: dict[str, str] = {}
     diffs: list[dict[str, str]] = []
     for name, text in texts.items():
@@ -155,12 +150,7 @@ def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[
 
 
 def read_machines(targets: Mapping[str, Any], args: Mapping[str, Any], hostvars: Any) -> list[Machine]:
-    """Return all machines, each once, with their answers.
-
-    :param targets: of C(find)
-    :param args: of the task, with the names of variables
-    :param hostvars: of all hosts, with these variables
-    """
+    """Return all machines, each once, with their answers. targets: of C(find). args: of the task, with the names of variables."""
 
     def answer_of(address: str, name: str) -> dict[str, Any]:
         variables = hostvars[address] if name and address in hostvars else {}
@@ -235,8 +225,7 @@ def read_greetings(targets: Sequence[Target], timeout: float) -> dict[Target, tu
 
     There is a deadline for all of them, because name resolution has no timeout.
 
-    :param targets: C(AT_ONCE) are tried at a time
-    :param timeout: seconds for each
+    At most C(AT_ONCE) at a time. timeout: seconds for each.
     """
     waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
     for target in targets:

@@ -110,9 +110,7 @@ def _judge_alone(
 def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host, apart from its plan.
 
-    :param planned: its part of the plan
-    :param first: result of M(dgxspark.vllm.ask) with facts and images
-    :param second: result with services, engines and health; empty if it was not asked
+    first: result of M(dgxspark.vllm.ask) with facts and images. second: with services, engines and health; empty if it was not asked.
     """
     if not first.get("reached"):
         return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]

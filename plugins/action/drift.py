@@ -117,12 +117,7 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of one host.
-
-    :param host: as planned
-    :param lock_findings: findings of its plan
-    :param result: result of M(dgxspark.vllm.ask)
-    """
+    """Return the findings of one host."""
     findings = drift.check_lock(lock_findings, host.services)
     return findings + [finding.to_dict() for finding in _of_answers(host, result)]
 

@@ -74,14 +74,7 @@ def source_of(src: str | None, content: str | None) -> tuple[str, Path]:
 
 
 def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
-    """Have the engine read a launch.
-
-    :param args: of the module
-    :param text: the launch
-    :param folder: of its env files and scripts
-    :returns: as C(importer.import_launch)
-    :raises AnsibleActionFail: without a launch of vLLM
-    """
+    """Have the engine read a launch. Raises AnsibleActionFail without a launch of vLLM."""
     text = with_settings(text, folder)
     known_recipes, _messages = load_recipes([RECIPES])
     broken = document = None

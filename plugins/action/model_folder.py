@@ -59,10 +59,7 @@ class ActionModule(HostSteps):
     def _pending(self, files: Files, outgoing: list[str], same: list[str], digests: dict[str, str]) -> Files:
         """Return the files to place on the host.
 
-        :param files: of the folder
-        :param outgoing: names of files to send
-        :param same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them
-        :param digests: known digests
+        same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them.
         """
         pending = {name: {**files[name], "part": ""} for name in same}
         for name in outgoing:

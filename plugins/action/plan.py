@@ -445,9 +445,7 @@ def judged_with(
 
     An error that the inventory alone explains stops the run before any host is contacted: its plan is returned then.
 
-    :param kept_facts: C({measured, images}) by host
-    :param judged: makes a plan with such facts
-    :returns: the plan
+    kept_facts: C({measured, images}) by host.
     """
     if not kept_facts:
         return judged({})
@@ -498,11 +496,7 @@ def models(
 ) -> dict[str, Any]:
     """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
 
-    :param recipes: by name
-    :param problems: of unreadable recipes
-    :param args: of the action: C(pick) and C(show)
-    :returns: the result
-    :raises AnsibleActionFail: for unreadable recipes and a wish that cannot be read
+    Raises AnsibleActionFail for unreadable recipes and a wish that cannot be read.
     """
     if problems:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))

@@ -130,10 +130,7 @@ class ActionModule(HostAction):
     def report(self, name: str, against: str, dest: str) -> dict[str, Any]:
         """Print tables and charts of what the hosts of the play measured, write JSON where asked to.
 
-        :param name: the variable that holds each host's result of this action
-        :param against: the variable of results to compare with, or empty
-        :param dest: a file on the controller, or empty
-        :returns: the result of the action
+        name, against: variables that hold each host's result. dest: a file on the controller, or empty.
         """
         results, refused = self._of_hosts(name)
         compared, refused_of_compared = self._of_hosts(against) if against else ([], [])
@@ -354,13 +351,7 @@ class ActionModule(HostAction):
 
 
 def neighbours(planned: dict[str, Any], host: str, service: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the services that share a GPU with this one, as far as they can be asked from its host.
-
-    :param planned: the plan, by host
-    :param host: of the service
-    :param service: of the plan
-    :returns: C([{name, url}])
-    """
+    """Return the services that share a GPU with this one, as far as they can be asked from its host."""
     cluster = service["cluster"]
     services = [
         (name, other)

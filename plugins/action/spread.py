@@ -89,14 +89,7 @@ class ActionModule(ActionBase):
         return refused
 
     def host_work(self, surveyed: dict[str, Any], host: str, refused: str, is_moving: bool) -> dict[str, Any]:
-        """Return the work of a host before anything moves.
-
-        :param surveyed: of C(spreading.survey)
-        :param host: the host
-        :param refused: why it cannot take part, or an empty text
-        :param is_moving: whether it sends or receives anything
-        :returns: its entry of C(hosts)
-        """
+        """Return the work of a host before anything moves. refused: why it cannot take part, or an empty text."""
         look, keys = self.looks[host], surveyed["fetch"].get(host, [])
         return {
             "fetch_images": [key for key in keys if key in look["images"]],

@@ -54,8 +54,7 @@ class ActionModule(ActionBase):
     def run_jobs(self, tasks: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run a job for tasks, and another one for those that it left when it ended before its time.
 
-        :param tasks: of the job
-        :returns: results by key, and the answer of the module if it failed
+        Returns also the answer of the module if it failed.
         """
         got: dict[str, Any] = {}
         for _start in range(MOST_STARTS):

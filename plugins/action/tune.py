@@ -183,9 +183,7 @@ class ActionModule(ActionBase):
 def with_block(text: str, tuned: Mapping[str, Any]) -> str:
     """Return a file of variables with C(spark_tuned) in a separate block at the end.
 
-    :param text: of the file, may be empty
-    :param tuned: the whole value of C(spark_tuned)
-    :raises ValueError: if the file would lose or change anything else
+    Raises ValueError if the file would lose or change anything else.
     """
     bare = re.sub(rf"(?ms)^{re.escape(BEGIN)}$.*?^{re.escape(END)}$\n?", "", text)
     before = yaml.safe_load(bare) or {}

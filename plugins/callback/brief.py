@@ -19,8 +19,6 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - set as stdout callback in configuration, C(stdout_callback = dgxspark.vllm.brief)
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

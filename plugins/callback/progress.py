@@ -19,8 +19,6 @@ description:
     and tasks that wait for an engine report the progress of its start.
 requirements:
   - enabled in configuration, C(callbacks_enabled = dgxspark.vllm.progress)
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 options:
   style:
     description:

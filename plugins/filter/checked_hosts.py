@@ -46,8 +46,6 @@ options:
     type: list
     elements: str
     default: []
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -103,13 +101,7 @@ def checked_hosts(
 ) -> str:
     """Return the pattern, or print the mistakes in the input of the run and end it.
 
-    :param pattern: of the hosts of a play
-    :param groups: of the inventory, with their hosts
-    :param sources: of the inventory, as Ansible was given them
-    :param playbook: whose arguments are checked too, by its name without C(.yml)
-    :param needs_sparks: whether the inventory needs Sparks; None: yes, except for plays of localhost
-    :param missing: variables that the playbook cannot do without and that have no value
-    :returns: the pattern
+    needs_sparks: None for yes, except for plays of localhost. DOCUMENTATION has the arguments.
     """
     needed = pattern != "localhost" if needs_sparks is None else needs_sparks
     problems = find_problems(groups, sources, playbook, needed)
@@ -123,14 +115,7 @@ def checked_hosts(
 def find_problems(
     groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str, needs_sparks: bool
 ) -> list[str]:
-    """Return the mistakes in the input of the run, a sentence each.
-
-    :param groups: of the inventory, with their hosts
-    :param sources: of the inventory, as Ansible was given them
-    :param playbook: whose arguments are checked too, by its name without C(.yml)
-    :param needs_sparks: whether the inventory has to have Sparks
-    :returns: sentences, none if all is right
-    """
+    """Return the mistakes in the input of the run, a sentence each."""
     core = tuple(int(part) for part in re.findall(r"\d+", __version__)[:2])
     if core < OLDEST_CORE:
         return [

@@ -49,8 +49,6 @@ options:
     type: list
     elements: dict
     default: []
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -78,14 +76,7 @@ def exported_files(
     forms: str | Sequence[str] = (),
     results: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, str]]:
-    """Return the files.
-
-    :param services: planned services of a host
-    :param names: of the services to export
-    :param forms: of C(export.FORMS), all without any
-    :param results: of M(dgxspark.vllm.ask), as DOCUMENTATION describes
-    :returns: files with C(path), and C(content) or C(src)
-    """
+    """Return the files. DOCUMENTATION has the arguments and the result."""
     chosen = [forms] if isinstance(forms, str) else list(forms)
     if unknown := [form for form in chosen if form not in export.FORMS]:
         raise AnsibleFilterError(

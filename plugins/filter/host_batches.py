@@ -30,8 +30,6 @@ options:
     description: Hosts in a batch, at most.
     type: int
     default: 1
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -51,13 +49,7 @@ _value:
 
 
 def host_batches(hosts: Sequence[str], clusters: Mapping[str, Mapping[str, Any]], size: Any = 1) -> dict[str, Any]:
-    """Divide hosts into batches; ranks of one cluster stay together.
-
-    :param hosts: in their order
-    :param clusters: of the plan, by name
-    :param size: number of hosts of a batch
-    :returns: C({batches, problem})
-    """
+    """Divide hosts into batches; ranks of one cluster stay together."""
     names = list(map(str, hosts))
     members = {name: cluster["hosts"] for name, cluster in clusters.items() if set(cluster["hosts"]) & set(names)}
     try:

@@ -42,8 +42,6 @@ options:
     default: {}
 seealso:
   - module: dgxspark.vllm.service_state
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -70,15 +68,7 @@ def service_select(
     required_as: str = "",
     addons: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return the services of a run.
-
-    :param planned: the hosts of a plan
-    :param play: the hosts of the run
-    :param names: services, with commas or as a list; all of these hosts when empty or C(all)
-    :param required_as: variable that must name a service, for the message
-    :param addons: of the plan, for the names of speech servers on demand
-    :returns: C({hosts, problems})
-    """
+    """Return the services of a run."""
     selected = [name for name in verbs.names_of(names) if name != "all"]
     speech_servers = {
         host: [server["name"] for server in (body.get("speech") or {}).get("services", ()) if server.get("on_demand")]

@@ -30,8 +30,6 @@ options:
     type: str
     choices: [report, proof, record, status, explain, support]
     required: true
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

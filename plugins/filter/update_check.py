@@ -25,8 +25,6 @@ options:
     description: The same afterwards.
     type: dict
     required: true
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

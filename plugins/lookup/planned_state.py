@@ -32,8 +32,6 @@ options:
     default: {}
 seealso:
   - module: dgxspark.vllm.deploy
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -67,13 +65,7 @@ class LookupModule(LookupBase):
     """Ask the engine."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return one document with the rows of some parts.
-
-        :param terms: names of parts
-        :param variables: of the task
-        :param kwargs: options of the lookup
-        :returns: the document, as the module deploy takes it
-        """
+        """Return one document with the rows of some parts."""
         self.set_options(var_options=variables, direct=kwargs)
         unknown = [term for term in terms if term not in PARTS]
         if unknown:

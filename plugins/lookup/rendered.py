@@ -23,8 +23,6 @@ options:
 seealso:
   - plugin: dgxspark.vllm.unit_files
     plugin_type: lookup
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -56,13 +54,7 @@ class LookupModule(LookupBase):
     """Resolve the variables that a template reads, and render it."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
-        """Return the text of each template.
-
-        :param terms: templates as ROLE/TEMPLATE.j2
-        :param variables: of the task
-        :param kwargs: options of the lookup, empty
-        :returns: the texts, in the order of the templates
-        """
+        """Return the text of each template."""
         self.set_options(var_options=variables, direct=kwargs)
         texts = []
         for name in terms:

@@ -38,8 +38,6 @@ options:
     default: []
 seealso:
   - module: dgxspark.vllm.deploy
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -73,13 +71,7 @@ class LookupModule(LookupBase):
     """Ask the engine."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return one dictionary for each term.
-
-        :param terms: names of parts
-        :param variables: of the task
-        :param kwargs: options of the lookup
-        :returns: C({folders, files, units, ...}), as the module deploy takes them
-        """
+        """Return one dictionary for each term."""
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))

@@ -29,8 +29,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 seealso:
   - module: dgxspark.vllm.status
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -54,7 +52,6 @@ reached:
   description: Whether all modules reached the host.
   returned: always
   type: bool
-  sample: true
 why:
   description: Why the host is unreachable, in one line; empty if it was reached.
   returned: always

@@ -94,13 +94,8 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
 seealso:
   - module: dgxspark.vllm.lock
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -130,7 +125,6 @@ brought:
   description: What came from the bundle, or would come in check mode.
   returned: with O(action=images) and O(action=weights)
   type: list
-  elements: str
   sample: ["vllm/vllm-openai:v0.24.0-ubuntu2404"]
 bytes:
   description: Bytes that travelled.
@@ -185,11 +179,7 @@ def check_room(module: AnsibleModule, needs: list[tuple[Path, int, str]]) -> Non
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Split the archive of an image into pieces, unless an earlier run has done that.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(known) has the layers that need no pieces, by compression
-    :param folder: of the pieces
-    :returns: the result of the module
+    C(known) of the item has the layers that need no pieces, by compression.
     """
     done = folder / "done.json"
     try:
@@ -241,11 +231,7 @@ def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Prepare for the pieces of an image.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(whole): all of it is sent
-    :param folder: for its pieces
-    :returns: the result of the module, with the sizes of the pieces that an earlier run has sent, and the layers to leave out
+    Returns the sizes of the pieces that an earlier run has sent, and the layers to leave out. C(whole) of the item: all of it is sent.
     """
     staged, known = incoming.staged_sizes(folder), known_layers(run, item)
     packed = sum(part["size"] for part in bundle.parts(item, known) if staged.get(part["name"]) != part["size"])
@@ -269,11 +255,7 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
 def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Load an image from its pieces, after each of them was hashed.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(left_out) has the layers that were not sent
-    :param folder: of the pieces
-    :returns: the result of the module; C(refused) is the reason why Docker did not load the image without these layers
+    C(left_out) of the item has the layers that were not sent; C(refused) is the reason why Docker did not load the image without them.
     """
     left_out = item.get("left_out") or []
     parts = bundle.parts(item, left_out)
@@ -409,10 +391,7 @@ class Placement:
     def move(self, name: str, sha256: str, blob: str) -> bool:
         """Move a received file to its blob if it has the expected digest, and replace a damaged file of that name.
 
-        :param name: of the file in the snapshot
-        :param sha256: its expected digest
-        :param blob: its place below the folder of the model
-        :returns: whether it was moved
+        Returns whether it was moved. blob: its place below the folder of the model.
         """
         repo = self.model["repo"]
         if name in self.present:
@@ -469,15 +448,7 @@ def main() -> None:
 
 
 def act(module: AnsibleModule, run: Run, step: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Carry out one step.
-
-    :param module: of Ansible
-    :param run: runs programs
-    :param step: the option C(step)
-    :param item: the image or model
-    :param folder: for its pieces
-    :returns: the result of the module
-    """
+    """Carry out one step."""
     if step == "save":
         return save(module, run, item, folder)
     if step == "stage":

@@ -52,11 +52,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -79,7 +74,6 @@ entries:
     whether this collection is known to have brought it; what it did not bring stays whatever is asked.
   returned: success
   type: list
-  elements: dict
   sample: [{kind: images, what: "vllm/vllm-openai:v0.23.0", bytes: 21474836480, ours: true, why: "no container, unit, receipt or plan names it"}]
 freed_bytes:
   description: Bytes that were removed, or would be in check mode.
@@ -90,7 +84,6 @@ unjudged:
   description: Why weights were not looked at; empty when they were.
   returned: success
   type: str
-  sample: ''
 lines:
   description: The same for people.
   returned: success

@@ -131,8 +131,6 @@ seealso:
   - module: dgxspark.vllm.deploy
   - module: dgxspark.vllm.generation
   - module: dgxspark.vllm.drift
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -159,19 +157,16 @@ up_to_date:
   description: Whether there is nothing to apply.
   returned: success
   type: bool
-  sample: true
 why:
   description: Why it is not.
   returned: success
   type: list
-  elements: str
   sample: ["generation 3 is not proven"]
 unanswered:
   description: Programs that did not answer, each with its reason. What they were asked is not known, and not compared.
   returned: success
   type: list
   elements: str
-  sample: []
 differences:
   description:
     - How the host differs. C(changed), C(missing), C(added) and C(attributes) are paths; C(added) are files below the folders of the
@@ -211,7 +206,6 @@ proved:
   description: Whether all services of an up-to-date host answered, were found as they are to be, and have their receipts.
   returned: success
   type: bool
-  sample: true
 unproved:
   description: Why they were not proved.
   returned: with O(proof), when RV(up_to_date) and not RV(proved)
@@ -247,7 +241,6 @@ unknown:
   description: As RV(dgxspark.vllm.spark_info#module:unknown).
   returned: with O(gather)
   type: dict
-  sample: {}
 """
 
 from pathlib import Path

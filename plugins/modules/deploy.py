@@ -26,8 +26,6 @@ description:
     that was interrupted between the two.
   - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it. Temporary files of killed
     runs are removed first.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -324,24 +322,20 @@ joined:
   returned: success
   type: list
   elements: str
-  sample: []
 written:
   description: Files whose content was written, or would be in check mode.
   returned: success
   type: list
-  elements: str
   sample: [/etc/dgxspark/agent/watchdog.json]
 removed:
   description: What was removed, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 left:
   description: Paths that stay with O(state=absent), each with C(path) and C(why).
   returned: with O(state=absent)
   type: list
-  elements: dict
   sample: [{"path": "/srv/huggingface", "why": "not empty: mine"}]
 freed_bytes:
   description: Bytes of the weights that were removed, or would be.
@@ -352,50 +346,42 @@ started:
   description: Units that were started, or would be.
   returned: success
   type: list
-  elements: str
   sample: [spark-agent.service]
 restarted:
   description: Units that were restarted, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 reloaded:
   description: Units that were reloaded, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 stopped:
   description: Units that were stopped, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 restart_due:
   description: Units with O(units[].defer) that run from older files than those on the disk.
   returned: success
   type: list
   elements: str
-  sample: []
 enabled:
   description: Units that were enabled, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 disabled:
   description: Units that were disabled, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 starting:
   description: Units that were starting already, from the files that are on the disk; whoever wants them has to wait.
   returned: success
   type: list
   elements: str
-  sample: []
 """
 
 from dataclasses import MISSING, fields

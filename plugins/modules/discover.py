@@ -83,8 +83,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 seealso:
   - module: dgxspark.vllm.spark_info
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -106,19 +104,16 @@ candidates:
   description: For O(action=find), machines that can be asked.
   returned: success
   type: list
-  elements: dict
   sample: [{address: 192.168.1.11, by: range, user: '', port: 0, local: false}]
 silent:
   description: For O(action=find), machines that are not known, each with the reason.
   returned: success
   type: list
-  elements: dict
   sample: [{address: 192.168.1.12, by: named, user: '', port: 0, why: did not answer in 3 s}]
 sparks:
   description: For O(action=write), the Sparks with their names, variables as they are in the inventory, and what they said.
   returned: success
   type: list
-  elements: dict
   sample: [{name: spark-1, variables: {ansible_host: 192.168.1.11}, measured: {}}]
 files:
   description: For O(action=write), each file with V(written), V(unchanged) or V(kept), which differs and was left as it is.

@@ -46,8 +46,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.spark_info
   - module: dgxspark.vllm.ask
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -74,7 +72,6 @@ findings:
   description: All findings, errors first, each with its host.
   returned: success
   type: list
-  elements: dict
   sample:
     - host: spark-1
       service: heavy

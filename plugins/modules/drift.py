@@ -46,8 +46,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.generation
   - module: dgxspark.vllm.status
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -103,7 +101,6 @@ findings:
   description: The differences, the worst first, each with its host, rule, severity, message and fix.
   returned: success
   type: list
-  elements: dict
   sample:
     - host: spark-1
       service: heavy

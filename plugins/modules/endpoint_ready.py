@@ -22,8 +22,6 @@ description:
     active exactly when the whole model serves.
   - A unit of C(Type=notify), which the ranks of such an engine have, is waited for through restarts, since it comes back when
     another rank was lost. It has failed when it gives up. What it says of its state (C(systemctl status)) is in the message.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:

@@ -28,8 +28,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -44,7 +42,6 @@ endpoints:
   description: Each endpoint with its C(models), C(host), URLs and C(key_file).
   returned: success
   type: list
-  elements: dict
   sample:
     - {models: [small], host: spark-1, controller_url: "http://127.0.0.1:8001/v1", lan: "-", key_file: ""}
 """

@@ -40,8 +40,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 seealso:
   - module: dgxspark.vllm.doctor
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -63,7 +61,6 @@ explanations:
     engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
-  elements: dict
   sample:
     - name: heavy
       id: one_request
@@ -105,13 +102,7 @@ def main() -> None:
 
 
 def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, str]:
-    """Explain the journal of a service's unit, or the log of its container.
-
-    :param run: runs journalctl and docker
-    :param service: name, unit, container, probe
-    :param lines: most lines
-    :returns: the explanation with the name of the service
-    """
+    """Explain the journal of a service's unit, or the log of its container."""
     try:
         key = engine_client.read_api_key((service.get("probe") or {}).get("api_key_file"))
     except engine_client.Problem:

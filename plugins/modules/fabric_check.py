@@ -17,8 +17,6 @@ description:
   - Runs the sending side of probes of the bandwidth, 1 GiB each.
   - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -80,19 +78,16 @@ relay:
   description: What of O(relay) is not set.
   returned: success
   type: list
-  elements: str
   sample: ["net.ipv4.ip_forward is not 1: 0"]
 routes:
   description: Which routes of O(routes) are not there.
   returned: success
   type: list
-  elements: str
   sample: ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
 bandwidth:
   description: Each probe with its C(gbps), or V(null) and an C(error).
   returned: success
   type: list
-  elements: dict
   sample: [{"rail": "rail0", "topology": "ring", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
 collective:
   description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds), and
@@ -131,13 +126,7 @@ TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
 
 
 def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
-    """Send a probe; tries again while nobody listens yet.
-
-    :param run: runs programs
-    :param test: the probe as the plan has it
-    :param attempts: how often it is tried
-    :returns: its result
-    """
+    """Send a probe; tries again while nobody listens yet."""
     gbps, error = None, ""
     for attempt in range(attempts):
         if attempt:

@@ -19,8 +19,6 @@ description:
   - With O(dest) it writes C(fabric.json) and C(fabric.html) on the controller, in check mode too. The page lists the networks of all clusters
     of the inventory folder, each as it was last planned, with plugs in wrong ports, and the last figures with their times. A new
     plan of a network leaves out figures of cables that have changed since.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -123,7 +121,6 @@ rails:
   description: Each rail with its C(subnet) and C(ends) by host.
   returned: with O(hosts)
   type: list
-  elements: dict
   sample:
     - name: rail0
       subnet: 192.168.100.0/24
@@ -133,7 +130,6 @@ cables:
   description: Pairs of host and cage that reach each other.
   returned: where RV(topology) is V(line) or V(none), so that there are no rails
   type: list
-  elements: list
   sample: [[[spark-1, 0], [spark-2, 1]]]
 ports:
   description: What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody

@@ -103,8 +103,6 @@ notes:
 seealso:
   - module: dgxspark.vllm.rollout
   - module: dgxspark.vllm.drift
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -138,12 +136,10 @@ same:
   description: Whether the host still is what the current generation says.
   returned: success
   type: bool
-  sample: true
 running:
   description: Whether all units of the current generation that start at boot are active.
   returned: when O(action=look)
   type: bool
-  sample: true
 generations:
   description: All generations that are kept, by number.
   returned: success
@@ -164,24 +160,20 @@ problems:
   returned: when O(action=look)
   type: list
   elements: str
-  sample: []
 key_changes:
   description: Which key files are others than at the time of the target; they stay as they are.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY changed since generation 2; it stays unchanged"]
 steps:
   description: What restoring it changes, or changed.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: ["writes /etc/dgxspark/env/heavy.env", "restarts spark-heavy.service"]
 touched:
   description: Units that restoring it starts, restarts or stops.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: [spark-heavy.service]
 gateways:
   description: The gateways' names of the services that restoring it touches, each with C(name), C(host) and C(backend).
@@ -204,7 +196,6 @@ recorded:
   description: Whether a new generation was made.
   returned: when O(action=record)
   type: bool
-  sample: false
 spark:
   description: With O(gather), as RV(dgxspark.vllm.spark_info#module:spark). The action plugin keeps it and does not return it.
   returned: never
@@ -218,7 +209,6 @@ removed:
   returned: when O(action=record)
   type: list
   elements: str
-  sample: []
 """
 
 from pathlib import Path

@@ -50,12 +50,8 @@ attributes:
   check_mode:
     details:
       - The lists of packages and firmware are refreshed.
-  diff_mode:
-    support: none
 notes:
   - Needs root.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -101,7 +97,6 @@ waited_seconds:
   description: Seconds of waiting for other programs.
   returned: always
   type: int
-  sample: 0
 """
 
 import fcntl

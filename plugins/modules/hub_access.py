@@ -47,8 +47,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 seealso:
   - module: dgxspark.vllm.model_snapshot
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -63,7 +61,6 @@ asked:
   description: What was asked for and what the answer means, V(ok), V(licence), V(gated), V(token), V(missing), V(revision), V(other) or V(unreachable).
   returned: always
   type: list
-  elements: dict
   sample: [{"repo": "Qwen/Qwen3-8B", "revision": "main", "meaning": "ok", "status": 302}]
 """
 
@@ -80,14 +77,7 @@ AT_ONCE = 8
 
 
 def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dict[str, Any]:
-    """Ask for one file of a model; a redirect is not followed, since that would be the download.
-
-    :param model: its repository and revision
-    :param endpoint: address of the hub
-    :param token: empty for none
-    :param timeout: seconds
-    :returns: whether the hub grants it, or why that is not known
-    """
+    """Ask for one file of a model; a redirect is not followed, since that would be the download. timeout: seconds."""
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     url = hub_access.url_of(endpoint, repo, revision, model.get("only") or [])
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -160,8 +160,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.plan
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -191,7 +189,6 @@ compatible:
   description: Whether no finding is an error.
   returned: success
   type: bool
-  sample: true
 vllm_version:
   description: The version that the launch was judged for, null when it is not known.
   returned: success
@@ -211,7 +208,6 @@ command:
   description: The exact arguments behind the image name, in a fixed order.
   returned: success
   type: list
-  elements: str
   sample: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507, --max-model-len, "16384"]
 args:
   description: The options in normal form, long names with dashes and native values.
@@ -226,7 +222,6 @@ findings:
       is known from, C(basis) is C(inventory), or C(probed) where the image itself was asked.
   returned: success
   type: list
-  elements: dict
   sample:
     - rule: SPK201
       severity: warning

@@ -19,8 +19,6 @@ description:
     memory; another port or name is not asked again.
   - What cannot be asked stays unknown, with the reason. Kernels that repack weights after loading, and the memory that a start needs
     besides weights and cache, are not in the answer.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -243,11 +241,7 @@ def find_answer(
 ) -> tuple[str, dict[str, Any] | None, str]:
     """Return the source of an answer, the answer, and the reason if there is no answer.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param image_id: of the image
-    :param question: of C(plan_probe.question); receives the sizes of earlier questions
-    :returns: C(image), C(cache) or C(none), the answer or None, and the reason
+    question: of C(plan_probe.question); receives the sizes of earlier questions.
     """
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
     answer = read_cache(path, question["available"])
@@ -267,11 +261,7 @@ def find_answer(
 def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
     """Return the files that describe a model, by name, from the arguments or from its snapshot.
 
-    :param params: of the module
-    :param prefix: C(draft_) for the drafter
-    :param trust: whether code of the model's repository is trusted
-    :param wrong: receives the messages
-    :returns: texts by name
+    prefix: C(draft_) for the drafter. wrong: receives the messages.
     """
     files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
     if not snapshot:
@@ -317,14 +307,7 @@ def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
 
 
 def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Return the answer of an image, or None and the reason.
-
-    :param module: of Ansible
-    :param run: runs programs
-    :param image_id: of the image
-    :param question: of C(plan_probe.question)
-    :returns: the answer or None, and the reason
-    """
+    """Return the answer of an image, or None and the reason."""
     timeout, memory = module.params["timeout"], module.params["memory_gib"]
     container = f"dgxspark-image-plan-{os.getpid()}"
     data = f"{json.dumps(question)}\n".encode()
@@ -367,12 +350,7 @@ def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
 
 
 def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer by one rename; warn if it cannot be kept.
-
-    :param module: of Ansible
-    :param path: of the file
-    :param content: the answer
-    """
+    """Keep an answer by one rename; warn if it cannot be kept."""
     try:
         state_file.write(path, content)
     except OSError as error:

@@ -80,8 +80,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.image_compat
   - module: dgxspark.vllm.plan
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -138,26 +136,22 @@ left_out:
   description: Parts of the launch that are not carried over, each with the reason and what to do instead. A secret is named without its value.
   returned: success
   type: list
-  elements: dict
   sample: [{item: --restart unless-stopped, reason: systemd supervises the engines here}]
 report:
   description: RV(missing), RV(left_out), RV(findings) and RV(before) as lines for people.
   returned: success
   type: list
-  elements: str
   sample: ["left out: --restart unless-stopped: systemd supervises the engines here"]
 missing:
   description: Keys that the service still needs before it can be planned.
   returned: success
   type: list
   elements: str
-  sample: []
 findings:
   description: Findings of the rules about the service, errors first. See M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict
-  sample: []
 before:
   description:
     - Findings of the rules about the original systemd unit or docker command, errors first.
@@ -165,16 +159,13 @@ before:
   returned: success
   type: list
   elements: dict
-  sample: []
 changes:
   description: Repairs that keep the meaning of the launch, see M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict
-  sample: []
 compatible:
   description: Whether no finding is an error.
   returned: success
   type: bool
-  sample: true
 """

@@ -48,8 +48,6 @@ attributes:
 seealso:
   - module: dgxspark.vllm.plan
   - module: dgxspark.vllm.spark_info
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -71,12 +69,10 @@ changes:
   description: Changes of the lock file, one line each.
   returned: success
   type: list
-  elements: str
   sample: ["model Qwen/Qwen3-8B@main: added 0123456789ab (12 files, 16.40 GB)"]
 notes:
   description: Remarks, such as hosts that did not answer.
   returned: success
   type: list
-  elements: str
   sample: ["spark-3 did not answer; its entries in the lock file stay."]
 """

@@ -19,8 +19,6 @@ description:
   - Terms that are known only as a range have a low, a typical and a high value. What fails even at low overheads is an error;
     what depends on them makes the verdict C(tight).
   - Runs anywhere, usually delegated to the controller. Only malformed input fails the task; everything else is a finding.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -229,7 +227,6 @@ start_order:
   description: Names of the services in the order in which they should start, largest first.
   returned: success
   type: list
-  elements: str
   sample: [heavy, fast]
 utilization_sum:
   description: Sum of all C(gpu-memory-utilization).
@@ -289,7 +286,6 @@ findings:
     before it is named. Of errors with one cause, one has the fix that satisfies every check; the others name its rule in C(consequence_of).
   returned: success
   type: list
-  elements: dict
   sample:
     - rule: memory.free_at_restart
       severity: error
@@ -308,7 +304,6 @@ memory_map:
     the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
   returned: success
   type: list
-  elements: dict
   sample:
     - {label: system, gib: 5.2, kind: system, service: null}
     - {label: fast weights, gib: 7.49, kind: weights, service: fast}

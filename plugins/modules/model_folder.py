@@ -63,8 +63,6 @@ attributes:
     support: full
 seealso:
   - module: dgxspark.vllm.model_snapshot
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -80,7 +78,6 @@ brought:
   description: Names of the files that came, or would.
   returned: always
   type: list
-  elements: str
   sample: [config.json, model-00001-of-00002.safetensors]
 bytes:
   description: How much was sent.
@@ -181,13 +178,7 @@ class Folder:
         return bad
 
     def place_one(self, root: int, name: str, file: dict[str, Any]) -> bool:
-        """Place a received file.
-
-        :param root: descriptor of the folder
-        :param name: of the file
-        :param file: its size, digest and part
-        :returns: whether it is whole
-        """
+        """Place a received file. Returns whether it is whole. root: descriptor of the folder."""
         try:
             with beneath.open_file(self.staging, file["part"]) as handle:
                 is_whole = beneath.place(handle, file["sha256"], root, name, FILE_MODE)

@@ -98,11 +98,6 @@ options:
     default: start
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -128,12 +123,10 @@ complete:
   description: Whether every file is there.
   returned: success
   type: bool
-  sample: true
 running:
   description: Whether a download is under way.
   returned: success
   type: bool
-  sample: false
 bytes:
   description: Bytes on the disk.
   returned: success
@@ -148,7 +141,6 @@ wrong:
   description: Files that are not what they are to be, each with C(file) and C(why).
   returned: success
   type: list
-  elements: dict
   sample:
     - file: model-00001-of-00004.safetensors
       why: has 1048576 bytes instead of 4967215128
@@ -248,13 +240,7 @@ class Download:
 
 
 def look(module: AnsibleModule, download: Download, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
-    """End the module with the progress of the download, or with its result.
-
-    :param module: of Ansible
-    :param download: of this model
-    :param snapshot: of C(snapshots.look)
-    :param result: of the module, which is completed
-    """
+    """End the module with the progress of the download, or with its result. snapshot: of C(snapshots.look)."""
     params = module.params
     try:
         state = download.state()
@@ -339,12 +325,7 @@ def verified(module: AnsibleModule, snapshot: dict[str, Any]) -> list[dict[str, 
 
 
 def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
-    """Fail for files that the lock file does not list, and for links in the place of folders.
-
-    :param module: of Ansible
-    :param snapshot: of C(snapshots.look)
-    :param result: of the module
-    """
+    """Fail for files that the lock file does not list, and for links in the place of folders."""
     params = module.params
     title = f"{params['repo']}@{params['revision']}"
     if snapshot["missing"] and not snapshot["path"]:
@@ -364,12 +345,7 @@ def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[
 
 
 def take_away(params: dict[str, Any], snapshot: dict[str, Any], wrong: list[dict[str, str]]) -> None:
-    """Remove damaged files, so that they are downloaded again.
-
-    :param params: of the module
-    :param snapshot: of C(snapshots.look)
-    :param wrong: its damaged files
-    """
+    """Remove damaged files, so that they are downloaded again."""
     if any(entry["why"] != "is missing" for entry in wrong):
         file_sums.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:

@@ -166,8 +166,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.image_compat
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -198,7 +196,6 @@ references:
   description: A row for each recipe of C(spark_recipe_sources), with what a service has to add before it can be planned.
   returned: when O(models) is set
   type: list
-  elements: dict
   sample:
     - recipe: eugr:4x-spark-cluster/glm-5.3-flash
       model: zai-org/GLM-5.3-Flash
@@ -210,7 +207,6 @@ models:
   description: A row for each recipe, variant and image that was judged apart.
   returned: when O(models) is set
   type: list
-  elements: dict
   sample:
     - recipe: gpt-oss-120b
       variant: null
@@ -295,13 +291,11 @@ for_all:
   description: Hosts with add-on services that are about other hosts too (gateway, clients, exporters, monitoring, fleet monitor).
   returned: success
   type: list
-  elements: str
   sample: [forge]
 on_demand:
   description: Hosts with services that are started by a request.
   returned: success
   type: list
-  elements: str
   sample: [spark-2]
 locked_names:
   description: Locked tags and branches that services use and that can move, as O(dgxspark.vllm.spark_info#module:upstream) takes them.
@@ -313,14 +307,12 @@ keys_of_fleet:
     will do for them; C(dgxspark.vllm.keys) makes those that are missing.
   returned: success
   type: list
-  elements: str
   sample: [/home/me/fleet/.secrets/api_key]
 findings:
   description: What the plan says about all hosts, errors first. Where C(cluster) is set, hosts of that cluster may have the same finding with other
     figures.
   returned: success
   type: list
-  elements: dict
   sample:
     - host: spark-1
       service: heavy
@@ -342,5 +334,4 @@ errors:
   description: Number of errors; one that several hosts of a cluster have counts once.
   returned: success
   type: int
-  sample: 0
 """

@@ -41,12 +41,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
   idempotent:
     support: full
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -62,7 +58,6 @@ registries:
   description: Registries that Docker was logged in to, or out of.
   returned: success
   type: list
-  elements: str
   sample: [nvcr.io]
 """
 

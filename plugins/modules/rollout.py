@@ -80,8 +80,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes.read_only
 seealso:
   - module: dgxspark.vllm.generation
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -102,7 +100,6 @@ batches:
   description: Hosts by batch.
   returned: when O(step=order)
   type: list
-  elements: list
   sample: [[spark-1], [spark-2, spark-3]]
 hosts:
   description: Hosts in their order.
@@ -113,7 +110,6 @@ serial:
   description: Sizes of the batches.
   returned: when O(step=order)
   type: list
-  elements: int
   sample: [1, 2]
 done:
   description: Hosts that run what is wanted already.
@@ -142,6 +138,5 @@ rows:
   description: Who runs what, a row a service.
   returned: when O(step=summary)
   type: list
-  elements: dict
   sample: [{"host": "spark-1", "service": "heavy", "image": "vllm/vllm-openai:v0.24.0", "commit": "0123abc", "generation": 3, "proven": true}]
 """

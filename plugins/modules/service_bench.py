@@ -76,15 +76,11 @@ attributes:
     support: none
     details:
       - In check mode nothing is measured.
-  diff_mode:
-    support: none
   idempotent:
     details:
       - Only the results in the receipts are written, which is not reported as a change.
 seealso:
   - module: dgxspark.vllm.service_proof
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -109,7 +105,6 @@ results:
   description: One entry per measured service, as in its receipt, with C(where), C(published), C(predicted) and C(findings).
   returned: when not skipped
   type: list
-  elements: dict
   sample:
     - where: spark-1/heavy
       service: heavy

@@ -27,8 +27,6 @@ description:
     Spark, for plans of the same launch; not in check mode.
   - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written.
     Findings never fail it.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:

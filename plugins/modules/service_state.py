@@ -90,11 +90,6 @@ options:
     default: /etc/dgxspark
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -121,7 +116,6 @@ services:
       host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
   returned: with O(services)
   type: list
-  elements: dict
   sample:
     - {name: heavy, unit: spark-heavy.service, container: spark-heavy, deployed: true, before: active, changed: true, model: heavy,
        url: "http://127.0.0.1:8001", api_key_file: /etc/dgxspark/secrets/heavy/VLLM_API_KEY, on_demand: false, follows: false, start_seconds: 2970}
@@ -206,11 +200,7 @@ def available(module: AnsibleModule) -> float:
 def wait_for_memory_back(module: AnsibleModule, ask: Run, need: float, pids: list[int]) -> dict[str, Any]:
     """Wait until memory is available and processes are gone.
 
-    :param module: with O(timeout), O(poll) and O(root)
-    :param ask: runs a program that reports
-    :param need: GiB that have to be available
-    :param pids: of the processes that held it
-    :returns: the answer of C(verbs.wait_until_back)
+    need: GiB. pids: of the processes that held it. Returns the answer of C(verbs.wait_until_back).
     """
     return verbs.wait_until_back(
         lambda: (available(module), still_listed(ask, pids)),
@@ -270,13 +260,7 @@ class Host:
         return rows
 
     def systemctl(self, verb: str, names: list[str], *options: str, allowed: tuple[int, ...] = (0,)) -> None:
-        """Run systemctl on units of services; fails with its message.
-
-        :param verb: C(start), C(stop) and their like
-        :param names: of services
-        :param allowed: exit codes that are no failure
-        :param options: of systemctl
-        """
+        """Run systemctl on units of services; fails with its message. allowed: exit codes that are no failure."""
         if not names or self.module.check_mode:
             return
         chosen = [f"spark-{name}.service" for name in names]
@@ -395,14 +379,7 @@ class Host:
         return waited
 
     def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
-        """Leave the module.
-
-        :param touched: services that were started or stopped
-        :param changed: whether anything was
-        :param before: GiB that were available
-        :param after: GiB that are available
-        :param waited: seconds
-        """
+        """Leave the module. before, after: GiB that are available. waited: seconds."""
         self.module.exit_json(
             changed=bool(touched) or changed,
             services=self.describe(touched),

@@ -17,8 +17,6 @@ description:
   - A section that fails, or whose programs give no answer in time, is V(null); RV(unknown) has the reason. The other sections are
     reported all the same.
   - No serial numbers are read.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -274,7 +272,6 @@ model_files:
     are missing, truncated or damaged.
   returned: with V(model_files) in O(gather)
   type: list
-  elements: dict
   sample:
     - repo: Qwen/Qwen3-8B
       revision: main
@@ -318,7 +315,6 @@ services:
       C(decode_ratio) that by its baseline. C(fast_path) and C(speed) are verdicts of the receipt on its kernels and its speed.
   returned: with V(services) in O(gather)
   type: list
-  elements: dict
   sample:
     - {name: heavy, ready: true, stage: completion, error: '', kv_cache_usage: 0.03, requests_running: 1, requests_waiting: 0,
        decode_tokens_per_second: 41.5, decode_ratio: 0.97, fast_path: ok, speed: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'}

@@ -17,8 +17,6 @@ description:
   - Every figure is a range that holds at least 80 % of the published rates of its class. A figure that is not known is left out, and
     RV(services) says why.
   - Runs anywhere, usually delegated to the controller. Only malformed input fails the task.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only

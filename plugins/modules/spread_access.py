@@ -71,14 +71,10 @@ attributes:
     support: none
     details:
       - Roles do not run it then.
-  diff_mode:
-    support: none
   idempotent:
     support: none
     details:
       - Keys are made anew for each run.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

@@ -66,8 +66,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -118,7 +116,6 @@ services:
       V(healthy), V(unloaded) (on demand) or V(stopped).
   returned: success
   type: list
-  elements: dict
   sample:
     - host: spark-1
       service: heavy

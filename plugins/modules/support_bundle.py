@@ -66,8 +66,6 @@ attributes:
       - Each run collects the current data.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -208,26 +206,14 @@ def name_of(box: dict[str, Any]) -> str:
 
 
 def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
-    """Put the files and the states of units into the bundle.
-
-    :param bundle: takes them
-    :param run: runs systemctl
-    :param units: their names
-    """
+    """Put the files and the states of units into the bundle."""
     for unit in units:
         for name, argv in raw_texts.unit_commands(unit):
             bundle.add(name, raw_texts.read(run, argv))
 
 
 def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: list[str], lines: int) -> None:
-    """Put the last lines of journals, containers and the kernel into the bundle.
-
-    :param bundle: takes them, and leaves the last ones out when it is full
-    :param run: runs journalctl and docker
-    :param units: names of units
-    :param containers: names of containers
-    :param lines: most lines of each log
-    """
+    """Put the last lines of journals, containers and the kernel into the bundle. The last ones are left out when the bundle is full."""
     for unit in units:
         journal = raw_texts.read(run, journal_command(unit, lines, "short-iso"))
         bundle.add(f"journal/{unit}.log", journal)

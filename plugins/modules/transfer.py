@@ -67,10 +67,6 @@ attributes:
     support: none
     details:
       - M(dgxspark.vllm.spread) returns what would be moved.
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -97,7 +93,6 @@ running:
   description: Whether the job is running.
   returned: success
   type: bool
-  sample: false
 done:
   description: Bytes that were received or read.
   returned: while the job is running

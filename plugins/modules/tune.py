@@ -59,14 +59,10 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
   idempotent:
     support: none
 seealso:
   - module: dgxspark.vllm.service_bench
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -84,7 +80,6 @@ variants:
   description: Names and changed options, the service as it is first.
   returned: with O(step=start)
   type: list
-  elements: dict
   sample: [{name: present, args: {}}, {name: chunk-16384, args: {max-num-batched-tokens: 16384}}]
 interrupted:
   description: Whether an earlier run has left a variant on the host.

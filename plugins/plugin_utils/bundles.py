@@ -38,11 +38,8 @@ def select_models(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the models that a host gets from a bundle, and messages about models that the bundle lacks.
 
-    :param manifest: of the bundle
-    :param planned: C(models) of the host's plan that have a C(repo)
-    :param folder: the bundle, for messages
-    :returns: entries of the manifest, each with the planned revision alone (another one may stand for another commit on this
-        host) and, for a locked model, with the locked files alone; and messages
+    Each has the planned revision alone (another one may stand for another commit on this host) and, for a locked model, the locked files alone.
+    planned: C(models) of the host's plan that have a C(repo).
     """
     models, messages = [], []
     for model in planned:

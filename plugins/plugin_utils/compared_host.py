@@ -86,10 +86,7 @@ def reasons_to_apply(
 ) -> list[str]:
     """Return why a run has to apply its roles, as far as the controller knows without asking the host.
 
-    :param tags: C(ansible_run_tags)
-    :param parts: of C(parts_of)
-    :param lacking: C(lacking) of the plan; other hosts may have to send missing images and models
-    :param play: hosts of the run
+    lacking: C(lacking) of the plan; other hosts may have to send missing images and models. play: hosts of the run.
     """
     if parts is None or "fabric" in tags:
         return ["the role fabric, and tags of other playbooks, are always applied"]

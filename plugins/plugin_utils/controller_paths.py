@@ -188,9 +188,7 @@ def resolve_variables(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the variables of a host with absolute paths of the controller, and the places that stay relative.
 
-    :param variables: by name, templated
-    :param folder: the inventory folder of the host, if any
-    :param fleet: the inventory folder of the first Spark, if any
+    fleet: the inventory folder of the first Spark, if any.
     """
     relative: list[str] = []
 
@@ -303,12 +301,7 @@ def _below(path: str, folder: str) -> list[str] | None:
 
 
 def better_place(where: str, path: str, source: str) -> str:
-    """Return a place that Ansible does not read: hidden in the source, or in its folder.
-
-    :param where: the variable with the path, of C(named_paths)
-    :param path: of the file
-    :param source: that reads it
-    """
+    """Return a place that Ansible does not read: hidden in the source, or in its folder."""
     folder = source if Path(source).is_dir() else str(Path(source).parent)
     parts = _below(absolute(path), folder) or [Path(path).name]
     name = where.partition(".")[0].partition("[")[0]

@@ -16,10 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import forei
 def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
     """Return a host's answer, or fail with the host and all problems of the answer.
 
-    :param answer: the result of a module
-    :param form: of C(answers.py); see C(reader.py)
-    :param host: that answered
-    :param name: of the module, for the message
+    form: of C(answers.py); see C(reader.py). name: of the module, for the message.
     """
     try:
         return reader.read(form, foreign_text.received(answer), name)

@@ -55,12 +55,7 @@ class HostSteps(ActionBase):
         return dict(checked_answer(answer, self.ANSWERS[step], self.host, f"step {step} of {self.MODULE}"))
 
     def check_names(self, names: Iterable[str], expected: Collection[str], step: str) -> None:
-        """Fail if the host names files that it was not asked about.
-
-        :param names: in its answer
-        :param expected: in the question
-        :param step: of the module
-        """
+        """Fail if the host names files that it was not asked about."""
         checked_answer(
             None,
             lambda _value, where: answers.among(names, expected, where),
@@ -71,13 +66,7 @@ class HostSteps(ActionBase):
     def send(
         self, title: str, files: Sequence[OutgoingFile], sent: Callable[[OutgoingFile], object] | None = None
     ) -> int:
-        """Send files to the host, with progress.
-
-        :param title: name of the transfer
-        :param files: to send
-        :param sent: called after each file
-        :returns: their bytes
-        """
+        """Send files to the host, with progress. Returns their bytes. sent: called after each file."""
         progress = Progress(self.host, title, sum(file.size for file in files))
         for file in files:
             self._connection.put_file(str(file.local), file.remote)
@@ -90,11 +79,7 @@ class HostSteps(ActionBase):
 def read_secret(loader: Any, path: str, setting: str, noun: str) -> str:
     """Return the content of a file of the controller that holds one secret; ansible-vault may have encrypted it.
 
-    :param loader: of Ansible
-    :param path: of the file
-    :param setting: that names the file, for messages
-    :param noun: content of the file, for messages
-    :returns: the secret
+    setting, noun: what names the file, and what is in it, for messages.
     """
     try:
         real = loader.get_real_file(path)

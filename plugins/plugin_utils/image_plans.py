@@ -28,12 +28,7 @@ class ImagePlans:
     """The answers of this run and of earlier ones."""
 
     def __init__(self, task_vars: Mapping[str, Any], keep: bool, locked: Mapping[str, Any] | None = None) -> None:
-        """Read nothing yet.
-
-        :param task_vars: of an action
-        :param keep: write new answers
-        :param locked: the lock file, if any
-        """
+        """Read nothing yet."""
         self.locked: Mapping[str, str] = (locked or {}).get("image_plans") or {}
         self.folder = controller_paths.state_folder(task_vars, FOLDER)
         self.keep = keep
@@ -87,11 +82,7 @@ class ImagePlans:
         return json.dumps(image_answer.brief(entry["answer"]), sort_keys=True, separators=(",", ":"))
 
     def hear(self, host: str, registered: Any) -> None:
-        """Add the answers of a host.
-
-        :param host: its name
-        :param registered: results of the module C(image_plan) in a loop over the questions
-        """
+        """Add the answers of a host. registered: results of the module C(image_plan) in a loop over the questions."""
         for result in plain((registered or {}).get("results")) or []:
             question = result.get("item")
             if result.get("skipped") or not isinstance(question, dict) or not question.get("key"):

@@ -48,9 +48,7 @@ class KeptFacts:
     def keep(self, host: str, measured: Any, images: Any) -> bool:
         """Keep the facts of a host for the next run; return whether the file was written. Raises OSError.
 
-        :param host: its name
-        :param measured: C(spark) of M(dgxspark.vllm.spark_info)
-        :param images: C(images) of it
+        measured, images: C(spark) and C(images) of M(dgxspark.vllm.spark_info).
         """
         path, facts = controller_paths.host_file(self.folder, host), {"measured": measured, "images": images}
         if path is None or not measured or not _is_sound(facts):

@@ -53,9 +53,7 @@ class MeasuredStarts:
     def keep(self, host: str, new: Sequence[Mapping[str, Any]]) -> bool:
         """Keep the measured starts of a proof. Raises OSError if the file cannot be written.
 
-        :param host: its name
-        :param new: starts of C(answers.START)
-        :returns: whether the file has changed
+        new: starts of C(answers.START). Returns whether the file has changed.
         """
         path, before = controller_paths.host_file(self.folder, host), self.of_host(host)
         after = known_starts.merge_starts(before, new)

@@ -77,12 +77,7 @@ class RecipeSources:
     """The sources of an inventory, each read at its first use."""
 
     def __init__(self, sources: Mapping[str, Source], folder: Path | None, keep: bool) -> None:
-        """Read nothing yet.
-
-        :param sources: by name
-        :param folder: of the cache, None without an inventory folder
-        :param keep: whether to fetch and write
-        """
+        """Read nothing yet. keep: fetch and write."""
         self.sources = sources
         self.folder = folder
         self.keep = keep
@@ -91,11 +86,7 @@ class RecipeSources:
     def recipes(
         self, references: Iterable[str], known_recipes: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """Return a recipe for each reference; C({refused: reason}) without one.
-
-        :param references: of services
-        :param known_recipes: recipes of this collection, for their configs
-        """
+        """Return a recipe for each reference; C({refused: reason}) without one. known_recipes: of this collection, for their configs."""
         recipes: dict[str, dict[str, Any]] = {}
         for reference in references:
             try:
@@ -190,14 +181,7 @@ class RecipeSources:
 def of_hosts(
     hosts: Mapping[str, Mapping[str, Any]], task_vars: Mapping[str, Any], keep: bool, messages: list[str]
 ) -> RecipeSources:
-    """Return the sources of hosts.
-
-    :param hosts: by name, with C(vars)
-    :param task_vars: as an action has them
-    :param keep: see C(RecipeSources)
-    :param messages: receives problems
-    :returns: the sources
-    """
+    """Return the sources of hosts. messages: receives problems."""
     sources: dict[str, Source] = {}
     for name, host in hosts.items():
         entries = host["vars"].get("spark_recipe_sources")
@@ -219,10 +203,7 @@ def of_hosts(
 
 
 def read_repository(source: Source) -> Content:
-    """Read the YAML files of a commit.
-
-    :raises Unfetched: without the repository or the commit
-    """
+    """Read the YAML files of a commit. Raises Unfetched without the repository or the commit."""
     content = Content()
     try:
         with git.fetched_commit(source.path or source.url, source.commit) as commit:

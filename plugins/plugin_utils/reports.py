@@ -39,13 +39,7 @@ def conclude(
 ) -> dict[str, Any]:
     """Write a report to C(dest) of the task, and end the task by its C(fail_on).
 
-    :param kind: C(status), C(drift) or C(doctor)
-    :param result: of the task so far
-    :param report: with C(healthy), C(reason) and C(counts)
-    :param args: of the task
-    :param variables: of the task
-    :param keys: of the report that a successful task returns
-    :returns: the result
+    report: with C(healthy), C(reason) and C(counts). keys: of the report that a successful task returns.
     """
     EventLog.write("report", kind=kind, **report)
     if args["dest"] == "-":

@@ -184,10 +184,8 @@ def check_all(settings: Mapping[str, Any], completions: Mapping[str, str | None]
 def run_jobs(jobs: Mapping[str, Callable[[], Any]], seconds: float, failure: Callable[[str], Any]) -> dict[str, Any]:
     """Run functions in parallel, a limited number at a time.
 
-    :param jobs: functions by name
-    :param seconds: that one may take
-    :param failure: returns the result of a function that raised an exception, from its text
-    :returns: results by name; a function that has not returned in time is missing
+    seconds: that one may take; a function that has not returned in time has no result. failure: returns the result of one that raised an
+    exception.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in jobs:

@@ -115,9 +115,7 @@ def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
     """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
 
-    :param names: of all loops
-    :param args: of the command line
-    :returns: the exit code if no loop has settings
+    Returns the exit code if no loop has settings.
     """
     slow: list[loops.Loop] = []
     for name in names:
@@ -142,12 +140,7 @@ def run_slow(names: list[str], args: argparse.Namespace) -> int:
 
 
 def run_guard(names: list[str], args: argparse.Namespace) -> None:
-    """Run the memory guard in this process, and the other loops in a child.
-
-    :param names: of all loops
-    :param args: of the command line
-    :raises SettingsError: if the guard has no settings
-    """
+    """Run the memory guard in this process, and the other loops in a child. Raises SettingsError if the guard has no settings."""
     from dgxspark_vllm._agent import memory
 
     threading.stack_size(memory.STACK_BYTES)
