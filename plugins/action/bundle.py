@@ -53,11 +53,9 @@ class ActionModule(HostSteps):
     ANSWERS = answers.BUNDLE
     OPTIONS = ("action", "dir", "hf_home", "verify", "staging", "piece_bytes", "sums_dir")
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Carry out the action of the task."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        self.args = plain(dict(self._task.args))
+        self.args = plain(self.args)
         for name in ("action", "dir"):
             if not self.args.get(name):
                 raise AnsibleActionFail(f"{name} is missing")
@@ -71,9 +69,7 @@ class ActionModule(HostSteps):
         }
         if self.args["action"] not in actions:
             raise AnsibleActionFail(f"action is '{self.args['action']}'; it must be one of {', '.join(actions)}")
-        result.update({"changed": False, "bytes": 0, "_ansible_verbose_override": True})
-        result.update(actions[self.args["action"]]())
-        return result
+        return {"changed": False, "bytes": 0, "_ansible_verbose_override": True, **actions[self.args["action"]]()}
 
     # --- packing: from hosts to the controller ---
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
@@ -26,8 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
-from ansible_collections.dgxspark.vllm.plugins.modules.discover import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -43,22 +41,15 @@ SSH_CONFIG_SECONDS = 10.0
 """ssh reads its configuration in milliseconds, unless that runs a program (Match exec)."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Search for machines, or write an inventory of their answers."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the machines or the inventory; fails for malformed input, and without any Spark."""
-        result = super().run(tmp, task_vars)
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        if args["action"] == "find":
-            return {**result, **find(args)}
-        return {**result, **self._write(args, task_vars or {}), "_ansible_verbose_override": True}
+        return find(self.args) if self.args["action"] == "find" else self._write(self.args)
 
-    def _write(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        machines = read_machines(plain(args["found"]), args, task_vars["hostvars"])
+    def _write(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        machines = read_machines(plain(args["found"]), args, self.variables["hostvars"])
         sparks = [machine for machine in machines if machine.state == "spark"]
         discovery.give_names(sparks)
         cables = discovery.find_cables(machines)
@@ -89,6 +80,7 @@ class ActionModule(ActionBase):
             "files": states,
             "diff": diffs,
             "folder": str(folder),
+            "_ansible_verbose_override": True,
             "sparks": [host_entry(machine, picks.get(machine.name), args["user"]) for machine in sparks],
         }
 

@@ -9,8 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
@@ -22,8 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
-from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 
@@ -40,17 +37,12 @@ COVERED = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned
 """Rules of drift that repeat a finding of doctor about the same service."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Report the findings of plan, proof and doctor; fail by the worst."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Print findings with their fixes, the worst first."""
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan, hostvars = args["plan"], variables["hostvars"]
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
@@ -66,7 +58,7 @@ class ActionModule(ActionBase):
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
-        return conclude("doctor", result, report, args, variables, "findings")
+        return conclude("doctor", report, args, variables, "findings")
 
 
 def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:

@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
-from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
@@ -30,17 +27,12 @@ TITLES = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Compare the plan with the answers of the hosts of the play."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Print the differences; fails in one line, as C(fail_on) demands."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         plan = plain(args["plan"])
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
@@ -62,7 +54,7 @@ class ActionModule(ActionBase):
         report = drift.report(findings, hosts, services, at, args["fail_on"])
         if args["show"] != "none":
             show(lambda colored: drift.text(report, args["show"], colored))
-        return conclude("drift", result, report, args, variables, "healthy", "reason", "hosts", "findings")
+        return conclude("drift", report, args, variables, "healthy", "reason", "hosts", "findings")
 
 
 def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any]) -> tuple[dict[str, str], bool]:

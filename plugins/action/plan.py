@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
@@ -42,9 +41,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -73,20 +71,15 @@ PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 PROPOSED = "# Proposed by dgxspark.vllm.plan for spark_wishes; a later proposal replaces this file."
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Plan the hosts of the group; show and write the plan."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return C(hosts) and C(findings); fail on malformed input, and on errors if C(fail_on_error) is set."""
-        result = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, task_vars = self.args, self.variables
         args["inventory"] = inventory_names(task_vars)
         if standing_plan := self._standing_plan(args, task_vars):
-            return {**result, **standing_plan}
+            return standing_plan
         hosts, messages = self._read_hosts(args, task_vars)
         other_hosts = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
@@ -97,7 +90,7 @@ class ActionModule(ActionBase):
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
         recipe_messages += problems
         if args["models"]:  # without an inventory too
-            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages, args)}
+            return models({**recipes, **sources.every(recipes)}, recipe_messages, args)
         messages += recipe_messages
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
@@ -113,7 +106,7 @@ class ActionModule(ActionBase):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
 
         if args["wishes"]:
-            return {**result, **self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)}
+            return self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
@@ -122,11 +115,11 @@ class ActionModule(ActionBase):
 
         plan = judged_with(self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}, judged)
         if args["measurements"]:
-            return {**result, **self._export(plan.plan, recipes, args["measurements"])}
+            return self._export(plan.plan, recipes, args["measurements"])
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
         limit = None if args["kept_facts"] == "none" else task_vars.get("ansible_play_hosts_all") or []
-        return {**result, **self._conclude(args, plan, locked, limit)}
+        return self._conclude(args, plan, locked, limit)
 
     def _conclude(
         self,

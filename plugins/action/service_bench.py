@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,15 +25,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     offline,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
-MODULE = "dgxspark.vllm.service_bench"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 BODY_KEYS = ("schema", "services", "not_measured")
 """Of the file of figures."""
@@ -48,44 +48,29 @@ class Refused(Exception):
 class ActionModule(HostAction):
     """Make one measurement a call, so that a long run shows how far it is."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.service_bench"
+    VALIDATED = True
+    RULES: Mapping[str, Any] = {"required_one_of": [("planned", "report_from")]}
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Measure what the host answers for; return C(results) and C(refused)."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "planned": {"type": "dict"},
-                "settings": {"type": "dict", "default": {}},
-                "only": {"type": "raw", "default": []},
-                "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
-                "report_from": {"type": "str", "default": ""},
-                "against": {"type": "str", "default": ""},
-                "hosts": {"type": "list", "elements": "str", "default": []},
-                "offline": {"type": "bool", "default": False},
-                "dest": {"type": "str", "default": ""},
-            },
-            required_one_of=[("planned", "report_from")],
-        )
+        args = self.args
         if args["dest"]:  # before minutes of measuring
             try:
                 check_replaceable(Path(of_fleet(args["dest"], self.variables)), BODY_KEYS)
             except OSError as error:
                 raise AnsibleActionFail(f"nothing was measured: spark_bench_dest: {error}") from error
         if self._task.check_mode:
-            result.update(
-                changed=False, skipped=True, msg="measuring is making requests: nothing is measured in check mode"
-            )
-            return result
+            message = "measuring is making requests: nothing is measured in check mode"
+            return {"changed": False, "skipped": True, "msg": message}
         if args["report_from"]:
             self.hosts = args["hosts"] or self.variables.get("ansible_play_hosts_all") or []
-            return {**result, "changed": False, **self.report(args["report_from"], args["against"], args["dest"])}
-        return {**result, "changed": False, **self._measure_services(args)}
+            return {"changed": False, **self.report(args["report_from"], args["against"], args["dest"])}
+        return {"changed": False, **self._measure_services(args)}
 
     def _measure_services(self, args: dict[str, Any]) -> dict[str, Any]:
         """Measure the services of the host; return C(results) and C(refused)."""
-        host = str(self.variables.get("inventory_hostname") or "")
+        host = self.host
         settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
         if messages:
             raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
@@ -197,16 +182,14 @@ class ActionModule(HostAction):
     def step(self, step: str, **task: Any) -> dict[str, Any]:
         """Run one step on the host. Raises Refused with what went wrong."""
         answer: dict[str, Any] = self._execute_module(
-            module_name=MODULE,
+            module_name=self.MODULE,
             module_args={"step": step, "task": {**self.service, **task}},
             task_vars=self.variables,
         )
         if answer.get("failed"):
             raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         part = task["workload"]["part"] if step == "measure" else step
-        answer = checked_answer(
-            answer, answers.SERVICE_BENCH[part], str(self.variables.get("inventory_hostname") or ""), MODULE
-        )
+        answer = checked_answer(answer, answers.SERVICE_BENCH[part], self.host, self.MODULE)
         if answer.get("problem"):
             raise Refused(". ".join(text for text in (answer["problem"], answer.get("fix")) if text))
         return answer
@@ -338,7 +321,7 @@ class ActionModule(HostAction):
     def keep(self, service: dict[str, Any], section: dict[str, Any]) -> None:
         """Put the section into the receipt of the service."""
         answer = self._execute_module(
-            module_name=MODULE,
+            module_name=self.MODULE,
             module_args={
                 "step": "keep",
                 "task": {"receipts": self.receipts, "name": service["name"], "benchmark": section},

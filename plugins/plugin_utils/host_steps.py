@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
@@ -26,22 +26,14 @@ class OutgoingFile(NamedTuple):
     size: int
 
 
-class HostSteps(ActionBase):
+class HostSteps(HostAction):
     """Runs steps of a module on the host."""
 
     TRANSFERS_FILES = True
-    MODULE = ""
     ANSWERS: Mapping[str, Any] = {}
     """Parsers of the answers, by step."""
     OPTIONS: tuple[str, ...] = ()
     """Options of the task that each step gets."""
-    variables: dict[str, Any]
-    args: dict[str, Any]
-
-    @property
-    def host(self) -> str:
-        """Name of the host in the inventory."""
-        return str(self.variables.get("inventory_hostname", ""))
 
     def run_step(self, step: str, **arguments: Any) -> dict[str, Any]:
         """Run a step on the host; fail with its message if it fails."""

@@ -31,7 +31,6 @@ def show(text: Callable[[bool], str]) -> None:
 
 def conclude(
     kind: str,
-    result: dict[str, Any],
     report: dict[str, Any],
     args: dict[str, Any],
     variables: dict[str, Any],
@@ -53,6 +52,5 @@ def conclude(
     failed = not report["healthy"] and args["fail_on"] != "never"
     if failed:  # the reason and nothing else: Ansible prints the whole result of a failed task
         return {"changed": False, "failed": True, "msg": report["reason"]}
-    result.update(changed=False, failed=False, counts=report["counts"], _ansible_verbose_override=True)
-    result.update({key: report[key] for key in keys})
-    return result
+    result = {"changed": False, "failed": False, "counts": report["counts"], "_ansible_verbose_override": True}
+    return {**result, **{key: report[key] for key in keys}}
