@@ -40,11 +40,6 @@ EXAMPLES = r"""
         args:
           disk_paths: [/srv/huggingface]
   register: asked
-
-- name: Name the hosts that are silent
-  ansible.builtin.debug:
-    msg: "{{ asked.why }}"
-  when: not asked.reached
 """
 
 RETURN = r"""
@@ -69,10 +64,8 @@ began:
   description: When the controller began, in seconds since 1970. RV(began) and RV(ended) bound the error of the host's clock.
   returned: always
   type: float
-  sample: 1790000000.1
 ended:
   description: When the last answer arrived.
   returned: always
   type: float
-  sample: 1790000001.3
 """

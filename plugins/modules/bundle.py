@@ -130,7 +130,6 @@ bytes:
   description: Bytes that travelled.
   returned: success
   type: int
-  sample: 16397000000
 """
 
 import shutil

@@ -79,7 +79,6 @@ freed_bytes:
   description: Bytes that were removed, or would be in check mode.
   returned: success
   type: int
-  sample: 21474836480
 unjudged:
   description: Why weights were not looked at; empty when they were.
   returned: success

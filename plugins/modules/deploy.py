@@ -10,22 +10,17 @@ module: deploy
 short_description: Make a host equal to a state document - accounts, folders, files and systemd units
 version_added: 0.1.0
 description:
-  - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is
-    what one role puts on a host; one task deploys several parts. On a host where nothing has changed that is a single round trip, in which
-    no content travels but only checksums.
+  - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is what one role
+    puts on a host; one task deploys several parts. Where nothing has changed that is a single round trip of checksums.
   - The host keeps a record of the deployed rows, C(/var/lib/dgxspark/deployed.json). The module removes the rows of O(parts) that the record
     has and the new document has not; a row that another part still lists stays. A host without a record has that of its current generation.
   - Everything is checked before anything is written. If O(files[].validate) fails, an owner does not exist or a folder is in the place of
-    a file, the host is not changed.
+    a file, the host is not changed. All contents are on the disk before the first file is replaced, so a full disk leaves all old files.
   - "The order is: accounts, folders, contents beside their places, stop of units that leave, contents to their places, removal of files,
     O(created) paths and folders that leave, O(removed), units, removal of accounts that leave."
-  - A run that is interrupted is completed by the next one, removals included, since the record lists old and new rows until the run is done.
-  - All contents are on the disk before the first of the O(files) is replaced. So a full disk leaves all old files in place, and a unit
-    that restarts by itself never finds a mixture.
-  - A unit is restarted when a file of O(units[].restart_on) was written after the unit was started. So the next run completes a play
-    that was interrupted between the two.
-  - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it. Temporary files of killed
-    runs are removed first.
+  - An interrupted run is completed by the next one, removals included. A unit is restarted when a file of O(units[].restart_on) was written after it
+    was started.
+  - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -39,12 +34,9 @@ options:
     type: str
     default: ''
   parts:
-    description:
-      - The parts that the task deploys entirely. Their rows of earlier runs that it does not list are removed; a part without rows is removed
-        as a whole.
-      - By default O(part), the parts of O(documents) and those of all rows, except rows without a part. An empty list removes nothing, for a task
-        with some rows of a part.
-      - V("") stands for rows without a part.
+    description: The parts that the task deploys entirely. Their rows of earlier runs that it does not list are removed. By default O(part), the parts of
+      O(documents) and those of all rows, except rows without a part, for which V("") stands. An empty list removes nothing, for a task with some rows
+      of a part.
     type: list
     elements: str
   state:
@@ -111,14 +103,15 @@ options:
         type: path
         required: true
       holds:
-        description: What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder where this
-          module made it. A V(shared) one is removed when it is empty.
+        description: What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder. A V(shared) one is
+          removed when it is empty.
         type: str
         choices: [shared, cache, weights]
         default: shared
       remove:
-        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it; V(never)
-          leaves it, such as data of people. A folder that this collection neither made nor named stays in any case.
+        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it,
+          V(never) leaves
+          it. A folder that this collection neither made nor named stays in any case.
         type: str
         choices: [empty, whole, never]
         default: empty
@@ -152,8 +145,7 @@ options:
         description: What is in it. Excludes O(files[].source).
         type: str
       source:
-        description: A file of the controller whose bytes are taken as they are; relative ones are looked for in the role's C(files).
-          One that ansible-vault encrypted is decrypted.
+        description: A file of the controller whose bytes are taken; relative ones are looked for in the role's C(files), one of ansible-vault is decrypted.
         type: str
       bundled:
         description: A file of this collection, by its path below the collection's folder, in place of O(files[].source).
@@ -178,22 +170,21 @@ options:
         description: A device without which the file must not be there, such as that of a watchdog.
         type: path
       fill:
-        description:
-          - Values that only the host knows. Each replaces its mark, C(@host:VALUE@), in the content.
-          - V(port_range) is the range of ports that the kernel gives to outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP)
-            are numbers of accounts, V(file:PATH) is the stripped text of another file of the document or the host, for O(files[].secret) alone.
-          - In check mode, a file counts as changed if the host does not have a value yet.
+        description: Values that only the host knows, each in the place of its mark, C(@host:VALUE@). V(port_range) is the range of ports that the
+          kernel gives to
+          outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP) are numbers of accounts, V(file:PATH) is the stripped text of another
+          file,
+          for O(files[].secret) alone. In check mode, a file counts as changed if the host does not have a value yet.
         type: list
         elements: str
         default: []
       generate:
-        description: Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content). An existing
-          file keeps its content.
+        description: Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content).
         type: int
         default: 0
       validate:
-        description: A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
-          copy of it by the same name. Files that have not changed are not asked about; in check mode none is.
+        description: A program and its arguments, separated by spaces, that has to accept a copy of the file, C(%s), before it is put in place. Not in
+          check mode.
         type: str
       digest:
         description: Set by the action plugin; SHA-256 of the content.
@@ -206,17 +197,14 @@ options:
         type: str
         default: ''
   removed:
-    description:
-      - Files and folders that must not be there, such as those of earlier versions that no record lists. Folders go with all that is in them.
-      - A folder that this collection neither made nor named stays, with a warning.
-      - Each is a path, or a mapping of C(path) and C(part).
+    description: Files and folders that must not be there, such as those of earlier versions that no record lists, with all that is in them. A folder
+      that this
+      collection neither made nor named stays, with a warning. Each is a path, or a mapping of C(path) and C(part).
     type: list
     elements: raw
     default: []
   created:
-    description:
-      - Paths that programs of a part create at run time, such as receipts. They are removed once no part lists them any more.
-      - Each is a path, or a mapping of C(path) and C(part).
+    description: Paths that programs of a part create at run time, such as receipts, as in O(removed). They are removed once no part lists them any more.
     type: list
     elements: raw
     default: []
@@ -267,7 +255,7 @@ options:
         default: []
       prints:
         description: A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
-          last start, such as a table of the kernel that somebody has changed.
+          last start.
         type: list
         elements: str
         default: []
@@ -341,7 +329,6 @@ freed_bytes:
   description: Bytes of the weights that were removed, or would be.
   returned: with O(state=absent)
   type: int
-  sample: 16397000000
 started:
   description: Units that were started, or would be.
   returned: success

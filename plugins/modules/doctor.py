@@ -69,14 +69,8 @@ msg:
   type: str
   sample: '1 error: doctor.unit_failed'
 findings:
-  description: All findings, errors first, each with its host.
+  description: The findings, the worst first.
   returned: success
   type: list
-  sample:
-    - host: spark-1
-      service: heavy
-      rule: doctor.unit_failed
-      severity: error
-      message: spark-heavy.service has failed (exit-code, 3 restarts).
-      fix: 'Read the reason: journalctl -u spark-heavy.service -n 100; then systemctl reset-failed and systemctl start, or site.yml.'
+  sample: [{host: spark-1, service: heavy, rule: doctor.unit_failed, severity: error, message: spark-heavy.service has failed., fix: Read the reason.}]
 """

@@ -95,17 +95,10 @@ hosts:
     compared with.
   returned: success
   type: dict
-  sample:
-    spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}
+  sample: {spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}}
 findings:
-  description: The differences, the worst first, each with its host, rule, severity, message and fix.
+  description: The findings, the worst first.
   returned: success
   type: list
-  sample:
-    - host: spark-1
-      service: heavy
-      rule: drift.file_changed
-      severity: warning
-      message: /etc/dgxspark/env/heavy.env was changed after it was deployed.
-      fix: site.yml writes it again and restarts its units.
+  sample: [{host: spark-1, service: heavy, rule: drift.file_changed, severity: warning, message: heavy.env was changed., fix: site.yml writes it again.}]
 """

@@ -61,13 +61,7 @@ explanations:
     engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
-  sample:
-    - name: heavy
-      id: one_request
-      stage: kv_cache
-      error: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
-      cause: one request of max-model-len tokens does not fit into the KV cache
-      fix: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
+  sample: [{name: heavy, id: one_request, stage: kv_cache, error: "ValueError: ...", cause: one request of max-model-len tokens does not fit, fix: lower it}]
 """
 
 from typing import Any

@@ -12,10 +12,9 @@ version_added: 0.1.0
 description:
   - A generation is the state of a host at the end of a run, with its settings, programs, units, receipts, the ids of its images and the
     commits of its models. The files are stored beside it by checksum, readable by root only.
-  - Keys are not part of it. A rollback keeps the key files as they are and names those that changed since. Those of a removed service are
-    removed when the state without it is recorded as proven.
-  - Only one run at a time changes a host, and a state that two controllers made together is not recorded.
-  - Nothing is downloaded. Images of generations get an additional name, so that C(docker image prune) keeps them.
+  - Keys are not part of it. A rollback keeps the key files as they are and names those that changed since.
+  - Only one run at a time changes a host, and a state that two controllers made together is not recorded. Nothing is downloaded. Images of generations
+    get an additional name, so that C(docker image prune) keeps them.
 options:
   action:
     description:
@@ -44,13 +43,13 @@ options:
     description: With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:addons).
     type: dict
   facts:
-    description:
-      - With O(action=record) and O(action=confirm), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
+    description: With O(action=record) and O(action=confirm), RV(dgxspark.vllm.spark_info#module:spark), of which kernel, driver and DGX OS are sent.
     type: dict
     default: {}
   gather:
-    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller, so
-      that the next run plans with them before it asks the host. Left out, none are gathered.
+    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller for
+      the next
+      run. Left out, none are gathered.
     type: dict
     default: {}
   services:
@@ -71,8 +70,8 @@ options:
     type: bool
     default: false
   keep:
-    description: How many generations are kept. The current one and the proven one before it are kept in any case. Images that this collection
-      brought and that only removed generations name go with them; weights never do.
+    description: How many generations are kept, the current one and the proven one before it in any case. Images that this collection brought and that only
+      removed generations name go with them; weights never do.
     type: int
     default: 5
   generation:
@@ -106,13 +105,6 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Record the generation
-  dgxspark.vllm.generation:
-    action: record
-    proven: true
-    plan: "{{ spark_plan }}"
-  become: true
-
 - name: Show what a rollback would change
   dgxspark.vllm.generation:
     action: look
@@ -149,12 +141,10 @@ safe:
   description: The nearest proven generation, the current one first; what a run that fails goes back to. Null without one.
   returned: when O(action=look)
   type: int
-  sample: 3
 target:
   description: The generation that O(generation) means; null without one.
   returned: when O(action=look) or O(action=restore)
   type: int
-  sample: 2
 problems:
   description: Why it cannot be restored. Images and weights that are missing are named.
   returned: when O(action=look)

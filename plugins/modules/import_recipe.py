@@ -20,9 +20,8 @@ description:
   - Runs on the controller only. Nothing is started, fetched or written, and no shell is involved.
 options:
   src:
-    description:
-      - File on the controller. Its env files are read too, relative to its folder, and scripts in that folder that its container runs.
-      - Exactly one of O(src) and O(content) is needed.
+    description: File on the controller. Its env files are read too, relative to its folder, and scripts in that folder that its container runs. Exactly one
+      of O(src) and O(content) is needed.
     type: path
   content:
     description: The text itself.
@@ -49,21 +48,14 @@ options:
     type: dict
     default: {}
   variant:
-    description:
-      - Variant of a recipe of vLLM's own collection.
-      - By default, a fitting one; variants for this machine come first, then the default. RV(left_out) lists all with the
-        memory that each needs.
+    description: Variant of a recipe of vLLM's own collection. By default, a fitting one; variants for this machine come first, then the default.
     type: str
   features:
-    description:
-      - Features of a recipe of vLLM's own collection.
-      - By default, the features that the recipe enables.
+    description: Features of a recipe of vLLM's own collection. By default, the features that the recipe enables.
     type: list
     elements: str
   config:
-    description:
-      - The model's C(config.json), without which a service cannot be planned.
-      - By default, the config of a recipe of this collection for the same model.
+    description: The model's C(config.json), without which a service cannot be planned. By default, that of a recipe of this collection for the same model.
     type: dict
   catalogue:
     description: Further entries of the image catalogue, see O(dgxspark.vllm.image_compat#module:catalogue).
@@ -100,22 +92,15 @@ form:
   description: Form of the text.
   returned: success
   type: str
-  sample: systemd
 service:
   description: An entry of C(spark_services).
   returned: success
   type: dict
-  sample:
-    name: vllm-qwen36
-    model: {repo: RedHatAI/Qwen3.6-35B-A3B-NVFP4}
-    image: nvcr.io/nvidia/vllm:26.04-py3
-    port: 8001
-    args: {max-model-len: 131072}
+  sample: {name: vllm-qwen36, model: {repo: RedHatAI/Qwen3.6-35B-A3B-NVFP4}, image: "nvcr.io/nvidia/vllm:26.04-py3", port: 8001}
 nodes:
   description: Number of Sparks that the launch spans.
   returned: success
   type: int
-  sample: 1
 spark_cluster:
   description: The cluster with RV(service) in it, for the group of hosts; none for a launch on one Spark.
   returned: success
@@ -125,8 +110,7 @@ host_vars:
   description: Variables of the host for the service.
   returned: success
   type: dict
-  sample:
-    spark_hf_home: /home/me/.cache/huggingface
+  sample: {spark_hf_home: /home/me/.cache/huggingface}
 yaml:
   description: RV(host_vars) and RV(service) as text for a host of the inventory, or RV(spark_cluster) for a group.
   returned: success
@@ -153,12 +137,9 @@ findings:
   type: list
   elements: dict
 before:
-  description:
-    - Findings of the rules about the original systemd unit or docker command, errors first.
-    - They do not apply to RV(service), whose unit this collection writes. Empty for the other forms.
+  description: Findings of the rules about the original systemd unit or docker command, errors first; they do not apply to RV(service).
   returned: success
   type: list
-  elements: dict
 changes:
   description: Repairs that keep the meaning of the launch, see M(dgxspark.vllm.image_compat).
   returned: success

@@ -200,7 +200,6 @@ verdict:
   description: C(fits), C(tight) (it depends on overheads that are known only as a range) or C(fails).
   returned: success
   type: str
-  sample: fits
 start_order:
   description: Names of the services in the order in which they should start, largest first.
   returned: success
@@ -210,17 +209,14 @@ utilization_sum:
   description: Sum of all C(gpu-memory-utilization).
   returned: success
   type: float
-  sample: 0.89
 utilization_bound:
   description: The sum that leaves room for the system and for what engines hold beside their request; at most 0.95.
   returned: success
   type: float
-  sample: 0.926
 total_gib:
   description: The memory that was divided up, in GiB.
   returned: success
   type: float
-  sample: 119.67
 services:
   description:
     - Each service, by name. One that cannot be planned has only C(verdict). Values C(low), C(typical) and C(high) are those at such overheads,

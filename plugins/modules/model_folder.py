@@ -83,7 +83,6 @@ bytes:
   description: How much was sent.
   returned: always
   type: int
-  sample: 5368709120
 """
 
 import hashlib

@@ -12,15 +12,11 @@ short_description: Download a model into HF_HOME at a pinned revision
 version_added: 0.1.0
 description:
   - Looks whether the snapshot is whole on the host and, if it is not, fetches it with the hub library inside the image
-    that will serve it. A download that was cut off goes on where it stopped.
-  - A companion action plugin prints bytes, rate and time left while it lasts.
-  - Needs no network when the snapshot is there.
+    that will serve it. A download that was cut off goes on where it stopped. A companion action plugin prints bytes, rate and time left.
   - With O(files) it is also compared with what it is to be. A file that is truncated or has other bytes is named, taken away and
-    fetched again; a file that is wrong even then fails the task and does not stay.
-  - Without them a safetensors file has to be as long as its own header says, and with O(verify=all) large files are compared with
-    the sums that the hub library names them by.
-  - When a damaged file is taken away, a file beside the sums is touched. Units that have it among what they are restarted on do not
-    go on with what they have loaded from it.
+    fetched again; a file that is wrong even then fails the task and does not stay. Without them a safetensors file has to be as long as its own header
+    says, and with O(verify=all) large files are compared with the sums that the hub library names them by.
+  - When a damaged file is taken away, a file beside the sums is touched, so that units do not go on with what they have loaded from it.
   - What is fetched is noted, so that it can be removed by name, and given to the owner of O(hf_home).
 options:
   repo:
@@ -66,11 +62,9 @@ options:
     type: dict
     default: {}
   verify:
-    description:
-      - Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) reads
-        everything, V(size) compares sizes alone.
-      - Without O(files) only V(all) reads.
-      - Sums are kept in O(sums_dir) on the host.
+    description: Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) everything,
+      V(size) compares
+      sizes alone. Without O(files) only V(all) reads.
     type: str
     choices: [changed, all, size]
     default: changed
@@ -83,8 +77,7 @@ options:
     type: bool
     default: false
   link:
-    description: Name below O(hf_home) of a link to the snapshot, a path to its files that does not hold the commit. It is relative, so that it
-      leads the same way in a container.
+    description: Name below O(hf_home) of a relative link to the snapshot, a path to its files that does not hold the commit.
     type: str
     default: ''
   token:
@@ -131,7 +124,6 @@ bytes:
   description: Bytes on the disk.
   returned: success
   type: int
-  sample: 16397000000
 link:
   description: The link of O(link), empty where none was asked for.
   returned: success
@@ -141,14 +133,11 @@ wrong:
   description: Files that are not what they are to be, each with C(file) and C(why).
   returned: success
   type: list
-  sample:
-    - file: model-00001-of-00004.safetensors
-      why: has 1048576 bytes instead of 4967215128
+  sample: [{file: model-00001-of-00004.safetensors, why: has 1048576 bytes instead of 4967215128}]
 total_bytes:
   description: Bytes of the whole snapshot, null before the hub has said so.
   returned: success
   type: int
-  sample: 16397000000
 """
 
 import hashlib

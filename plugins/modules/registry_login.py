@@ -38,11 +38,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  check_mode:
-    support: full
-  idempotent:
-    support: full
 """
 
 EXAMPLES = r"""

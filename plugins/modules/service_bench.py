@@ -11,13 +11,10 @@ module: service_bench
 short_description: Benchmark the services of a host
 version_added: 0.1.0
 description:
-  - Runs C(vllm bench serve) of the service's image in its container. It measures prefill and decode of single requests at several
-    prompt lengths, a shared prefix, several requests at once and, if set, contents of answers and rates of requests. The results are
-    compared with the baseline in the receipt of the service.
-  - Lengths of answers are forced, no two prompts begin alike, and the engine counts the tokens, including reasoning.
-  - Refuses to measure while other requests run on the host, unless C(disturb) is set.
-  - For an engine over several hosts, the requests go to the first rank.
-  - The action plugin makes one measurement per call and prints it, to show the progress.
+  - Runs C(vllm bench serve) of the service's image in its container, and compares prefill and decode of single requests at several prompt lengths, a shared
+    prefix, several requests at once and, if set, contents of answers and rates of requests with the baseline in the receipt of the service.
+  - Lengths of answers are forced, no two prompts begin alike, and the engine counts the tokens, including reasoning. For an engine over several hosts, the
+    requests go to the first rank. Refuses to measure while other requests run on the host, unless C(disturb) is set.
   - With O(report_from) it prints tables, charts and findings of all hosts of the play, with predictions of the plan and published figures
     of the recipes, and fails if a service could not be measured. A lower figure is a finding and does not fail.
   - Reading a file with an API key requires root.
@@ -56,8 +53,8 @@ options:
     type: bool
     default: false
   dest:
-    description: With O(report_from), a file on the controller for the results as JSON. An existing file that is not such a report is never
-      replaced; the task fails before it measures, also without O(report_from).
+    description: With O(report_from), a file on the controller for the results as JSON. Another existing file is never replaced; the task fails before
+      it measures.
     type: str
     default: ''
   step:

@@ -22,13 +22,10 @@ options:
     type: list
     elements: str
   unmanaged:
-    description:
-      - A container or unit of vLLM that this collection did not create, in place of O(services).
-      - O(state=stopped) stops it, through its unit if it has one, disables its automatic start, and waits for its memory. Its former state is
-        recorded on the host, in C(/var/lib/dgxspark/adopted); container and unit stay there.
-      - O(state=started) starts it with its former restart policy or unit, and removes the record. A running one without a record is
-        not changed.
-      - Containers and units of this collection, and those that do not run vLLM, are refused.
+    description: A container or unit of vLLM that this collection did not create, in place of O(services). O(state=stopped) stops it, disables its automatic
+      start, waits for its memory, and records its former state in C(/var/lib/dgxspark/adopted). O(state=started) starts it with its former restart policy
+      or unit, and removes the record; a running one without a record is not changed. Containers and units of this collection, and those that do not run
+      vLLM, are refused.
     type: dict
     suboptions:
       container:
@@ -56,10 +53,9 @@ options:
     description: Whether their units start at boot. Unchanged by default.
     type: bool
   pin:
-    description:
-      - Keep services that requests start up after O(state=started), and down after O(state=stopped), whatever is asked of them, until
-        the next boot or a call with V(false), which leaves them to their requests again.
-      - Of a service over several hosts only the first rank is pinned. The others follow it; a start does nothing to them.
+    description: Keep services that requests start up after O(state=started), and down after O(state=stopped), until the next boot or a call with
+      V(false). Of a
+      service over several hosts only the first rank is pinned; the others follow it.
     type: bool
     default: true
   leaving:
@@ -109,31 +105,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 services:
-  description:
-    - One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
-      not), C(changed) whether it was stopped or started.
-    - C(on_demand) tells whether requests start it, C(follows) whether it is a rank of such a service that the first rank starts, from another
-      host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
+  description: One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
+    not), C(changed) whether it was stopped or started, C(on_demand) whether requests start it, C(follows) whether it is a rank that the first rank
+    starts, from
+    another host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
   returned: with O(services)
   type: list
-  sample:
-    - {name: heavy, unit: spark-heavy.service, container: spark-heavy, deployed: true, before: active, changed: true, model: heavy,
-       url: "http://127.0.0.1:8001", api_key_file: /etc/dgxspark/secrets/heavy/VLLM_API_KEY, on_demand: false, follows: false, start_seconds: 2970}
+  sample: [{name: heavy, unit: spark-heavy.service, deployed: true, before: active, changed: true, url: "http://127.0.0.1:8001", start_seconds: 2970}]
 freed_gib:
   description: Growth of the available memory.
   returned: success
   type: float
-  sample: 95.21
 waited_seconds:
   description: Seconds of waiting for memory.
   returned: with O(services)
   type: float
-  sample: 12.4
 available_gib:
   description: Available memory at the end.
   returned: with O(services)
   type: float
-  sample: 113.9
 """
 
 import time

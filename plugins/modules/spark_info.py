@@ -242,7 +242,6 @@ host_architecture:
   description: Architecture of the host in Docker's terms, to compare those of the images with.
   returned: with V(images) in O(gather)
   type: str
-  sample: arm64
 images:
   description:
     - One entry per reference of O(images), V(null) where Docker does not list its images. Without C(present), the rest is V(null), empty or V(unknown).

@@ -87,13 +87,7 @@ hosts:
     C(peers), the C(addresses) that it listens on, those on a C(fabric), the C(images) that it may send and what it has (C(ready)).
   returned: with O(step=survey) and O(step=pull)
   type: dict
-  sample:
-    spark-2:
-      take:
-        - key: Qwen/Qwen3-8B@main
-          sources:
-            - name: spark-1
-              links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
+  sample: {spark-2: {take: [{key: Qwen/Qwen3-8B@main, sources: [{name: spark-1, links: [{kind: fabric, own: 192.168.100.11}]}]}]}}
 things:
   description: What is known of each thing that some host lacks.
   returned: with O(step=survey)

@@ -107,29 +107,12 @@ hosts:
   description: Each host with C(state), C(why) it did not answer, C(notes), memory, and guard (V(null) without one).
   returned: success
   type: dict
-  sample:
-    spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
+  sample: {spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}}
 services:
-  description:
-    - A row for each service or rank, the worst first.
-    - C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down), V(starting), V(warning) (it serves, with C(notes)),
-      V(healthy), V(unloaded) (on demand) or V(stopped).
+  description: A row for each service or rank, the worst first. C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down),
+    V(starting),
+    V(warning) (it serves, with C(notes)), V(healthy), V(unloaded) (on demand) or V(stopped).
   returned: success
   type: list
-  sample:
-    - host: spark-1
-      service: heavy
-      state: healthy
-      notes: []
-      cluster: null
-      rank: 0
-      size: 1
-      executor: null
-      unit: active
-      status: ''
-      ready: true
-      residency_gib: 93.5
-      planned_gib: 95.7
-      url: http://192.168.1.11:8001
-      vllm_version: 0.19.0
+  sample: [{host: spark-1, service: heavy, state: healthy, notes: [], unit: active, ready: true, residency_gib: 93.5, url: "http://192.168.1.11:8001"}]
 """

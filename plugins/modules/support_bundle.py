@@ -97,12 +97,10 @@ bundle:
   description: File name of the bundle in O(dest).
   returned: when there is one
   type: str
-  sample: spark-1.tar.gz
 bytes:
   description: Its size.
   returned: when there is one
   type: int
-  sample: 183422
 sha256:
   description: Its SHA-256.
   returned: when there is one
@@ -111,12 +109,10 @@ files:
   description: Number of files in it.
   returned: when there is one
   type: int
-  sample: 41
 redacted:
   description: Number of redacted secrets.
   returned: when there is one
   type: int
-  sample: 12
 left_out:
   description: Files that were left out or cut because of their size.
   returned: when there is one
