@@ -316,8 +316,8 @@ engines:
     services:
       heavy:
         terms:
-        inside: {planned: {low: 0.8, typical: 2.5, high: 4.0}, measured: 4.5, off_percent: 80.0, unit: GiB, verdict: over, reason: '', override: {}}
-      checks: {moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}}
+          inside: {planned: {low: 0.8, typical: 2.5, high: 4.0}, measured: 4.5, off_percent: 80.0, unit: GiB, verdict: over, reason: '', override: {}}
+        checks: {moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}}
 health:
   description: What only a running host shows. Parts that could not be read are empty or V(null), with the program in C(unknown).
   returned: with V(health) in O(gather)
