@@ -41,7 +41,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
+    addon_documents,
+    controller_paths,
+    model_configs,
+    recipe_sources,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
@@ -478,8 +483,6 @@ def is_unchanged(answer: Mapping[str, Any], checksum: str) -> bool:
     return bool(answer.get("up_to_date")) and checksum_of(plain(facts)) == checksum
 
 
-# Add-on services with data of other hosts, which every run applies.
-FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
 # Keys of a planned host with questions that precede the final plan.
 LOOKED = ("image_candidates", "image_questions")
 
@@ -580,7 +583,7 @@ def answer(
             kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
         },
         "on_demand": [host for host, body in hosts.items() if _has_on_demand(body)],
-        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in FOR_ALL)],
+        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in addon_documents.ROLES)],
         "locked_names": lock_findings.questions(locked, _names_in_use(plan)),
         "errors": picture.count_causes(list_causes(findings)),
         # The screen shows the plan already, so -v must not repeat it.

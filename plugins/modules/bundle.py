@@ -133,7 +133,6 @@ bytes:
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import stat
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     NoAnswer,
+    Run,
     failing,
     runner,
 )
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
@@ -299,7 +297,7 @@ def remove_damaged(folder: Path, parts: list[dict[str, Any]]) -> list[str]:
     return bad
 
 
-def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+def look(module: AnsibleModule, _run: Run, item: dict[str, Any], _folder: Path) -> dict[str, Any]:
     """Return the missing and damaged files of models, and the sizes of the files that an earlier run has sent."""
     params = module.params
     hf_home, staging = Path(params["hf_home"]), Path(params["staging"])
@@ -334,7 +332,7 @@ def staging_folder(staging: Path, model: dict[str, Any]) -> Path:
     return staging / f"weights--{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
 
 
-def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+def place(module: AnsibleModule, _run: Run, item: dict[str, Any], _folder: Path) -> dict[str, Any]:
     """Move received files into the model's folder, each after it was hashed; the reference of the revision comes last."""
     hf_home, model = Path(module.params["hf_home"]), item["model"]
     repo = snapshots.repo_folder(hf_home, model["repo"])
@@ -409,6 +407,15 @@ class Placement:
         return True
 
 
+def clean(_module: AnsibleModule, _run: Run, _item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Remove the pieces of an image."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+STEPS = {"save": save, "clean": clean, "stage": stage, "load": load, "look": look, "place": place}
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -428,7 +435,7 @@ def main() -> None:
             "staging": {"type": "path", "default": bundle.STAGING},
             "piece_bytes": {"type": "int", "default": bundle.PIECE_BYTES},
             "sums_dir": {"type": "path", "default": file_sums.SUMS_DIR},
-            "step": {"type": "str", "choices": ["save", "clean", "stage", "load", "look", "place"]},
+            "step": {"type": "str", "choices": [*STEPS]},
             "item": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
@@ -440,26 +447,10 @@ def main() -> None:
     folder = Path(module.params["staging"], Path(str(item.get("folder") or "none")).name)
     try:
         with host_lock.held(module):
-            result = act(module, run, step, item, folder)
+            result = STEPS[step](module, run, item, folder)
     except beneath.Refused as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=step in ("save", "load", "place"), path=str(folder), **result)
-
-
-def act(module: AnsibleModule, run: Run, step: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Carry out one step."""
-    if step == "save":
-        return save(module, run, item, folder)
-    if step == "stage":
-        return stage(module, run, item, folder)
-    if step == "load":
-        return load(module, run, item, folder)
-    if step == "look":
-        return look(module, item)
-    if step == "place":
-        return place(module, item)
-    shutil.rmtree(folder, ignore_errors=True)
-    return {}
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
 
 def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
     """Send a probe; tries again while nobody listens yet."""
+    probe = {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
     gbps, error = None, ""
     for attempt in range(attempts):
         if attempt:
@@ -129,9 +130,9 @@ def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
         rc, out, err = run([str(word) for word in test["send"]])
         gbps = fabric_bandwidth.parse_bandwidth(test["tool"], out)
         if gbps is not None:
-            return {**identity(test), "gbps": gbps, "error": ""}
+            return {**probe, "gbps": gbps, "error": ""}
         error = (err.strip() or out.strip() or f"exit code {rc}").splitlines()[-1]
-    return {**identity(test), "gbps": gbps, "error": error}
+    return {**probe, "gbps": gbps, "error": error}
 
 
 def add_up(test: dict[str, Any]) -> dict[str, Any]:
@@ -146,11 +147,6 @@ def add_up(test: dict[str, Any]) -> dict[str, Any]:
     if answer.state != command.FINISHED:
         return {"unknown": answer.why}
     return collective.read(answer.rc, answer.out, answer.err)
-
-
-def identity(test: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of a probe."""
-    return {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
 
 
 def main() -> None:

@@ -40,10 +40,6 @@ options:
     description: Seconds to wait for other programs that install packages.
     type: int
     default: 1800
-  refresh:
-    description: Refresh the lists of packages and firmware first, also in check mode, since the result depends on them.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -348,7 +344,6 @@ def main() -> None:
             "firmware": {"type": "bool", "default": True},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "lock_timeout": {"type": "int", "default": 1800},
-            "refresh": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
@@ -357,9 +352,10 @@ def main() -> None:
     host.wait_until_idle()
     if params["state"] == "idle":
         module.exit_json(changed=False, waited_seconds=host.waited)
-    if params["refresh"]:
-        host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
-        host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
+    host.must(
+        ["apt-get", "--quiet", "update"], "refreshing the lists of packages"
+    )  # in check mode too: the result depends on them
+    host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
     held = host.hold()
     pending = host.look(held)
     findings = [

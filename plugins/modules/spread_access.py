@@ -109,7 +109,6 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +118,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data i
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_files, spread_names, spread_server
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, systemctl, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, runner
 
 RUN_DIR = Path(spread_names.RUN_DIR)
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/=]+\Z")
 NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
 START_SECONDS = 10.0
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def close(module: AnsibleModule, run: Run) -> bool:

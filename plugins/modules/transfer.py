@@ -109,7 +109,7 @@ total:
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +124,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spread_worker,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, systemctl, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, noted, reader, runner
 
 START_SECONDS = 120.0  # that systemd may take to end one job and begin another
 RUN_DIR = Path(spread_names.RUN_DIR)
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def start(module: AnsibleModule, run: Run) -> None:

@@ -26,16 +26,13 @@ STATE = ".spark"
 
 _SERVICE = ("api_key_file", "secrets.*", "files.*.source", "image.files.*.source")
 _NOTIFIER = ("token_file", "url_file", "headers_file", "password_file")
-PLACES: tuple[str, ...] = (
+_WRITTEN = (
     "spark_bench_dest",
-    "spark_bundle_dir",
     "spark_doctor_file",
     "spark_drift_file",
     "spark_events",
-    "spark_hf_token_file",
     "spark_lock_file",
     "spark_measurements_file",
-    "spark_model_dir",
     "spark_plan_file",
     "spark_result",
     "spark_status_file",
@@ -43,6 +40,12 @@ PLACES: tuple[str, ...] = (
     "spark_support_dir",
     "spark_timeline",
     "spark_wishes_file",
+)
+PLACES: tuple[str, ...] = (
+    *_WRITTEN,
+    "spark_bundle_dir",
+    "spark_hf_token_file",
+    "spark_model_dir",
     "spark_recipe_dirs.*",
     "spark_registries.*.password_file",
     "spark_recipe_sources.*.path",
@@ -76,24 +79,7 @@ PLACES: tuple[str, ...] = (
 
 _MODELS = ("spark_services.*.model.path", "spark_cluster.services.*.model.path")
 """Folders that are relative to C(spark_model_dir), or without it to the inventory folder."""
-_WRITTEN = frozenset(
-    (
-        "spark_bench_dest",
-        "spark_doctor_file",
-        "spark_drift_file",
-        "spark_events",
-        "spark_lock_file",
-        "spark_measurements_file",
-        "spark_plan_file",
-        "spark_result",
-        "spark_status_file",
-        "spark_status_page",
-        "spark_support_dir",
-        "spark_timeline",
-        "spark_wishes_file",
-    )
-)
-_OF_FLEET = _WRITTEN | {"spark_bundle_dir"}
+_OF_FLEET = {*_WRITTEN, "spark_bundle_dir"}
 _FOLDERS = frozenset(("spark_bundle_dir", "spark_model_dir", "spark_recipe_dirs", "spark_recipe_sources"))
 
 
