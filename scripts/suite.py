@@ -409,21 +409,8 @@ def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     env["PATH"] = f"{venv / 'bin'}{os.pathsep}{env['PATH']}"
     pytest = [str(venv / "bin" / "python"), "-m", "pytest", "-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
     results = [execute(Check(f"pytest, {label}", [[*pytest, "-m", "not slow", "tests/unit", "tests/repo"]], env=env))]
-    test_env = ansible_test_env(f"{version}-{minor}", venv)
-    syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
     with tempfile.TemporaryDirectory(prefix="core-") as temporary:
-        tree = copy_collection(Path(temporary), [*SANITY_PATHS, UNIT_TESTS])
-        sanity_argv = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no", "--python", minor]
-        results += together(
-            [
-                Check(f"ansible-test sanity, {label}", [sanity_argv], tree, test_env),
-                Check(
-                    f"syntax of {len(playbooks())} playbooks, {label}",
-                    [[*syntax, "-i", str(inventory)] for inventory in inventories()],
-                    env={**test_env, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-                ),
-            ]
-        )
+        results += together(list(checks_of_core(f"{version}-{minor}", venv, Path(temporary), thorough=True)))
     return results
 
 

@@ -21,7 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 
 TITLES = {
@@ -46,7 +46,11 @@ class ActionModule(ControllerAction):
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan, hostvars = args["plan"], variables["hostvars"]
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
-        findings = [dict(finding) for finding in plan["findings"] if _is_reported(finding["host"], hosts, plan)]
+        findings = [
+            dict(finding)
+            for finding in plan["findings"]
+            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
+        ]
         silent = 0
         for host in hosts:
             results = [hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from")]
@@ -59,10 +63,6 @@ class ActionModule(ControllerAction):
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
         return conclude("doctor", report, args, variables, "findings")
-
-
-def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:
-    return host in hosts or host not in plan["hosts"]
 
 
 def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
@@ -108,21 +108,21 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
-    spark, health = _section(sections, "host", "spark"), _section(sections, "health", "health")
+    spark, health = section_of(sections, "host", "spark"), section_of(sections, "health", "health")
     missing = _missing_answers(second, sections)
-    of_programs = _silent_programs(spark, health)
+    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
     report = doctor_host.HostReport.from_dicts(
         planned=planned,
         facts=spark,
         looked=health,
-        answers={entry["name"]: entry for entry in _section(sections, "services", "services") or []},
-        images=_section(sections, "images", "images"),
+        answers={entry["name"]: entry for entry in section_of(sections, "services", "services") or []},
+        images=section_of(sections, "images", "images"),
         times={key: second[key] for key in ("began", "ended") if second.get(key)},
     )
     findings = [
-        *of_programs,
+        *(doctor.not_asked(program, why) for program, why in sorted(reasons.items())),
         *doctor.check(report),
         *start_times.of_host(planned.get("services") or [], health.get("starts")),
         *drifted(planned, spark, sections),
@@ -130,7 +130,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     ]
     return [
         *(finding.to_dict() for finding in missing),
-        *(_section(sections, "engines", "engines").get("findings") or []),
+        *(section_of(sections, "engines", "engines").get("findings") or []),
         *(finding.to_dict() for finding in findings),
     ]
 
@@ -141,16 +141,6 @@ def _missing_answers(second: dict[str, Any], sections: dict[str, Any]) -> list[F
         findings.append(doctor.unreachable(second.get("why") or "it was lost"))
     failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
     return findings + [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
-
-
-def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Finding]:
-    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
-    return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
-
-
-def _section(sections: dict[str, Any], name: str, key: str) -> Any:
-    """Return a section of an answer, empty without one."""
-    return (sections.get(name) or {}).get(key) or {}
 
 
 def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:

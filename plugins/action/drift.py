@@ -14,7 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
@@ -119,22 +119,17 @@ def _of_answers(host: drift_host.Host, result: dict[str, Any]) -> list[Finding]:
         return [drift.unreachable(str(result.get("why") or "it was not asked"))]
     sections = sections_apart(result.get("answers") or {}, "host", "images")
     failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
-    spark = _section(sections, "host", "spark")
+    spark = section_of(sections, "host", "spark")
     # Without facts no difference is certain, and the other answers mostly fail for the same reason.
     if "host" in failed or spark.get("unknown"):
         why = failed["host"] if "host" in failed else "; ".join(spark["unknown"].values())
         return [drift.not_asked(TITLES["host"], why)]
-    unanswered = _section(sections, "deployed", "unanswered")
+    unanswered = section_of(sections, "deployed", "unanswered")
     if unanswered:
         failed.setdefault("deployed", "; ".join(unanswered))
     answered = host.with_answers(
         spark,
-        None if "images" in failed else _section(sections, "images", "images"),
+        None if "images" in failed else section_of(sections, "images", "images"),
         None if "deployed" in failed else sections.get("deployed"),
     )
     return [*(drift.not_asked(TITLES.get(name, name), why) for name, why in failed.items()), *drift.check(answered)]
-
-
-def _section(sections: dict[str, Any], name: str, key: str) -> Any:
-    """Return a section of an answer, empty without one."""
-    return (sections.get(name) or {}).get(key) or {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: checked_hosts
 short_description: The hosts of a play, if the inventory, the tags and the extra variables of the run are usable
-version_added: 0.1.0
 description:
   - Returns its input. If the input of the run is wrong, prints a sentence for each mistake, and ends
     C(ansible-playbook) with exit code 1. Ansible alone skips such input with a warning and exit code 0.

@@ -20,7 +20,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 DOCUMENTATION = r"""
 name: exported_files
 short_description: Write planned services as launches for machines without this collection
-version_added: 0.1.0
 description:
   - Returns the files of C(docker run), compose, systemd, and recipes of eugr and sparkrun for planned services. M(dgxspark.vllm.import_recipe) reads
     all of them.

@@ -13,7 +13,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_up
 DOCUMENTATION = r"""
 name: host_batches
 short_description: Group hosts into batches without splitting a cluster
-version_added: 0.1.0
 description: Puts the hosts of the play into batches for C(serial), in the order of the inventory. The hosts of a cluster are in one batch,
   however many they are.
 options:

@@ -13,7 +13,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 DOCUMENTATION = r"""
 name: service_select
 short_description: Select the services of a run
-version_added: 0.1.0
 description:
   - Takes names of services as a person gives them and returns which of them are on which host of the play.
   - Reports names that the inventory does not have, services of hosts outside the play, and engines that span hosts of which the
@@ -40,8 +39,6 @@ options:
     description: C(addons) of what M(dgxspark.vllm.plan) returned. With it, speech servers on demand may be named, too.
     type: dict
     default: {}
-seealso:
-  - module: dgxspark.vllm.service_state
 """
 
 EXAMPLES = r"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: rendered
 short_description: Render a template of a role, escaped for the syntax of its file
-version_added: 0.1.0
 description:
   - Returns the text of a unit or of a configuration file from a template of a role of this collection.
   - The end of the template's name tells the syntax of the file, such as V(NAME.service.j2). Every value is escaped for that syntax and
@@ -20,9 +19,6 @@ options:
     type: list
     elements: str
     required: true
-seealso:
-  - plugin: dgxspark.vllm.unit_files
-    plugin_type: lookup
 """
 
 EXAMPLES = r"""

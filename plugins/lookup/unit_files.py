@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: unit_files
 short_description: What a part of a host is made of, as the module deploy takes it
-version_added: 0.1.0
 description: Returns the folders, files and units of a part for the plan of a host, with its templates rendered. Texts of the plan reach
   the files unchanged, escaped for the syntax of each file.
 options:
@@ -36,8 +35,6 @@ options:
     type: list
     elements: dict
     default: []
-seealso:
-  - module: dgxspark.vllm.deploy
 """
 
 EXAMPLES = r"""

@@ -9,12 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ask
 short_description: Run modules on a host and tolerate that it is unreachable
-version_added: 0.1.0
 description:
-  - Runs modules that only read on a host, one after the other, and returns their results.
-  - An unreachable host and a failed module are part of the result. So a report on a hundred hosts can name the unreachable ones and the
-    reason, where an ordinary task would remove the host from the play, and the last host would end the play.
-  - It does not fail because of the host. The reader of the result decides, as M(dgxspark.vllm.status) does.
+  - Runs modules that only read on a host, one after the other, and returns their results. An unreachable host and a failed module are part of the
+    result, so
+    that a report on many hosts can name them, where an ordinary task would remove the host from the play.
 options:
   modules:
     description:
@@ -27,8 +25,6 @@ notes:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.status
 """
 
 EXAMPLES = r"""

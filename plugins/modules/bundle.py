@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: bundle
 short_description: Pack images and weights of hosts into a folder, and deploy from it
-version_added: 0.1.0
 description:
   - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
     controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.
-  - Files are transferred over Ansible's connection to the host; nothing has to be installed for it. Interrupted runs are resumed at the
-    piece or file. Everything is hashed before it is used.
-  - A layer that several images have is packed once, and sent to a host only if it lacks the layer.
+  - Files are transferred over Ansible's connection to the host. Interrupted runs are resumed at the piece or file. Everything is hashed before it is used.
+    A layer that several images have is packed once, and sent to a host only if it lacks the layer.
 options:
   action:
     description: V(survey) chooses the host that hands over each image and model, and checks the free space of the controller. V(pack) packs the
@@ -94,8 +92,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-seealso:
-  - module: dgxspark.vllm.lock
 """
 
 EXAMPLES = r"""

@@ -9,13 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cleanup
 short_description: List unused files of a host, and remove them on request
-version_added: 0.1.0
 description:
   - Lists, with their sizes, images, compile caches, leftovers of downloads, old revisions and models that are used by no service of the
-    plan, no unit, receipt or generation of the host, no container and no running program.
+    plan, no unit, receipt or generation of the host, no container and no running program. Ignores everything that does not belong to this collection.
   - Removes the kinds that are requested. Weights are removed only with O(weights) as well.
-  - Ignores everything that does not belong to this collection, for example images of unknown repositories.
-  - A companion action plugin reads from the plan what is in use.
 options:
   planned:
     description: The host's part of the plan, as M(dgxspark.vllm.plan) returns it.

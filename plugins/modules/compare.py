@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: compare
 short_description: Compare a host with a state document, and report and prove it in the same round trip
-version_added: 0.1.0
 description:
   - Compares folders, files, accounts and units of a host with a state document, as M(dgxspark.vllm.deploy) does in check mode, and the host with
     its current generation. Images, models, the network of a cluster and servers are compared if they are given.
@@ -123,10 +122,6 @@ attributes:
       - Receipts of O(proof) are shown.
 notes:
   - Needs root.
-seealso:
-  - module: dgxspark.vllm.deploy
-  - module: dgxspark.vllm.generation
-  - module: dgxspark.vllm.drift
 """
 
 EXAMPLES = r"""

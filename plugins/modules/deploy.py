@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: deploy
 short_description: Make a host equal to a state document - accounts, folders, files and systemd units
-version_added: 0.1.0
 description:
   - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is what one role
     puts on a host; one task deploys several parts. Where nothing has changed that is a single round trip of checksums.

@@ -9,14 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: discover
 short_description: Find DGX Sparks and write their first inventory
-version_added: 0.1.0
 description:
   - With O(action=find), tries addresses, machines that announce ssh by mDNS, and neighbours on the QSFP ports of the controller, and
     returns those on which an ssh server answers. Nobody is logged in to.
   - With O(action=write), reads what M(dgxspark.vllm.ask) brought of these machines, names the Sparks, recommends a model for each that
-    serves nothing yet, shows all of it, and writes an inventory folder.
+    serves nothing yet, shows all of it, and writes an inventory folder. A file that exists is never changed; the difference is shown.
   - A machine that is silent or slow, or that cannot be logged in to, is not known, and is named with the reason.
-  - A file that exists is never changed. Where it differs from what was found, the difference is shown.
 options:
   action:
     description: Which of the two.
@@ -80,8 +78,6 @@ attributes:
     support: full
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-seealso:
-  - module: dgxspark.vllm.spark_info
 """
 
 EXAMPLES = r"""

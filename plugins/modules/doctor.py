@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: doctor
 short_description: Run all checks on hosts and print findings with their fixes
-version_added: 0.1.0
 description:
   - Combines the findings of the plan, of the running engines compared with it, of changes since the deployment, of the placement of
-    services and of checks of the running host, and prints them with their fixes, the worst first. Equal findings of several hosts are
-    printed once.
+    services and of checks of the running host, and prints them with their fixes, the worst first, equal ones of several hosts once. A host without an
+    answer and a check that failed to run are findings, too.
   - It changes nothing, and fails with one line according to O(fail_on).
-  - A host without an answer and a check that failed to run are findings, too.
 options:
   plan:
     description: The result of M(dgxspark.vllm.plan) with the facts of the hosts.
@@ -43,9 +41,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.ask
 """
 
 EXAMPLES = r"""

@@ -9,12 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: drift
 short_description: Report how hosts differ from their deployment, the plan and the lock file
-version_added: 0.1.0
 description:
-  - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first.
-  - It finds changed files, services that do not run although they should and the reverse, containers of other images, incomplete models,
-    services that are no longer in the inventory, engines with other options than planned, and changed kernels, drivers and releases of
-    DGX OS. Differences between plan and lock file are reported once for all hosts.
+  - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first - changed files, services that
+    do not run although they should and the reverse, containers of other images, incomplete models, services that are no longer in the inventory, other
+    options than planned, and changed kernels, drivers and releases of DGX OS. Differences between plan and lock file are reported once for all hosts.
   - Messages name files, options and variables, but not their contents, which can be secret.
 options:
   plan:
@@ -43,9 +41,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.generation
-  - module: dgxspark.vllm.status
 """
 
 EXAMPLES = r"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: endpoint_ready
 short_description: Wait until a model server answers a real request
-version_added: 0.1.0
 description:
   - Waits for an OpenAI-compatible server in stages - C(/health) answers, C(/v1/models) lists the model, a completion comes
     back with tokens, and where wanted a tool call and split reasoning.
@@ -117,8 +116,6 @@ options:
   restarts_before:
     description: Set by the action plugin; restarts of O(unit) before it was waited for.
     type: int
-seealso:
-  - module: dgxspark.vllm.service_proof
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: endpoints
 short_description: Show the URLs of planned services, with a request to try
-version_added: 0.1.0
 description:
   - Prints the endpoints of the hosts of the play - engines and gateways - with the URL from the controller, the URL from the LAN and the
     key file, and a C(curl) command for a chat completion. The command reads the key from its file; no key is printed.

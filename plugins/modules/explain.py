@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: explain
 short_description: Explain the log of a vLLM engine
-version_added: 0.1.0
 description:
   - Returns the stage that the newest start in a log reached, the last words of the engine, their cause and the fix. With O(src) or
     O(content) it needs no host; with O(services) it reads the journals of units on the host, or the logs of containers.
@@ -38,8 +37,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.doctor
 """
 
 EXAMPLES = r"""

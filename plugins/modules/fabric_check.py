@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_check
 short_description: Test the QSFP network from one host
-version_added: 0.1.0
 description:
-  - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
-    lost, small ones tell a wrong MTU from a link that does not work.
-  - Says which routes and which settings of a relay are gone.
-  - Runs the sending side of probes of the bandwidth, 1 GiB each.
-  - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
+  - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail, where they are lost small ones too. Says which
+    routes and which settings of a relay are gone. Runs the sending side of probes of the bandwidth, 1 GiB each, and one rank of an all-reduce over all
+    hosts
+    of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
@@ -52,8 +50,6 @@ options:
     description: How often a probe is tried, a second apart, while the other side is still getting ready.
     type: int
     default: 5
-seealso:
-  - module: dgxspark.vllm.fabric_plan
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_plan
 short_description: Plan the QSFP network of a group of Sparks
-version_added: 0.1.0
 description:
   - Works out from what the hosts of a group say which QSFP interface is to have which address, what is wrong with the network that is there, and the
     environment of engines that span the group. A network that is right already is adopted as it is. One that is wrong is named, and planned anew when
@@ -82,9 +81,6 @@ options:
     description: Gb/s that each program must reach on a rail, and C(all_reduce) over hosts, for the page.
     type: dict
     default: {}
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.fabric_check
 """
 
 EXAMPLES = r"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: generation
 short_description: Keep the states of a host as numbered generations, and restore one
-version_added: 0.1.0
 description:
   - A generation is the state of a host at the end of a run, with its settings, programs, units, receipts, the ids of its images and the
     commits of its models. The files are stored beside it by checksum, readable by root only.
@@ -17,13 +16,11 @@ description:
     get an additional name, so that C(docker image prune) keeps them.
 options:
   action:
-    description:
-      - V(record) makes a new generation when the host is not what the current one says, and nothing else when it is.
-      - V(confirm) notes O(facts) in the current generation, with which it was proved again, where it is proven and the host still is what
-        it says. No generation is made, and none becomes proven.
-      - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
-      - V(restore) brings a generation back, once it is known that its images and weights are there.
-      - V(forget) removes all generations and the names that they gave to images.
+    description: V(record) makes a new generation when the host is not what the current one says. V(confirm) notes O(facts) in the current generation,
+      where it is
+      proven and the host still is what it says. V(look) says what there is, whether the host still is what its generation says, and what going back would
+      do. V(restore) brings a generation back, once it is known that its images and weights are there. V(forget) removes all generations and the names that
+      they gave to images.
     type: str
     choices: [record, confirm, look, restore, forget]
     required: true
@@ -99,9 +96,6 @@ attributes:
       - RV(steps) names what would change; contents are never shown, secrets are among them.
 notes:
   - Needs root.
-seealso:
-  - module: dgxspark.vllm.rollout
-  - module: dgxspark.vllm.drift
 """
 
 EXAMPLES = r"""
@@ -186,14 +180,6 @@ recorded:
   description: Whether a new generation was made.
   returned: when O(action=record)
   type: bool
-spark:
-  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:spark). The action plugin keeps it and does not return it.
-  returned: never
-  type: dict
-images:
-  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:images). The action plugin keeps it and does not return it.
-  returned: never
-  type: dict
 removed:
   description: Numbers of generations that were removed, and names of images.
   returned: when O(action=record)

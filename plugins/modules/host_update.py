@@ -9,11 +9,9 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_update
 short_description: List and install updates of packages and firmware of a DGX Spark
-version_added: 0.1.0
 description:
-  - Waits for other programs that install packages, of which DGX OS has four, refreshes the lists, and reports what C(apt-get dist-upgrade) and
-    C(fwupdmgr) would do.
-  - Refuses kernels, drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
+  - Waits for other programs that install packages, refreshes the lists, and reports what C(apt-get dist-upgrade) and C(fwupdmgr) would do. Refuses kernels,
+    drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
   - With O(state=updated) it installs the updates, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
 options:
   state:

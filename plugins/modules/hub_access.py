@@ -9,13 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: hub_access
 short_description: Check access to models on the hub before they are downloaded
-version_added: 0.1.0
 description:
-  - Requests one file of every model that is incomplete on the host, as the download would, and reports all refusals at once. So a licence
-    that was not accepted is reported before many gigabytes are downloaded.
-  - Models that are complete on the host are skipped, so that a host without access to the hub can be deployed again.
+  - Requests one file of every model that is incomplete on the host, as the download would, and reports all refusals at once, such as a licence
+    that was not accepted. Models that are complete are skipped, so that a host without access to the hub can be deployed again.
   - An unreachable hub is a warning; the download fails if it needs weights from there.
-  - A companion action plugin reads the token on the controller.
 options:
   models:
     description: The models, as M(dgxspark.vllm.plan) returns them; entries without a C(repo) are passed over.
@@ -45,8 +42,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.model_snapshot
 """
 
 EXAMPLES = r"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: image_compat
 short_description: Check whether a vLLM launch can run on a DGX Spark
-version_added: 0.1.0
 description:
   - Reads one vLLM launch as vLLM would (image, options, environment, model) and says what fails, what gives wrong output and what costs speed on GB10,
     each with the fix and the source of the knowledge. Returns the options in normal form and the command behind the image name, as given and repaired.

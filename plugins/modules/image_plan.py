@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: image_plan
 short_description: Ask the vLLM of an image how it would plan the memory of a launch
-version_added: 0.1.0
 description:
   - Runs the vLLM that is in an image, without a GPU, on the configuration of a model and the arguments of a launch, and returns what its own
     planner says - bytes of the parameters, KV cache groups, blocks and tokens for each amount of memory, longest context, backends, or vLLM's own error.
@@ -84,9 +83,6 @@ options:
     description: Folder on the host for the answers, a file per image and launch.
     type: path
     default: /var/lib/dgxspark/image_plans
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.memory_budget
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: lock
 short_description: Write the lock file
-version_added: 0.1.0
 description:
   - Joins the images and models of the hosts of the play into the lock file, on the controller. Entries of other hosts stay
     unchanged; entries of services that have left the inventory are removed.
@@ -45,9 +44,6 @@ extends_documentation_fragment:
 attributes:
   diff_mode:
     support: full
-seealso:
-  - module: dgxspark.vllm.plan
-  - module: dgxspark.vllm.spark_info
 """
 
 EXAMPLES = r"""

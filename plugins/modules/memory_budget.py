@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: memory_budget
 short_description: Plan the memory of a node before anything is started on it
-version_added: 0.1.0
 description:
   - Works out whether vLLM services fit on a node together, from the configs of their models alone, and what vLLM would print if they do not. Chooses
     C(gpu-memory-utilization), C(max-model-len) and C(max-num-seqs) where they are open.

@@ -9,15 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_folder
 short_description: Copy a folder of weights from the controller
-version_added: 0.1.0
 description:
-  - Compares all files of a folder in one round trip, by size and time of change, and sends those that differ. A run without differences
-    reads no weights, neither on the controller nor on the host.
-  - A file of the same size and another time is hashed on both sides first. A received file is hashed before it takes its name, in one
-    step, so that no program finds half a file. Files that an interrupted run has sent whole are not sent again.
-  - Other files of the folder are left alone.
-  - Owner is the user that runs the module, modes are V(0644) and V(0755).
-  - A companion action plugin reads O(source) on the controller.
+  - Compares all files of a folder in one round trip, by size and time of change, and sends those that differ. A file of the same size and another time is
+    hashed on both sides first, so a run without differences reads no weights.
+  - A received file is hashed before it takes its name, in one step. Files that an interrupted run has sent whole are not sent again. Other files of the
+    folder are left alone. Owner is the user that runs the module, modes are V(0644) and V(0755).
 options:
   source:
     description: Folder B(on the controller).
@@ -28,8 +24,7 @@ options:
     type: path
     required: true
   verify:
-    description: V(all) hashes the files of the same size and time too. V(changed) and V(size) mean the same here, as M(dgxspark.vllm.model_snapshot)
-      has them.
+    description: V(all) hashes the files of the same size and time too; V(changed) and V(size) do not.
     type: str
     choices: [changed, all, size]
     default: changed
@@ -61,8 +56,6 @@ attributes:
       - Files of the same size and another time are hashed in check mode too.
   diff_mode:
     support: full
-seealso:
-  - module: dgxspark.vllm.model_snapshot
 """
 
 EXAMPLES = r"""

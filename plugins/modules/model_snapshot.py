@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_snapshot
 short_description: Download a model into HF_HOME at a pinned revision
-version_added: 0.1.0
 description:
   - Looks whether the snapshot is whole on the host and, if it is not, fetches it with the hub library inside the image
     that will serve it. A download that was cut off goes on where it stopped. A companion action plugin prints bytes, rate and time left.

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: plan
 short_description: Plan what every DGX Spark of the inventory will run
-version_added: 0.1.0
 description:
   - Reads the C(spark_*) variables of every host in a group, merges them with the recipes, and works out for each
     service the image, the command line, the environment, the start order and the memory it takes.

@@ -9,18 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rollout
 short_description: Decide the order of a rollout, and when it stops
-version_added: 0.1.0
 description:
   - The decisions of C(rollout.yml) and C(rollback.yml), based on the answers of the hosts in their variables.
   - The hosts of a cluster are changed and rolled back together.
   - Runs on the controller; no host is contacted.
 options:
   step:
-    description:
-      - V(order) says who comes when, and leaves out whoever runs what is wanted already.
-      - V(gate) fails on a host whose services became slower than they were before the change.
-      - V(judge) says which hosts of a batch go back, and whether the rollout stops.
-      - V(summary) shows who runs what.
+    description: V(order) says who comes when, and leaves out whoever runs what is wanted already. V(gate) fails on a host whose services became slower than
+      before the change. V(judge) says which hosts of a batch go back, and whether the rollout stops. V(summary) shows who runs what.
     type: str
     choices: [order, gate, judge, summary]
     required: true
@@ -78,8 +74,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.generation
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_bench
 short_description: Benchmark the services of a host
-version_added: 0.1.0
 description:
   - Runs C(vllm bench serve) of the service's image in its container, and compares prefill and decode of single requests at several prompt lengths, a shared
     prefix, several requests at once and, if set, contents of answers and rates of requests with the baseline in the receipt of the service.
@@ -76,8 +75,6 @@ attributes:
   idempotent:
     details:
       - Only the results in the receipts are written, which is not reported as a change.
-seealso:
-  - module: dgxspark.vllm.service_proof
 """
 
 EXAMPLES = r"""

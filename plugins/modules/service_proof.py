@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_proof
 short_description: Prove the services of a host, and write receipts
-version_added: 0.1.0
 description:
   - Does in one round trip for all services of a host what M(dgxspark.vllm.endpoint_ready) and M(dgxspark.vllm.spark_info) with V(engines) do, one after
     the other. Memory and kernels are compared with the plan, and kept in the receipt of the service.
@@ -59,9 +58,6 @@ options:
     description: Where the helper of the units keeps its records, and Ray its sessions.
     type: path
     default: /run/dgxspark
-seealso:
-  - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.spark_info
 """
 
 EXAMPLES = r"""

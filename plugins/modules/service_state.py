@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_state
 short_description: Stop deployed services and wait for their memory, or start them
-version_added: 0.1.0
 description:
   - Uses the services in C(/etc/dgxspark/services) of the host; other units are not touched, except the one of O(unmanaged).
-  - After a stop it waits until the memory is available again. The driver frees the memory of a container long after its end, and an engine
-    that is started meanwhile fails.
-  - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. One service of an exclusive set runs at a
-    time, and a second start is refused.
+  - After a stop it waits until the memory is available again, which the driver frees long after the end of a container. A start is queued and not
+    waited for.
+    One service of an exclusive set runs at a time, and a second start is refused.
 options:
   services:
     description: Names of the services. Nothing is done for an empty list. Required without O(unmanaged).

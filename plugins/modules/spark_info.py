@@ -8,15 +8,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spark_info
 short_description: Report what a DGX Spark is and what runs on it
-version_added: 0.1.0
 description:
   - Reports the sections that O(gather) names about an NVIDIA DGX Spark (GB10) or one of its siblings. Each program of the host is
-    called at most once for all of them.
-  - Memory comes from C(/proc/meminfo), because C(nvidia-smi) answers C([N/A]) on GB10.
-  - Missing hardware gives V(null) or an empty list. A Spark without a QSFP cable has no ConnectX-7 on its bus, for example.
-  - A section that fails, or whose programs give no answer in time, is V(null); RV(unknown) has the reason. The other sections are
-    reported all the same.
-  - No serial numbers are read.
+    called at most once for all of them. Memory comes from C(/proc/meminfo), because C(nvidia-smi) answers C([N/A]) on GB10.
+  - Missing hardware gives V(null) or an empty list. A section that fails, or whose programs give no answer in time, is V(null); RV(unknown) has the reason.
+    No serial numbers are read.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -52,9 +48,9 @@ options:
               engines, health, distribution, upstream, cabling]
     default: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images]
   fail_on_unknown:
-    description:
-      - Fail when a section that is a result of its own has no answer, with the reasons.
-      - Not for V(images) where V(containers) reports a Docker engine that does not answer.
+    description: Fail when a section that is a result of its own has no answer, with the reasons. Not for V(images) where V(containers) reports a
+      Docker engine
+      that does not answer.
     type: bool
     default: false
   root:
@@ -72,18 +68,15 @@ options:
     type: path
     default: /srv/huggingface
   images:
-    description:
-      - References of images, by tag, digest or id. Docker is asked once for all of them; nothing is pulled.
-      - Of the environment only names of vLLM, CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
+    description: References of images, by tag, digest or id. Docker is asked once for all of them; nothing is pulled. Of the environment only names of vLLM,
+      CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
     type: list
     elements: str
     default: []
   probe_images:
-    description:
-      - Ask images of O(images) for their contents, once per image id. A short container without GPU and network runs the image's
-        C(python3), which reads the metadata of its packages and the sources of vLLM without importing them. The answer is kept below
-        O(state_dir), and reported from then on, with or without this option.
-      - In check mode no container is started; C(probe_from) of RV(images) says so.
+    description: Ask images of O(images) for their contents, once per image id. A short container without GPU and network runs the image's C(python3), which
+      reads the metadata of its packages and the sources of vLLM without importing them. The answer is kept below O(state_dir), and reported from then on,
+      with or without this option. In check mode no container is started; C(probe_from) of RV(images) says so.
     type: bool
     default: false
   probe_timeout:
@@ -131,11 +124,10 @@ options:
     elements: dict
     default: []
   services:
-    description:
-      - The services to ask, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are
-        C(spark-NAME.service) and C(spark-NAME); Ray's containers of a service belong to it.
-      - C(probe) has C(url), C(model) and C(api_key_file), a file on the host; a service without C(url), such as a rank behind the first one, is not
-        asked. C(memory) and C(fast_path) are what the engine is compared with, C(cache_dir) is its folder of compile caches.
+    description: The services to ask, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are
+      C(spark-NAME.service) and C(spark-NAME); Ray's containers of a service belong to it. C(probe) has C(url), C(model) and C(api_key_file), a file on the
+      host; a service without C(url) is not asked. C(memory) and C(fast_path) are what the engine is compared with, C(cache_dir) is its folder of
+      compile caches.
     type: list
     elements: dict
     default: []

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: speed_estimate
 short_description: Predict how fast services will be before anything is started
-version_added: 0.1.0
 description:
   - Predicts tokens per second and the time to the first token of vLLM services on DGX Sparks, each alone on its hosts, from the configs
     of their models and their arguments.

@@ -8,15 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread_access
 short_description: Grant nodes access to images and models of each other during a run
-version_added: 0.1.0
 description:
   - Runs a separate SSH server in a transient unit, with keys that are made for this run. It listens on the addresses of the nodes'
     networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and of the images of this
-    run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption, which it
-    requests over SSH. Images are saved into files below C(/var/lib/dgxspark/spread/images) when a peer takes them.
-  - All its other files are in C(/run/dgxspark/spread), in memory, and are removed with the unit, however that ends. Nothing is written to a home
-    folder, to the host's own SSH settings or to its C(authorized_keys).
-  - O(state=prepared) and O(state=closed) also end what an interrupted run left behind.
+    run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption.
+  - Images are saved below C(/var/lib/dgxspark/spread/images) when a peer takes them. All other files are in C(/run/dgxspark/spread), in memory, and are
+    removed with the unit. The host's own SSH settings and home folders are not touched. O(state=prepared) and O(state=closed) also end what an
+    interrupted run
+    left behind.
 options:
   state:
     description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both,

@@ -9,13 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: status
 short_description: Show the status of the services of all hosts
-version_added: 0.1.0
 description:
-  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, and fails with one line if a host
-    did not answer or a service is not ready.
-  - Few services have a line each. More are grouped by state, so that a fleet fits on a screen.
-  - A service over several hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on
-    hosts of the play are active. The row of another rank says what it waits for.
+  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, grouped by state if there are many, and fails with
+    one line
+    if a host did not answer or a service is not ready.
+  - A service over several hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on hosts of the play are
+    active.
 options:
   planned:
     description: RV(dgxspark.vllm.plan#module:hosts).

@@ -9,14 +9,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: support_bundle
 short_description: Pack logs and facts of a host for support
-version_added: 0.1.0
 description:
-  - Collects logs, facts, plan, receipts, metrics, units and the state of Docker and the system, redacts secrets, and writes a
+  - Collects logs, facts, plan, receipts, metrics, units and the state of Docker and the system, redacts secrets on the host, and writes a
     C(HOST.tar.gz) into a folder of the controller. It writes nothing on the host.
-  - Secrets are redacted on the host. They are the contents of its secret files, values of variables with names like key or password in
-    containers and environment files, and Docker's accounts, in every spelling, and all texts that look like a key, token or password.
-  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails if a host has no bundle.
-  - An unreachable host is part of the result, as with M(dgxspark.vllm.ask).
+  - Secrets are the contents of its secret files, values of variables with names like key or password in containers and environment files, and Docker's
+    accounts, in every spelling, and all texts that look like a key, token or password.
+  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails if a host has no bundle. An unreachable host is part of
+    the result, as with M(dgxspark.vllm.ask).
 options:
   dest:
     description: Folder on the controller. Only its owner can read it.

@@ -8,15 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: transfer
 short_description: Take images and models from other nodes, or verify files against their digests
-version_added: 0.1.0
 description:
   - Runs a job in the background on the host. It takes what M(dgxspark.vllm.spread) returns from the first source that has it and is free;
     in several streams, inside SSH, and on a fabric over TCP without encryption. An image is a set of files, one per layer; those that the
     host lacks are passed to C(docker load).
   - Files arrive in a staging folder below O(hf_home) or C(/var/lib/dgxspark/spread). Each is compared with its SHA-256 before it is renamed
     into the layout of the hub, or loaded. An interrupted transfer is resumed; a damaged file is received again.
-  - A companion action plugin prints bytes, rate and time left. It starts a job again that ends before its time.
-  - An item that could not be taken does not fail the task; RV(got) has the reason.
+  - A companion action plugin prints the progress, and starts a job again that ends before its time. An item that could not be taken does not fail the
+    task; RV(got) has the reason.
 options:
   tasks:
     description: What to do, from RV(dgxspark.vllm.spread#module:hosts).

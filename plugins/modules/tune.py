@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: tune
 short_description: Keep the trials of a service that is tuned
-version_added: 0.1.0
 description:
   - Lists the variants of a service, decides which of them is tried next, keeps what was measured, and chooses the fastest. The playbook
     C(dgxspark.vllm.tune) deploys and measures them.
@@ -61,8 +60,6 @@ attributes:
     support: full
   idempotent:
     support: none
-seealso:
-  - module: dgxspark.vllm.service_bench
 """
 
 EXAMPLES = r"""

@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
@@ -57,6 +58,15 @@ def read_kept(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
+
+
+def read_stored(path: Path | None, schema: int, most_bytes: int | None = None) -> dict[str, Any]:
+    """Return what an earlier run has kept as JSON, empty for a missing or malformed file and for one of another schema."""
+    try:
+        content = parse_json(path.read_bytes(), str(path), *([most_bytes] if most_bytes else [])) if path else None
+    except (OSError, ValueError):  # Untrusted is a ValueError
+        return {}
+    return content if isinstance(content, dict) and content.get("schema") == schema else {}
 
 
 def listed(source: Path) -> dict[str, dict[str, int]]:

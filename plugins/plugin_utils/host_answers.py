@@ -27,6 +27,11 @@ def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
         ) from error
 
 
+def section_of(answers: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return a part of an answer, empty without one."""
+    return (answers.get(name) or {}).get(key) or {}
+
+
 def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
     """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
 

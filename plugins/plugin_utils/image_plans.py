@@ -15,7 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -64,13 +64,10 @@ class ImagePlans:
         if self.folder is None:
             return None
         path = self.folder / key
-        try:
-            content = parse_json(path.read_text(encoding="utf-8"), str(path))
-            if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
-                return None
-            is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
-        except (OSError, ValueError):
+        content = read_stored(path, plan_probe.SCHEMA)
+        if not content:
             return None
+        is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
         entry = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}
         return entry if is_fresh or entry["answer"] is not None else None
 

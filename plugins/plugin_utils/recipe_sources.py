@@ -18,14 +18,13 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import (
     Untrusted,
-    parse_json,
     printable,
     received,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, git
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
 
 FOLDER = "recipes"
@@ -150,19 +149,11 @@ class RecipeSources:
 
     def _cached(self, source: Source) -> Content | None:
         """Return the content that an earlier run has cached."""
-        place = self._place(source)
-        if place is None:
-            return None
+        body = read_stored(self._place(source), SCHEMA)
         try:
-            body = parse_json(place.read_text(encoding="utf-8"), str(place))
-            if body["schema"] == SCHEMA:
-                return Content(
-                    {str(path): str(text) for path, text in body["files"].items()},
-                    {str(path): str(text) for path, text in body["left"].items()},
-                )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # missing or incomplete: it is fetched again
-        return None
+            return Content(*({str(path): str(text) for path, text in body[name].items()} for name in ("files", "left")))
+        except (KeyError, AttributeError):
+            return None  # missing or incomplete: it is fetched again
 
     def _fetched(self, source: Source) -> Content:
         if source.url and not self.keep:

@@ -28,6 +28,13 @@ INTERVAL_SECONDS = 30.0
 FINISH_SECONDS = 5.0
 KEEP = 5
 LIVE_SECONDS = 5.0
+PATHS = (
+    ("--etc", "/etc/dgxspark", "settings"),
+    ("--run", "/run/dgxspark", "records of starts"),
+    ("--state", "/var/lib/dgxspark", "state, evidence, receipts"),
+    ("--gateway", "/usr/local/libexec/dgxspark/spark_gateway.py", "the gateway's helper"),
+    ("--page", "/usr/local/libexec/dgxspark/live", "files of the live page"),
+)
 
 say = journal("agent")
 
@@ -163,26 +170,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="spark-agent", description="Guards the memory, watches model servers, makes metrics."
     )
-    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
-    parser.add_argument(
-        "--run", type=Path, default=Path("/run/dgxspark"), help="records of starts (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--state", type=Path, default=Path("/var/lib/dgxspark"), help="state, evidence, receipts (default: %(default)s)"
-    )
+    for name, default, text in PATHS:
+        parser.add_argument(name, type=Path, default=Path(default), help=f"{text} (default: %(default)s)")
     parser.add_argument("--units", default="/etc/systemd/system", help="unit files (default: %(default)s)")
-    parser.add_argument(
-        "--gateway",
-        type=Path,
-        default=Path("/usr/local/libexec/dgxspark/spark_gateway.py"),
-        help="the gateway's helper",
-    )
-    parser.add_argument(
-        "--page",
-        type=Path,
-        default=Path("/usr/local/libexec/dgxspark/live"),
-        help="files of the live page (default: %(default)s)",
-    )
     parser.add_argument(
         "--once", choices=services.LOOPS, help="one look of a loop, printed; nothing is changed or written"
     )
