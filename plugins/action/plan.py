@@ -468,19 +468,15 @@ def plan_of_result(result: Mapping[str, Any], schema: int) -> dict[str, Any]:
 
 
 def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mapping[str, str]) -> bool:
-    """Tell whether all hosts of a play are up to date, with the facts of the plan; see C(is_unchanged)."""
-    return comparisons.keys() == checksums.keys() and all(
-        is_unchanged(comparison, checksums[name]) for name, comparison in comparisons.items()
-    )
+    """Tell whether all hosts of a play are up to date, with the facts of the plan.
 
-
-def is_unchanged(answer: Mapping[str, Any], checksum: str) -> bool:
-    """Tell whether a host is up to date, with the facts of the plan.
-
-    answer: of M(dgxspark.vllm.compare). checksum: of the facts of the plan.
+    comparisons: answers of M(dgxspark.vllm.compare). checksums: of the facts of the plan.
     """
-    facts = {"measured": answer.get("spark"), "images": answer.get("images")}
-    return bool(answer.get("up_to_date")) and checksum_of(plain(facts)) == checksum
+    return comparisons.keys() == checksums.keys() and all(
+        answer.get("up_to_date")
+        and checksum_of(plain({"measured": answer.get("spark"), "images": answer.get("images")})) == checksums[name]
+        for name, answer in comparisons.items()
+    )
 
 
 # Keys of a planned host with questions that precede the final plan.

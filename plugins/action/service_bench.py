@@ -189,7 +189,7 @@ class ActionModule(HostAction):
         if answer.get("failed"):
             raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         part = task["workload"]["part"] if step == "measure" else step
-        answer = checked_answer(answer, answers.SERVICE_BENCH[part], self.host, self.MODULE)
+        answer = checked_answer(answer, answers.SERVICE_BENCH.get(part, Any), self.host, self.MODULE)
         if answer.get("problem"):
             raise Refused(". ".join(text for text in (answer["problem"], answer.get("fix")) if text))
         return answer
@@ -244,7 +244,10 @@ class ActionModule(HostAction):
                 "the receipt does not exist yet, site.yml --tags prove writes it; the figures were not kept",
             ]
         elif not any(finding["rule"] == "bench.impossible" for finding in findings):
-            self.keep(service, section)
+            try:
+                self.step("keep", name=service["name"], benchmark=section)
+            except Refused as reason:
+                display.warning(f"{service['name']}: the figures were not kept: {reason}")
         base = of_recipe(recipes, service)
         sparks = (service["cluster"] or {}).get("size", 1)
         rows, published_findings = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
@@ -317,20 +320,6 @@ class ActionModule(HostAction):
             if last or not measured["row"]["disturbed"]:
                 break
         return measured
-
-    def keep(self, service: dict[str, Any], section: dict[str, Any]) -> None:
-        """Put the section into the receipt of the service."""
-        answer = self._execute_module(
-            module_name=self.MODULE,
-            module_args={
-                "step": "keep",
-                "task": {"receipts": self.receipts, "name": service["name"], "benchmark": section},
-            },
-            task_vars=self.variables,
-        )
-        if answer.get("failed"):
-            reason = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
-            display.warning(f"{service['name']}: the figures were not kept: {reason}")
 
 
 def neighbours(planned: dict[str, Any], host: str, service: dict[str, Any]) -> list[dict[str, str]]:

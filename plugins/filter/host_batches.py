@@ -40,8 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play
-    has in part.
+  description: C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play has in part.
   type: dict
   sample: {"batches": [["spark-1"], ["spark-2", "spark-3"]], "problem": ""}
 """

@@ -10,9 +10,8 @@ DOCUMENTATION = r"""
 module: ask
 short_description: Run modules on a host and tolerate that it is unreachable
 description:
-  - Runs modules that only read on a host, one after the other, and returns their results. An unreachable host and a failed module are part of the
-    result, so
-    that a report on many hosts can name them, where an ordinary task would remove the host from the play.
+  - Runs modules that only read on a host, one after the other, and returns their results. An unreachable host and a failed module are part of the result,
+    so that a report on many hosts can name them, where an ordinary task would remove the host from the play.
 options:
   modules:
     description:

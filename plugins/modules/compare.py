@@ -41,9 +41,8 @@ options:
       host yet, it is returned again, and the host is not asked.
     type: dict
   document:
-    description: The state document, with the SHA-256 of each file; rows with C(fill) have their content. Left out, the host is compared with the
-      document of its
-      current generation, and O(models) by names and sizes of their files.
+    description: The state document, with the SHA-256 of each file; rows with C(fill) have their content. Left out, the host is compared with the document
+      of its current generation, and O(models) by names and sizes of their files.
     type: dict
   contents:
     description: Contents of key files with C(fill), by their paths.
@@ -55,9 +54,8 @@ options:
     type: list
     elements: str
   models:
-    description: Models of the host, as RV(dgxspark.vllm.plan#module:hosts) has them; one that is copied from the controller has C(path) and C(copied),
-      the size
-      and time of its files there. Files that were touched since they were last read are hashed, as M(dgxspark.vllm.model_snapshot) does.
+    description: Models of the host, as RV(dgxspark.vllm.plan#module:hosts) has them; one that is copied from the controller has C(path) and C(copied), the
+      size and time of its files there. Files that were touched since they were last read are hashed, as M(dgxspark.vllm.model_snapshot) does.
     type: list
     elements: dict
     default: []
@@ -73,8 +71,7 @@ options:
     default: []
   network:
     description: The network of the cluster. C(file) is the netplan file, with C(path) and C(sha256). C(routes), C(relay), C(ufw) with C(netdevs) and
-      C(peers),
-      and C(pings) are questions to programs of the host.
+      C(peers), and C(pings) are questions to programs of the host.
     type: dict
     default: {}
   servers:
@@ -92,8 +89,7 @@ options:
     type: dict
     default: {}
   facts_checksum:
-    description: Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew.
-      Empty, it is not compared.
+    description: Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew. Empty, it is not compared.
     type: str
     default: ''
   proof:
@@ -167,9 +163,8 @@ differences:
   type: dict
   sample: {changed: [/etc/dgxspark/env/heavy.env], missing: [], added: [], units: {spark-heavy.service: restart}, moved: {}}
 recorded:
-  description: The current generation with C(number), C(at), C(proven), C(wanted), C(checksums), C(facts), C(units), C(images), C(restoring) and
-    C(from); V(null)
-    without one. C(checksums) are those of the parts that are deployed, which may be newer than the generation.
+  description: The current generation with C(number), C(at), C(proven), C(wanted), C(checksums), C(facts), C(units), C(images), C(restoring) and C(from);
+    V(null) without one. C(checksums) are those of the parts that are deployed, which may be newer than the generation.
   returned: success
   type: dict
   sample: {number: 3, proven: true, restoring: null, from: null}

@@ -84,7 +84,7 @@ options:
         description: Remove the account once no part lists it any more and no file or folder of the document belongs to it. Only for system accounts.
         type: bool
         default: false
-      part:
+      part: &part
         description: The part that the row belongs to.
         type: str
         default: ''
@@ -108,17 +108,16 @@ options:
         choices: [shared, cache, weights]
         default: shared
       remove:
-        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it,
-          V(never) leaves
-          it. A folder that this collection neither made nor named stays in any case.
+        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it, V(never)
+          leaves it. A folder that this collection neither made nor named stays in any case.
         type: str
         choices: [empty, whole, never]
         default: empty
-      owner:
+      owner: &owner
         description: Its owner.
         type: str
         default: root
-      group:
+      group: &group
         description: Its group.
         type: str
         default: root
@@ -126,10 +125,7 @@ options:
         description: Its mode, octal in quotes.
         type: str
         default: "0755"
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
   files:
     description: Files that have to be there, with their whole content.
     type: list
@@ -149,14 +145,8 @@ options:
       bundled:
         description: A file of this collection, by its path below the collection's folder, in place of O(files[].source).
         type: str
-      owner:
-        description: Its owner.
-        type: str
-        default: root
-      group:
-        description: Its group.
-        type: str
-        default: root
+      owner: *owner
+      group: *group
       mode:
         description: Its mode, octal in quotes.
         type: str
@@ -169,11 +159,9 @@ options:
         description: A device without which the file must not be there, such as that of a watchdog.
         type: path
       fill:
-        description: Values that only the host knows, each in the place of its mark, C(@host:VALUE@). V(port_range) is the range of ports that the
-          kernel gives to
-          outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP) are numbers of accounts, V(file:PATH) is the stripped text of another
-          file,
-          for O(files[].secret) alone. In check mode, a file counts as changed if the host does not have a value yet.
+        description: Values that only the host knows, each in the place of its mark, C(@host:VALUE@). V(port_range) is the range of ports that the kernel
+          gives to outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP) are numbers of accounts, V(file:PATH) is the stripped text of
+          another file, for O(files[].secret) alone. In check mode, a file counts as changed if the host does not have a value yet.
         type: list
         elements: str
         default: []
@@ -191,14 +179,10 @@ options:
       data:
         description: Set by the action plugin; the content in base64, once it is known that it is needed.
         type: str
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
   removed:
-    description: Files and folders that must not be there, such as those of earlier versions that no record lists, with all that is in them. A folder
-      that this
-      collection neither made nor named stays, with a warning. Each is a path, or a mapping of C(path) and C(part).
+    description: Files and folders that must not be there, such as those of earlier versions that no record lists, with all that is in them. A folder that
+      this collection neither made nor named stays, with a warning. Each is a path, or a mapping of C(path) and C(part).
     type: list
     elements: raw
     default: []
@@ -270,10 +254,7 @@ options:
         description: Wait until systemd has carried the job out.
         type: bool
         default: true
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
 notes:
   - Needs root, and systemd where O(units) are given.
 """

@@ -22,9 +22,8 @@ options:
     choices: [find, write]
     required: true
   hosts:
-    description: For O(action=find), addresses, names, C(USER@NAME), C(NAME:PORT), ranges C(192.168.1.10-20) and networks C(192.168.1.0/28), also
-      several in one
-      text with commas. C(localhost) is the controller itself, without ssh, which is tried by itself where it is a Spark.
+    description: For O(action=find), addresses, names, C(USER@NAME), C(NAME:PORT), ranges C(192.168.1.10-20) and networks C(192.168.1.0/28), also several in
+      one text with commas. C(localhost) is the controller itself, without ssh, which is tried by itself where it is a Spark.
     type: list
     elements: str
     default: []
@@ -65,8 +64,7 @@ options:
     type: str
     default: ''
   whole:
-    description: For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not
-      known.
+    description: For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not known.
     type: bool
     default: false
   pick:

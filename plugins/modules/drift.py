@@ -86,8 +86,7 @@ reason:
   returned: success
   type: str
 hosts:
-  description: Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was
-    compared with.
+  description: Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was compared with.
   returned: success
   type: dict
   sample: {spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}}

@@ -84,9 +84,8 @@ options:
         type: bool
         default: false
       max_tokens:
-        description: Most tokens of an answer of these stages, less where the context is shorter; an answer that this cuts off is a failure. A model
-          that thinks at
-          length before it calls a tool needs thousands.
+        description: Most tokens of an answer of these stages, less where the context is shorter; an answer that this cuts off is a failure. A model that
+          thinks at length before it calls a tool needs thousands.
         type: int
         default: 4096
       temperature:

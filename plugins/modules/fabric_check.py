@@ -12,8 +12,7 @@ short_description: Test the QSFP network from one host
 description:
   - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail, where they are lost small ones too. Says which
     routes and which settings of a relay are gone. Runs the sending side of probes of the bandwidth, 1 GiB each, and one rank of an all-reduce over all
-    hosts
-    of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
+    hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes

@@ -21,9 +21,8 @@ extends_documentation_fragment:
 options:
   hosts:
     description: The hosts of the group by name, the head first. Each has C(fabric) (of RV(dgxspark.vllm.spark_info#module:spark)), and may have
-      C(management_address), C(heard) and C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the given ones, CIDR by
-      interface. Without
-      hosts nothing is planned; figures are added to O(dest).
+      C(management_address), C(heard) and C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the given ones, CIDR by interface.
+      Without hosts nothing is planned; figures are added to O(dest).
     type: dict
     default: {}
   network:
@@ -133,9 +132,8 @@ hosts:
       files of others that it replaces, C(restore) commands that bring back what the interfaces have now.
     - C(rails) are its rails with interface, RoCE device, address, MTU and the addresses of the peers; C(relay), with O(relay), the interfaces between
       which it is to forward. C(pings) are what M(dgxspark.vllm.fabric_check) is to send from it.
-    - Engines are found by the interface C(netdev) and its C(address) (C(VLLM_HOST_IP)), with the C(environment), C(mp) and C(ray) by executor,
-      C(per_host) (variables that Ray must not copy to the workers) and C(sources), once the plan is carried out; all are empty where the network
-      is to stay unusable.
+    - Engines are found by the interface C(netdev) and its C(address) (C(VLLM_HOST_IP)), with the C(environment), C(mp) and C(ray) by executor, C(per_host)
+      (variables that Ray must not copy to the workers) and C(sources), once the plan is carried out; all are empty where the network is to stay unusable.
     - C(firewall) has C(fabric), the interfaces that peers come in by, and C(peers), their networks, as the role firewall wants them.
   returned: with O(hosts)
   type: dict

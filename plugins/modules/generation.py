@@ -16,11 +16,10 @@ description:
     get an additional name, so that C(docker image prune) keeps them.
 options:
   action:
-    description: V(record) makes a new generation when the host is not what the current one says. V(confirm) notes O(facts) in the current generation,
-      where it is
-      proven and the host still is what it says. V(look) says what there is, whether the host still is what its generation says, and what going back would
-      do. V(restore) brings a generation back, once it is known that its images and weights are there. V(forget) removes all generations and the names that
-      they gave to images.
+    description: V(record) makes a new generation when the host is not what the current one says. V(confirm) notes O(facts) in the current generation, where
+      it is proven and the host still is what it says. V(look) says what there is, whether the host still is what its generation says, and what going back
+      would do. V(restore) brings a generation back, once it is known that its images and weights are there. V(forget) removes all generations and the names
+      that they gave to images.
     type: str
     choices: [record, confirm, look, restore, forget]
     required: true
@@ -44,9 +43,8 @@ options:
     type: dict
     default: {}
   gather:
-    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller for
-      the next
-      run. Left out, none are gathered.
+    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller for the
+      next run. Left out, none are gathered.
     type: dict
     default: {}
   services:

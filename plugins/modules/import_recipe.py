@@ -10,10 +10,9 @@ DOCUMENTATION = r"""
 module: import_recipe
 short_description: Turn an existing launch of vLLM into a service
 description:
-  - Reads a C(docker run) command or a script around it, a compose file, a manifest of Kubernetes, a systemd unit, or a recipe of eugr's
-    spark-vllm-docker, of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that
-    serves the same, or a C(spark_cluster) for a launch that spans several Sparks. Gives a reason for everything that is not carried over, and judges the
-    result by the rules of M(dgxspark.vllm.image_compat).
+  - Reads a C(docker run) command or a script around it, a compose file, a manifest of Kubernetes, a systemd unit, or a recipe of eugr's spark-vllm-docker,
+    of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that serves the same, or a C(spark_cluster) for a launch
+    that spans several Sparks. Gives a reason for everything that is not carried over, and judges the result by the rules of M(dgxspark.vllm.image_compat).
   - Secrets are named and never returned. Each becomes a file on the controller, with its path in the service. Nothing is started, fetched or written.
 options:
   src:

@@ -57,8 +57,7 @@ options:
     description:
       - Overrides of the terms that cannot be derived, each a number or a mapping of V(low), V(typical) and V(high), for all services.
       - C(inside_base_gib), C(inside_weights_share), C(inside_vision_gib), C(inside_drafter_gib) and C(inside_peak_share) add up to what an engine uses
-        inside
-        its requested memory besides weights and KV cache; C(inside_gib) replaces their sum. C(kept_share) of it stays allocated after the start.
+        inside its requested memory besides weights and KV cache; C(inside_gib) replaces their sum. C(kept_share) of it stays allocated after the start.
       - C(graphs_share) is that of CUDA graphs. C(load_gib) is what quantised weights take over their own size while they load, or C(load_share) of the
         experts of one layer if that is more. C(outside_gib) is what an engine holds beside its requested memory, graphs and host memory apart.
       - C(process_gib) is the host memory of a process of vLLM beyond one API server and one engine core, C(ray_gib) that of Ray's own, C(snapshot_gib) what
@@ -103,9 +102,8 @@ options:
         description: Size of the drafter in GiB, without the embedding and the head that it shares; V(0) when O(services[].weights_gib) has it in already.
         type: float
       memory_gib:
-        description: What a service that is no vLLM engine holds, in GiB. With O(services[].config), what an engine asks for whose memory cannot be
-          worked out;
-          C(gpu-memory-utilization) follows from it where it is open.
+        description: What a service that is no vLLM engine holds, in GiB. With O(services[].config), what an engine asks for whose memory cannot be worked
+          out; C(gpu-memory-utilization) follows from it where it is open.
         type: float
       memory:
         description: As O(services[].memory_gib) of an engine, in GiB of parts on one rank - C(weights_gib), C(kv_gib) (may be left out beside
@@ -116,10 +114,9 @@ options:
           does not know the model, or was not compared with this version of vLLM. Elsewhere the two are compared.
         type: dict
       starts:
-        description: Measured starts of the same launch, or of one that differs in its lengths or its batch alone. Each has C(exact) (of this host,
-          image and
-          driver), C(max_model_len), C(max_num_batched_tokens), C(max_num_seqs), C(weights_gib), and the least and the most of C(inside_gib) and, if known,
-          C(outside_gib), in GiB. They replace what is assumed, or narrow it.
+        description: Measured starts of the same launch, or of one that differs in its lengths or its batch alone. Each has C(exact) (of this host, image
+          and driver), C(max_model_len), C(max_num_batched_tokens), C(max_num_seqs), C(weights_gib), and the least and the most of C(inside_gib) and, if
+          known, C(outside_gib), in GiB. They replace what is assumed, or narrow it.
         type: list
         elements: dict
         default: []
@@ -130,14 +127,12 @@ options:
       args:
         description:
           - Arguments of vLLM by their long names with dashes and native values; other spellings of its command line are understood. Those that do not
-            concern
-            memory are ignored; one that no vLLM has and that looks like one that does is a warning.
+            concern memory are ignored; one that no vLLM has and that looks like one that does is a warning.
           - C(gpu-memory-utilization) and C(max-model-len) are worked out when they are left out or V(auto). The utilisation is the least that passes vLLM's
             own checks, grown toward C(max-num-seqs) requests of C(max-model-len) as far as the node allows; the length is the longest that is safe at high
             overheads.
-          - C(max-num-seqs) is worked out when it is V(auto), to the number of requests of full length that the KV cache holds, from 1 to 256. Left
-            out, it is
-            vLLM's own default of 256, or the largest number that vLLM accepts for a model with recurrent state.
+          - C(max-num-seqs) is worked out when it is V(auto), to the number of requests of full length that the KV cache holds, from 1 to 256. Left out, it
+            is vLLM's own default of 256, or the largest number that vLLM accepts for a model with recurrent state.
         type: dict
         default: {}
       env:

@@ -40,8 +40,7 @@ options:
     type: path
     default: /srv/huggingface
   token_file:
-    description: File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only
-      while the download runs.
+    description: File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only while the download runs.
     type: str
     default: ''
   endpoint:
@@ -61,9 +60,8 @@ options:
     type: dict
     default: {}
   verify:
-    description: Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) everything,
-      V(size) compares
-      sizes alone. Without O(files) only V(all) reads.
+    description: Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) everything, V(size)
+      compares sizes alone. Without O(files) only V(all) reads.
     type: str
     choices: [changed, all, size]
     default: changed

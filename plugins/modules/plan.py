@@ -29,9 +29,8 @@ options:
     default: ''
   kept_facts:
     description: Facts of hosts, of which the last run keeps a file for each host in C(.spark/facts) of the inventory folder of the first Spark. With
-      V(use),
-      hosts of this play that have such a file are planned with it; errors of this plan do not fail, unless the inventory alone gives errors, too. With
-      V(keep), the facts of O(measured_from) and O(images_from) are kept for the next run. Not in check mode.
+      V(use), hosts of this play that have such a file are planned with it; errors of this plan do not fail, unless the inventory alone gives errors, too.
+      With V(keep), the facts of O(measured_from) and O(images_from) are kept for the next run. Not in check mode.
     type: str
     choices: [none, use, keep]
     default: none
@@ -50,10 +49,9 @@ options:
     type: str
     default: ''
   image_plans_from:
-    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of
-      RV(hosts). An answer
-      about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, and used from there, or
-      from the lock file, without asking.
+    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of RV(hosts). An
+      answer about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, and used from
+      there, or from the lock file, without asking.
     type: str
     default: ''
   ask:
@@ -72,10 +70,9 @@ options:
     choices: [images, models]
     default: [images, models]
   dest:
-    description: File on the controller for the plan as JSON; none if empty. The same as an HTML page is written beside it, C(plan.html) for
-      C(plan.json), or
-      C(plan_failed.html) for a plan with errors, which leaves the page of the last plan without. They are no change, and not written in check mode.
-      A relative path is relative to the inventory folder of the first Spark.
+    description: File on the controller for the plan as JSON; none if empty. The same as an HTML page is written beside it, C(plan.html) for C(plan.json),
+      or C(plan_failed.html) for a plan with errors, which leaves the page of the last plan without. They are no change, and not written in check mode. A
+      relative path is relative to the inventory folder of the first Spark.
     type: str
     default: ''
   missing_keys:
@@ -84,19 +81,17 @@ options:
     choices: [error, info]
     default: error
   show:
-    description: V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); one line
-      for a
-      plan that O(made_from) confirms. V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails. V(json)
+    description: V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); one line for
+      a plan that O(made_from) confirms. V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails. V(json)
       prints plan and findings as one line. A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: str
     choices: [none, short, full, json]
     default: short
   answer:
     description: How much is returned; Ansible walks through a registered result several times. V(looks) returns of RV(hosts) only what hosts are asked
-      next,
-      C(image_candidates) and C(image_questions), and no RV(addons). V(none) returns RV(asking) alone, unless images are to be asked, which is as V(looks).
-      V(texts) returns RV(hosts) and RV(addons) with the body of each host as a text in JSON. RV(findings), RV(placement) and RV(keys_of_fleet) come with
-      V(whole) alone.
+      next, C(image_candidates) and C(image_questions), and no RV(addons). V(none) returns RV(asking) alone, unless images are to be asked, which is as
+      V(looks). V(texts) returns RV(hosts) and RV(addons) with the body of each host as a text in JSON. RV(findings), RV(placement) and RV(keys_of_fleet)
+      come with V(whole) alone.
     type: str
     choices: [none, looks, texts, whole]
     default: whole
@@ -119,14 +114,12 @@ options:
     default: ''
   pick:
     description: With O(models), requirements of a model, the keys of C(spark_pick) in C(docs/models.md). The recipes that satisfy them are listed, the
-      fastest
-      first, and the others counted by their reasons.
+      fastest first, and the others counted by their reasons.
     type: dict
     default: {}
   measurements:
-    description: Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without
-      names of
-      hosts, services, paths and keys. Not in check mode. A relative path is as that of O(dest).
+    description: Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without names
+      of hosts, services, paths and keys. Not in check mode. A relative path is as that of O(dest).
     type: str
     default: ''
   fail_on_error:

@@ -13,8 +13,7 @@ description:
   - Logs root's Docker in to registries with accounts whose passwords are in files on the controller. The password goes to
     C(docker login) by its standard input. It is in no argument, log, diff or result.
   - An account that Docker already has is not used again. A file of Docker's settings that others can read becomes root's alone.
-  - With O(state=absent), logs out of those registries that this module logged in to, unless somebody has logged in with another
-    account since.
+  - With O(state=absent), logs out of those registries that this module logged in to, unless somebody has logged in with another account since.
 options:
   registries:
     description: Accounts; the entries of C(spark_registries), each with C(registry), C(user) and C(password_file).

@@ -15,10 +15,9 @@ description:
   - A receipt has what was deployed and how it measured. The measurements of the first proof of a deployment are its baseline; figures that got worse, and
     another deployment, are findings. Only what was deployed counts as a change and is part of the diff.
   - Then the speed of each service is measured for up to a minute - one stream, as many streams as it serves, and the prefill of one long prompt. It is
-    compared
-    with the first measurement of the same deployment and with the prediction of the plan; a slow service is a warning with its most likely causes. Not in
-    check mode, while other requests run, and for models that make no tokens. For a service with C(kv_tiers), the first token of a long prompt is measured
-    cold, after its eviction if that takes less than 90 s, and by the first proof after a restart of its engine.
+    compared with the first measurement of the same deployment and with the prediction of the plan; a slow service is a warning with its most likely causes.
+    Not in check mode, while other requests run, and for models that make no tokens. For a service with C(kv_tiers), the first token of a long prompt is
+    measured cold, after its eviction if that takes less than 90 s, and by the first proof after a restart of its engine.
   - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
     Spark, for plans of the same launch; not in check mode.
   - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written. Findings never fail it.

@@ -11,9 +11,8 @@ module: service_state
 short_description: Stop deployed services and wait for their memory, or start them
 description:
   - Uses the services in C(/etc/dgxspark/services) of the host; other units are not touched, except the one of O(unmanaged).
-  - After a stop it waits until the memory is available again, which the driver frees long after the end of a container. A start is queued and not
-    waited for.
-    One service of an exclusive set runs at a time, and a second start is refused.
+  - After a stop it waits until the memory is available again, which the driver frees long after the end of a container. A start is queued and not waited
+    for. One service of an exclusive set runs at a time, and a second start is refused.
 options:
   services:
     description: Names of the services. Nothing is done for an empty list. Required without O(unmanaged).
@@ -51,14 +50,12 @@ options:
     description: Whether their units start at boot. Unchanged by default.
     type: bool
   pin:
-    description: Keep services that requests start up after O(state=started), and down after O(state=stopped), until the next boot or a call with
-      V(false). Of a
-      service over several hosts only the first rank is pinned; the others follow it.
+    description: Keep services that requests start up after O(state=started), and down after O(state=stopped), until the next boot or a call with V(false).
+      Of a service over several hosts only the first rank is pinned; the others follow it.
     type: bool
     default: true
   leaving:
-    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
-      run.
+    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still run.
     type: list
     elements: str
     default: []
@@ -104,9 +101,8 @@ EXAMPLES = r"""
 RETURN = r"""
 services:
   description: One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
-    not), C(changed) whether it was stopped or started, C(on_demand) whether requests start it, C(follows) whether it is a rank that the first rank
-    starts, from
-    another host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
+    not), C(changed) whether it was stopped or started, C(on_demand) whether requests start it, C(follows) whether it is a rank that the first rank starts,
+    from another host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
   returned: with O(services)
   type: list
   sample: [{name: heavy, unit: spark-heavy.service, deployed: true, before: active, changed: true, url: "http://127.0.0.1:8001", start_seconds: 2970}]

@@ -48,9 +48,8 @@ options:
               engines, health, distribution, upstream, cabling]
     default: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images]
   fail_on_unknown:
-    description: Fail when a section that is a result of its own has no answer, with the reasons. Not for V(images) where V(containers) reports a
-      Docker engine
-      that does not answer.
+    description: Fail when a section that is a result of its own has no answer, with the reasons. Not for V(images) where V(containers) reports a Docker
+      engine that does not answer.
     type: bool
     default: false
   root:
@@ -180,20 +179,11 @@ options:
         type: float
         default: 6
   upstream:
-    description: The tags and branches that V(upstream) looks up, all at once and without an account; nothing is downloaded. C(images) are references
-      by tag, C(models) have C(repo) and C(revision), C(endpoint) is a mirror of the hub, C(timeout) the seconds that each registry and the hub
-      have (5).
+    description: The tags and branches that V(upstream) looks up, all at once and without an account; nothing is downloaded. C(images) are references by
+      tag, C(models) have C(repo) and C(revision), C(endpoint) is a mirror of the hub, C(timeout) the seconds that each registry and the hub have (5).
     type: dict
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
-seealso:
-  - module: dgxspark.vllm.image_compat
-  - module: dgxspark.vllm.doctor
-  - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.memory_budget
-  - module: dgxspark.vllm.service_proof
-  - module: dgxspark.vllm.spread
-  - module: dgxspark.vllm.service_state
 """
 
 EXAMPLES = r"""

@@ -13,8 +13,7 @@ description:
     of their models and their arguments.
   - A decode step on a GB10 mostly reads memory. The bytes that it reads are those that M(dgxspark.vllm.memory_budget) counts; the constants that
     turn them into seconds were fitted to published rates. docs/speed.md has the formulas, the constants and the errors by class of launch.
-  - Every figure is a range that holds at least 80 % of the published rates of its class. A figure that is not known is left out, and
-    RV(services) says why.
+  - Every figure is a range that holds at least 80 % of the published rates of its class. A figure that is not known is left out, and RV(services) says why.
   - Runs anywhere, usually delegated to the controller. Only malformed input fails the task.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
@@ -23,8 +22,7 @@ options:
   services:
     description: The services, each a mapping as in O(dgxspark.vllm.memory_budget#module:services), of which C(name), C(config), C(quant_config),
       C(draft_config), C(draft_weights_gib), C(vllm_version), C(args) and C(env) count. C(nodes) may state the number of Sparks of a service, which
-      otherwise
-      follows from the sizes of its parallel groups.
+      otherwise follows from the sizes of its parallel groups.
     type: list
     elements: dict
     required: true

@@ -13,13 +13,11 @@ description:
     networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and of the images of this
     run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption.
   - Images are saved below C(/var/lib/dgxspark/spread/images) when a peer takes them. All other files are in C(/run/dgxspark/spread), in memory, and are
-    removed with the unit. The host's own SSH settings and home folders are not touched. O(state=prepared) and O(state=closed) also end what an
-    interrupted run
-    left behind.
+    removed with the unit. The host's own SSH settings and home folders are not touched. O(state=prepared) and O(state=closed) also end what an interrupted
+    run left behind.
 options:
   state:
-    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both,
-      and saved images.
+    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both, and saved images.
     type: str
     choices: [prepared, open, closed]
     required: true

@@ -10,9 +10,8 @@ DOCUMENTATION = r"""
 module: status
 short_description: Show the status of the services of all hosts
 description:
-  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, grouped by state if there are many, and fails with
-    one line
-    if a host did not answer or a service is not ready.
+  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, grouped by state if there are many, and fails with one
+    line if a host did not answer or a service is not ready.
   - A service over several hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on hosts of the play are
     active.
 options:
@@ -45,8 +44,7 @@ options:
     type: str
     default: ''
   fail_on:
-    description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does
-      not fail.
+    description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does not fail.
     type: str
     choices: [down, warning, never]
     default: down
@@ -109,8 +107,7 @@ hosts:
   sample: {spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}}
 services:
   description: A row for each service or rank, the worst first. C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down),
-    V(starting),
-    V(warning) (it serves, with C(notes)), V(healthy), V(unloaded) (on demand) or V(stopped).
+    V(starting), V(warning) (it serves, with C(notes)), V(healthy), V(unloaded) (on demand) or V(stopped).
   returned: success
   type: list
   sample: [{host: spark-1, service: heavy, state: healthy, notes: [], unit: active, ready: true, residency_gib: 93.5, url: "http://192.168.1.11:8001"}]

@@ -460,7 +460,6 @@ def main() -> int:
     parser.add_argument(
         "--state", type=Path, default=Path("/var/lib/dgxspark/fleet_monitor"), help="state (default: %(default)s)"
     )
-    parser.add_argument("--once", action="store_true", help="one run, as the timer makes them; the default")
     parser.add_argument("--dry-run", action="store_true", help="check and show; remember and send nothing")
     parser.add_argument(
         "--completion", action="store_true", help="ask each model server for a token, whatever the turn"
