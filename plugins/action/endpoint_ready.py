@@ -25,7 +25,10 @@ class ActionModule(HostAction):
     def act(self) -> dict[str, Any]:
         """Return the module's last answer."""
         args, host = self.args, self.host
-        name = str(args.get("model") or args.get("unit") or "")
+        # The name of the service, as the event "proof" has it.
+        name = str(args.get("unit") or "").removeprefix("spark-").removesuffix(".service") or str(
+            args.get("model") or ""
+        )
         began, look = time.monotonic(), HEARD_EVERY
         listened = Channel.send(host, LOAD, name)
         while listened:

@@ -37,6 +37,7 @@ _WRITTEN = (
     "spark_result",
     "spark_status_file",
     "spark_status_page",
+    "spark_status_timeline",
     "spark_support_dir",
     "spark_timeline",
     "spark_wishes_file",
