@@ -110,7 +110,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     sections = sections_apart(sections, "looked", "services", "engines", "health")
     spark, health = section_of(sections, "host", "spark"), section_of(sections, "health", "health")
     missing = _missing_answers(second, sections)
-    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    silent = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
     report = doctor_host.HostReport.from_dicts(
@@ -122,7 +122,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         times={key: second[key] for key in ("began", "ended") if second.get(key)},
     )
     findings = [
-        *(doctor.not_asked(program, why) for program, why in sorted(reasons.items())),
+        *silent,
         *doctor.check(report),
         *start_times.of_host(planned.get("services") or [], health.get("starts")),
         *drifted(planned, spark, sections),
@@ -141,6 +141,11 @@ def _missing_answers(second: dict[str, Any], sections: dict[str, Any]) -> list[F
         findings.append(doctor.unreachable(second.get("why") or "it was lost"))
     failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
     return findings + [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
+
+
+def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Finding]:
+    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
 
 
 def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:

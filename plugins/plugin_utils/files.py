@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import MOST_JSON, parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 
@@ -60,10 +60,10 @@ def read_kept(path: Path) -> str:
         return ""
 
 
-def read_stored(path: Path | None, schema: int, most_bytes: int | None = None) -> dict[str, Any]:
+def read_stored(path: Path | None, schema: int, most_bytes: int = MOST_JSON) -> dict[str, Any]:
     """Return what an earlier run has kept as JSON, empty for a missing or malformed file and for one of another schema."""
     try:
-        content = parse_json(path.read_bytes(), str(path), *([most_bytes] if most_bytes else [])) if path else None
+        content = parse_json(path.read_bytes(), str(path), most_bytes) if path else None
     except (OSError, ValueError):  # Untrusted is a ValueError
         return {}
     return content if isinstance(content, dict) and content.get("schema") == schema else {}
