@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import queue
+import functools
 import socket
 import stat
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.parallel import run_jobs
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
@@ -215,30 +215,11 @@ def search(root: str) -> tuple[list[Target], list[str]]:
 def read_greetings(targets: Sequence[Target], timeout: float) -> dict[Target, tuple[str, str]]:
     """Return the greeting of each ssh server, or the reason without one.
 
-    There is a deadline for all of them, because name resolution has no timeout.
-
-    At most C(AT_ONCE) at a time. timeout: seconds for each.
+    There is a deadline for all of them, because name resolution has no timeout. timeout: seconds for each.
     """
-    waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
-    for target in targets:
-        waiting.put(target)
-    answers: dict[Target, tuple[str, str]] = {}
-
-    def work() -> None:
-        while True:
-            try:
-                target = waiting.get_nowait()
-            except queue.Empty:
-                return
-            answers[target] = read_greeting(target, timeout)
-
-    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, len(targets)))]
-    deadline = time.monotonic() + (2 * timeout + 1) * (1 + len(targets) // AT_ONCE)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
-    in_time = dict(answers)
+    jobs = {target: functools.partial(read_greeting, target, timeout) for target in targets}
+    seconds = (2 * timeout + 1) * (1 + len(targets) // AT_ONCE)
+    in_time = run_jobs(jobs, seconds, lambda why: ("", why), at_once=AT_ONCE)
     return {target: in_time.get(target, ("", f"did not answer in {timeout:g} s")) for target in targets}
 
 
