@@ -73,7 +73,7 @@ PIECE = 110
 def translate_regex(regex: str) -> str:
     """Return an expression of Go's RE2 as one of Python's re, which knows no flag in the middle of an expression.
 
-    :raises ValueError: the expression cannot be translated or does not compile
+    Raises ValueError for an expression that cannot be translated or does not compile.
     """
     regex = (
         regex.replace(GITLEAKS_END, END)
