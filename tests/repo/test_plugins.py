@@ -26,16 +26,9 @@ HEADER = """\
 MOST_LINES = 60
 LONG = re.compile(r"\bLong: \w")
 PACKAGES = {name.split("/")[2] for name in tree.below("plugins/module_utils/", suffix=".py")}
-# Whose public functions with more than two arguments document each: packages and files, to grow.
-DOCUMENTED = (
-    *(f"plugins/module_utils/{package}/" for package in sorted(PACKAGES - {"_fleet", "_memory"})),
-    "plugins/action/import_recipe.py",
-    "plugins/action/lock.py",
-    "plugins/action/service_bench.py",
-    "plugins/filter/",
-    "plugins/lookup/",
-    "plugins/modules/",
-)
+# Whose public functions with more than two arguments document each. Those of modules, actions, filters and lookups are called in their own file
+# alone, by the names of the documented options.
+DOCUMENTED = tuple(f"plugins/module_utils/{package}/" for package in sorted(PACKAGES - {"_fleet", "_memory"}))
 
 
 def test_action_group_is_the_modules() -> None:
@@ -150,7 +143,10 @@ def test_a_long_function_needs_a_reason() -> None:
 
 
 def undocumented(text: str) -> dict[str, str]:
-    """Public functions and methods with more than two arguments, and what their docstring lacks."""
+    """Public functions and methods with more than two arguments that have no docstring, or one that does not fit their arguments.
+
+    Arguments that name and type explain need no line; those with a line stand in the order of the signature.
+    """
     tree_of = ast.parse(text)
     classes = [node for node in tree_of.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
     problems = {}
@@ -169,12 +165,10 @@ def undocumented(text: str) -> dict[str, str]:
             continue
         docstring = ast.get_docstring(node) or ""
         documented = re.findall(r"^:param (\w+): \S", docstring, re.MULTILINE)
-        if documented != names:
+        if documented != [name for name in names if name in documented]:
             problems[node.name] = f"arguments {names}, documented {documented}"
-        elif not (node.returns and ast.unparse(node.returns) == "None") and not re.search(
-            r"^:returns: \S", docstring, re.MULTILINE
-        ):
-            problems[node.name] = "what is returned"
+        elif not docstring:
+            problems[node.name] = "no docstring"
     return problems
 
 
@@ -192,7 +186,8 @@ def test_public_functions_document_their_arguments(name: str) -> None:
         ("def f(a, *, b, **c) -> None: ...", {"f"}),
         ("class A:\n  def f(self, a, b, c): ...\n  def g(self, a, b): ...", {"f"}),
         ('def f(a, b, c) -> None:\n  """Do.\n\n  :param a: x\n  :param b: x\n  :param c: x\n  """', set()),
-        ('def f(a, b, c) -> int:\n  """Do.\n\n  :param a: x\n  :param b: x\n  :param c: x\n  """', {"f"}),
+        ('def f(a, b, c) -> int:\n  """Do.\n\n  :param b: x\n  """', set()),
+        ('def f(a, b, c) -> int:\n  """Do.\n\n  :param d: x\n  """', {"f"}),
         ('def f(a, b, c) -> None:\n  """Do.\n\n  :param a: x\n  :param c: x\n  :param b: x\n  """', {"f"}),
     ],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._runtime import command, engine_client
+from .._runtime.parallel import run_jobs
 from . import services
 from .services import PROC, Service, read_text
 
@@ -197,7 +198,7 @@ def collect(
         "meminfo.txt": lambda: Path("/proc/meminfo").read_text(encoding="utf-8"),
     }
     sources = {name: source for name, source in sources.items() if not only or name in only}
-    texts = services.run_jobs(sources, 3 * COMMAND_SECONDS, lambda error: f"(not available: {error})\n", beat)
+    texts = run_jobs(sources, 3 * COMMAND_SECONDS, lambda error: f"(not available: {error})\n", beat)
     texts = {name: texts.get(name, "(not available in time)\n") for name in sources}
     for name, text in {"why.json": json.dumps(why, indent=1, default=str) + "\n", **texts}.items():
         for secret in secrets:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .._runtime import command, engine_client, metrics, quality, state_file, wedge
+from .._runtime.parallel import run_jobs
 from .._runtime.systemd import journal
 from . import evidence, services
 from .services import Service
@@ -137,7 +138,7 @@ class QualityLoop:
         seed = self.dice.getrandbits(48)
         seconds = 30 + tokens / SLOWEST_PREFILL + quality.ANSWER_TOKENS[kind] / SLOWEST_DECODE
         jobs = {kind: partial(self.ask, service, kind, seed, tokens, seconds)}
-        done = services.run_jobs(jobs, 3 * seconds + 5, lambda error: self._failed(error), self.beat)
+        done = run_jobs(jobs, 3 * seconds + 5, lambda error: self._failed(error), self.beat)
         verdict, text = done.get(kind) or self._failed("it did not end in time")
         took = time.monotonic() - now
         event = tracker.answered(kind, verdict, took, time.monotonic())

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,6 @@ LOOPS = (GUARD, WATCHDOG, EXPORTERS, LIVE)
 """Loops of the agent, each named after the role that deploys its settings file."""
 CONTAINER_LIST = ["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
 UNIT_PROPERTIES = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"
-JOIN_SECONDS = 5.0
 PROC = Path("/proc")
 
 
@@ -135,39 +132,6 @@ def process_ids() -> Iterator[int]:
     for path in PROC.iterdir():
         if path.name.isdigit():
             yield int(path.name)
-
-
-def run_jobs(
-    jobs: Mapping[str, Callable[[], Any]],
-    seconds: float,
-    failure: Callable[[str], Any],
-    beat: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Run functions at the same time, each in a thread.
-
-    :param jobs: functions by name
-    :param seconds: that all of them may take together
-    :param failure: returns the result of a function that raised an exception, from its text
-    :param beat: called now and then while they run
-    :returns: results by name; a function that has not returned in time is missing
-    """
-    results: dict[str, Any] = {}
-
-    def run(name: str, job: Callable[[], Any]) -> None:
-        try:
-            results[name] = job()
-        except Exception as error:  # a server may answer anything; the others are asked nevertheless
-            results[name] = failure(repr(error))
-
-    threads = [threading.Thread(target=run, args=item, daemon=True) for item in jobs.items()]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        while thread.is_alive() and time.monotonic() < deadline:
-            thread.join(min(JOIN_SECONDS, max(deadline - time.monotonic(), 0.01)))
-            beat()
-    return dict(results)  # a copy: a function that returns later adds to the other one
 
 
 @contextlib.contextmanager

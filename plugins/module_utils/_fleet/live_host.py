@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._agent import services
 from .._common.foreign_text import printable
 from .._common.reader import MOST_BYTES
 from .._host import host_facts, machine, network, nvidia_smi
 from .._host.host_view import HostView
 from .._runtime import command, http_client, metrics, state_file, wedge
 from .._runtime.command import NoAnswer, Run
+from .._runtime.parallel import run_jobs
 from .live_status import GPU, SCHEMA
 
 FACTS = ("units", "residency", "memory")
@@ -173,7 +173,7 @@ class LiveHost:
         """Return the figures of engines by name; C(why) is the reason for missing ones."""
         urls = {service["name"]: service["url"] for service in self.planned if service.get("url")}
         jobs: dict[str, Callable[[], Any]] = {name: partial(_metrics, url) for name, url in urls.items()}
-        texts = services.run_jobs(jobs, METRICS_SECONDS + 2, lambda why: (None, why))
+        texts = run_jobs(jobs, METRICS_SECONDS + 2, lambda why: (None, why))
         figures = {}
         for name in urls:
             text, why = texts.get(name, (None, "its /metrics does not end in time"))

@@ -15,6 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clien
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import render
 
 RECIPE = yaml.safe_load(
     (Path(__file__).parents[5] / "playbooks/recipes/qwen3-4b-instruct-2507.yml").read_text(encoding="utf-8")
@@ -75,7 +76,7 @@ def collect(said_by: dict[str, Any], old: dict[str, Any] | None = None) -> tuple
 def locked() -> dict[str, Any]:
     made, refusals, notes = collect({"h": ON_HOST, "forge": {GRAFANA: image_report(GRAFANA, "a")}})
     assert (refusals, notes) == ([], [])
-    reread, messages = lock.read(yaml.safe_load(lock_making.render(made)), "x")
+    reread, messages = lock.read(yaml.safe_load(render(made)), "x")
     assert reread is not None and messages == []
     return reread
 
