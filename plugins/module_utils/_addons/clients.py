@@ -172,10 +172,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Plan the clients of one host.
 
-    :param host: name of the host
-    :param settings: of C(read)
-    :param endpoints: of the whole fleet
-    :param gateways: the gateway of each host that has one
     :returns: the variables of the role clients without their prefix, and findings
     """
     planner = _Planner(host, endpoints, gateways)
@@ -318,9 +314,6 @@ class _Planner:
         """Return the speech server for a client, preferably on the same host; adds a finding if none can be reached.
 
         :param kind: C(asr) or C(tts)
-        :param use: of the server, in words
-        :param gateway: of the client
-        :returns: the endpoint, C(None) without a server
         """
         servers = [server for server in self.endpoints if server["kind"] == kind]
         servers.sort(key=lambda server: server["host"] != self.host)
@@ -375,8 +368,6 @@ class _Planner:
 def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Waits:
     """Return the timeouts of a gateway for the slowest of some models.
 
-    :param gateway: as a client's key sees it
-    :param names: of models; all models of the key by default
     :returns: seconds, at least the timeouts of a gateway without long contexts
     """
     models = (names or gateway["models"]) if gateway else ()

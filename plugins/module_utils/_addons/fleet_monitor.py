@@ -269,9 +269,6 @@ def mail_server(text: str) -> tuple[str, int | None]:
 def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
     """Return how a mail server is spoken to.
 
-    :param notifier: one of C(spark_fleet_monitor.notify), whose C(tls) comes first
-    :param server: name or address of the mail server
-    :param port: its port
     :returns: C(tls) (from the first byte), C(starttls) or C(none) (a server of this host)
     """
     if notifier.get("tls"):
@@ -313,9 +310,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
-    :param host: the host of the monitor
-    :param settings: of C(read)
-    :param fleet: the endpoints of the inventory
     :param gateways: those before them, with the names that they offer; models are asked for a token through them
         too
     :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose

@@ -120,12 +120,8 @@ def spin_wait(
 ) -> tuple[dict[str, str], Finding]:
     """Return the environment that makes an engine wait less busily, and a finding with the variable, or with the reason for none.
 
-    :param service: its name
-    :param version: of its vLLM, None if unknown
     :param features: names that its image knows, without C(VLLM_)
     :param processes: workers of the engine
-    :param env: of the service; a variable that it sets stays
-    :returns: variables, and the finding
     """
     release = versions.parse_version(version or "")
     if processes < 2:
@@ -158,10 +154,7 @@ def plan_idle(
 ) -> tuple[list[str], list[Finding]]:
     """Return the switches that a host can have, and a finding for each asked one.
 
-    :param switches: of C(read)
-    :param facts: C(power) of M(dgxspark.vllm.spark_info), None if unknown
     :param is_cabled: the plan uses its QSFP cables
-    :returns: names, and findings
     """
     planned, findings = [], []
     for name in switches:

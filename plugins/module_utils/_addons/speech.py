@@ -47,8 +47,6 @@ TURN_SECONDS, GATE_SECONDS = 3000, 120
 def read(host: str, value: Any, names: Collection[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
     """Read C(spark_speech) of one host.
 
-    :param host: its name, for messages
-    :param value: of the inventory
     :param names: of the host's services and sidecars, which name units and shares of memory as well
     :returns: its servers with every default, and messages about wrong values
     """
@@ -177,9 +175,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Endpoint], list[Finding]]:
     """Plan the speech servers of one host.
 
-    :param host: the host
-    :param settings: of C(read)
-    :param endpoints: of the fleet so far, with the host's engines
     :returns: the variables of the role speech without their prefix, the servers' endpoints, and findings
     """
     engines = [endpoint for endpoint in endpoints if endpoint["kind"] == "vllm" and host.name in endpoint["hosts"]]
@@ -212,8 +207,6 @@ def plan(
 def unloading(settings: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the requests that make servers unload their models, for the memory guard.
 
-    :param settings: of C(read)
-    :param services: the servers in the variables of the role
     :returns: C({name, container, method, url, key_file}) of each server with such a request
     """
     requests = []

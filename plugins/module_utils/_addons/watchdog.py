@@ -131,12 +131,9 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role watchdog, and findings.
 
-    :param host: name of the host
-    :param settings: of C(read)
     :param endpoints: of the fleet; the host watches the engines that it answers for. The head of a cluster watches
         for all of its ranks, since its restart restarts all of them
     :param engine_facts: what questions to each engine depend on: C(tools), C(temperature), C(length), C(backend), C(cures)
-    :returns: the variables, and findings
     """
     servers = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
     findings = [

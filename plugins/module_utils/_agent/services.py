@@ -106,11 +106,7 @@ def unit_states(units: Collection[str], seconds: float) -> dict[str, dict[str, s
 
 
 def container_ids(names: Collection[str], seconds: float) -> dict[str, str] | None:
-    """Return the names of running containers by id; None if Docker does not answer.
-
-    :param names: of the containers; others are left out
-    :param seconds: that Docker may take
-    """
+    """Return the names of running containers by id; None if Docker does not answer."""
     if not names:
         return {}
     answer = command.run(CONTAINER_LIST, seconds)
@@ -145,10 +141,7 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Run functions at the same time, each in a thread.
 
-    :param jobs: functions by name
-    :param seconds: that all of them may take together
     :param failure: returns the result of a function that raised an exception, from its text
-    :param beat: called now and then while they run
     :returns: results by name; a function that has not returned in time is missing
     """
     results: dict[str, Any] = {}

@@ -62,8 +62,6 @@ def layer_folder(name: str, compression: str) -> str:
 def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict[str, Any]]:
     """List the files of an image in the order in which they are an archive, one behind the other
 
-    :param image: its entry of the manifest
-    :param left_out: names of layers that are not wanted
     :returns: C([{name, path, size, sha256}]). name: of the file on a host. path: below the bundle
     """
     volumes = [
@@ -85,13 +83,7 @@ def repo_folder(repo: str) -> str:
 
 
 def model_file(repo: str, commit: str, name: str) -> str:
-    """Return where a file of a model lies in the bundle.
-
-    :param repo: ORG/NAME
-    :param commit: of the snapshot
-    :param name: of the file below the snapshot
-    :returns: path below the bundle
-    """
+    """Return where a file of a model lies in the bundle."""
     return f"{repo_folder(repo)}/snapshots/{commit}/{name}"
 
 
@@ -133,7 +125,6 @@ def survey(
     """Choose a host for each image and model that the services of the play need.
 
     :param plan: hosts to C({services, images, models, images_locked, images_beside})
-    :param play: the hosts that take part
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :returns: the contents that each host hands over, distributed by bytes over the hosts that have them, and refusals
@@ -239,10 +230,7 @@ def _model_holders(
 def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
     """Return the parts of an image to pack; the bytes are its unpacked size.
 
-    :param ref: its reference
-    :param image: C(images) of M(dgxspark.vllm.spark_info)
     :param base: id of the image that it is made from
-    :returns: its entry of the manifest
     """
     return {
         "kind": "image",
@@ -270,14 +258,7 @@ def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_room(need: int, free: int, where: str, noun: str) -> str:
-    """Return a message if there is too little space, with the numbers; else an empty text.
-
-    :param need: bytes
-    :param free: bytes
-    :param where: the folder, for the message
-    :param noun: that is to lie there
-    :returns: the message
-    """
+    """Return a message if there is too little space, with the numbers; else an empty text."""
     if need <= free:
         return ""
     return f"{where} has {free / 1e9:.2f} GB free, and {noun} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
@@ -355,10 +336,7 @@ def find_image(
 
     Locked images are matched by id, others by name, and by the digest if they have one.
 
-    :param manifest: of the bundle
-    :param ref: the reference
     :param locked: C({name, ids}) of the plan
-    :param where: the bundle, for messages
     :returns: its entry and an empty text, or None and the reason
     """
     name, _at, digest = ref.partition("@")
@@ -405,10 +383,6 @@ def _short_ids(image_ids: Iterable[str]) -> str:
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
     """Return the model of the bundle for a revision, or None and the reason.
 
-    :param manifest: of the bundle
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
-    :param where: the bundle, for messages
     :returns: its entry and an empty text, or None and the reason
     """
     of_repo = [model for model in manifest["models"] if model["repo"] == repo]

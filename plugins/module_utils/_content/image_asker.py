@@ -20,10 +20,6 @@ from .image_contents import Ask
 def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> Ask:
     """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
 
-    :param run: runs docker
-    :param cache_dir: where answers are kept
-    :param timeout: seconds that an image may take
-    :param warn: is told what could not be kept
     :returns: takes the id of an image, gives its answer
     """
 

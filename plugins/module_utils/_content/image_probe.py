@@ -21,23 +21,13 @@ def program() -> str:
 
 
 def command(image_id: str, container: str, timeout: int) -> list[str]:
-    """Return the command that asks an image.
-
-    :param image_id: of the image
-    :param container: its name
-    :param timeout: seconds, after which it ends
-    :returns: the C(docker run)
-    """
+    """Return the command that asks an image."""
     return containers.image_question(image_id, container, program(), timeout)
 
 
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:
     """Return the answer and whether it will be the same next time, so that it may be kept.
 
-    :param rc: exit code of C(command)
-    :param out: its output
-    :param err: its errors
-    :param timeout: seconds that it had
     :returns: the answer, C({error}) of an image that cannot be asked, and whether it may be kept
     """
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)

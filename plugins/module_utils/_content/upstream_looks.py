@@ -41,10 +41,6 @@ def section(_view: HostView, request: Request) -> dict[str, Any]:
 def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[str, str]]:
     """Request the headers of an address; a redirect is an answer too.
 
-    :param url: the address
-    :param headers: of the request
-    :param timeout: seconds
-    :returns: status and headers
     :raises OSError, ValueError: without an answer
     """
     reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
@@ -80,9 +76,6 @@ def _anonymous_token(headers: dict[str, str], ref: str, timeout: float) -> str |
 def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None, str]:
     """Ask the hub for the commit of a branch.
 
-    :param model: its C(repo) and C(revision)
-    :param hub: address of a mirror of the hub, empty for the hub
-    :param timeout: seconds
     :returns: the commit, or None and why it is not known
     """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")

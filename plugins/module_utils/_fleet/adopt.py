@@ -95,8 +95,6 @@ def pairs(
 
     :param services: of the plan; services of clusters replace no single container
     :param launches: of the section C(adoption) of M(dgxspark.vllm.spark_info)
-    :param imported: launches as services, by name
-    :param available_gib: memory, None if unknown
     """
     paired: dict[str, dict[str, Any]] = {}
     candidates = [service for service in services if not service.get("cluster")]
@@ -159,12 +157,7 @@ def lines_of(
     launches: Sequence[Mapping[str, Any]],
     stopped: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """Return the report for people.
-
-    :param paired: of C(pairs)
-    :param launches: as C(pairs) takes them
-    :param stopped: launches that services have replaced
-    """
+    """Return the report for people."""
     paired_names = {pair["name"] for pair in paired}
     lines = [line for pair in paired for line in _pair_lines(pair)]
     for launch in launches:

@@ -133,10 +133,6 @@ def unused_images(
 
     :param images: of C(docker image inspect)
     :param containers: image ids of all containers, running or not
-    :param planned: references of the plan
-    :param keep: references that the owner keeps
-    :param asked_ids: images that were asked for their contents
-    :param notes: of C(read_notes)
     """
     used_ids, asked_images = set(containers), set(asked_ids)
     used_names = {*planned, *keep}
@@ -264,10 +260,7 @@ def unused_weights(
 ) -> list[dict[str, Any]]:
     """Return models, revisions and leftovers of downloads that nothing uses, largest first.
 
-    :param models: of C(read_models)
-    :param planned: pairs of repository and revision
     :param keep: repositories, or C(REPO@COMMIT), that the owner keeps
-    :param notes: of C(read_notes), with descriptions of containers and command lines
     :param is_complete: whether a repository is complete at a revision; an interrupted download continues from its leftovers
     """
     entries: list[dict[str, Any]] = []
@@ -360,8 +353,6 @@ def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done:
     """Return the report for people.
 
     :param entries: unused things, with C(ours)
-    :param removed: kinds that the run removes
-    :param done: whether they are removed already
     :param unjudged: why weights were not judged
     """
     lines: list[str] = []

@@ -36,12 +36,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare the host that this runs on.
 
-    :param params: of M(dgxspark.vllm.compare)
-    :param run: runs a program that only reads; raises NoAnswer on silence
     :param check: check mode; checksums of weights are not kept
-    :param warn: takes a warning for people
     :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty if unknown
-    :returns: results of the module for files, units, images and models
     :raises ValueError: for a malformed document
     """
     parts = None if params["parts"] is None else frozenset(params["parts"])
@@ -80,7 +76,6 @@ def compare(
 def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> HostState:
     """Return the state document from the controller.
 
-    :param document: as plain data
     :param contents: of key files, by path
     :raises ValueError: for a file without content and checksum
     """

@@ -29,7 +29,6 @@ NAMED_FILES = 3
 def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     """Return the missing and the replaced images.
 
-    :param host: the host
     :param images: alternative names of each image; an image that hosts build has only its name
     """
     if host.silent:
@@ -99,7 +98,6 @@ def _repository_faults(host: Host, model: Mapping[str, Any]) -> Iterator[str]:
 def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     """Return the changes that M(dgxspark.vllm.bundle) would make to a model.
 
-    :param host: the host
     :param model: C(repo), C(commit), C(revisions) with that commit, and C(files) of the bundle, by name
     """
     hf_home, repo = host.at(host.params["hf_home"]), str(model["repo"])
@@ -228,7 +226,6 @@ def _repository_report(host: Host, model: Mapping[str, Any]) -> dict[str, Any]:
 def network_faults(host: Host, network: Mapping[str, Any]) -> list[str]:
     """Return the fault of the netplan file.
 
-    :param host: the host
     :param network: C(file) with C({path, sha256}); empty if the role fabric does not manage the file
     """
     file = network.get("file")

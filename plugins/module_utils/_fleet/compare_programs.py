@@ -31,13 +31,10 @@ MOST_TEXT = 300
 def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> list[str]:
     """Ask the programs of a host in the order of the roles, up to the first program that reports a problem.
 
-    :param run: runs a program, raises NoAnswer on silence
-    :param root: where the host's files are
     :param params: of M(dgxspark.vllm.compare): C(network) with C(ufw), C({netdevs, peers}), C(routes) of C(relay.routes_of), C(relay)
         and C(pings) of C(fabric.plan); C(servers), each with C(name), C(settings), its file on the host, and C(seconds);
         C(parts) of the run, None for all
     :param check: check mode; servers are not asked
-    :returns: reasons why there may be something to apply
     """
     network = params["network"]
 

@@ -238,7 +238,6 @@ def read_machine(
 ) -> Machine:
     """Return the machine of a candidate. A malformed answer makes it unknown.
 
-    :param target: its address
     :param as_root: result of M(dgxspark.vllm.ask) as root: C(spark) with the section C(adoption)
     :param plain: the same without root, after a failure; empty otherwise
     :param cables: result as root: C(probe) with the section C(cabling)

@@ -207,7 +207,6 @@ class HostReport:
     ) -> HostReport:
         """Return a host.
 
-        :param planned: its part of the plan
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
         :param looked: C(health) of the same
         :param answers: C(services) of the same, by name

@@ -87,9 +87,6 @@ def check(
     """Compare a host with a document.
 
     :param state: the document, with digests of its files. Secret files without a digest may have any content
-    :param before: the record of the host
-    :param run: runs a program that only reads
-    :param parts: the parts to compare, including removed rows; None for all
     :returns: the differences, and the state of each unit of the document, by name
     """
     differences = Differences()

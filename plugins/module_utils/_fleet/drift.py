@@ -398,10 +398,7 @@ def report(
 ) -> dict[str, Any]:
     """Return the report of a fleet: C({schema, at, healthy, reason, counts, hosts, findings}), with the worst findings first.
 
-    :param findings: of all hosts, each with C(host)
     :param hosts: each with C({reached, why, generation, proven, recorded_at})
-    :param services: their number
-    :param at: time of the report
     :param fail_on: the mildest severity of a reason; C(never) counts like C(warning), its caller does not fail
     """
     ordered = sorted(findings, key=lambda finding: (_rank(finding), picture.natural(str(finding["host"]))))

@@ -213,7 +213,6 @@ class Host:
     ) -> Host:
         """Return the host with its answers.
 
-        :param spark: of M(dgxspark.vllm.spark_info)
         :param images: of M(dgxspark.vllm.spark_info), None if unknown
         :param compared: of M(dgxspark.vllm.compare), None without an answer
         """

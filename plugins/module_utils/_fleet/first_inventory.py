@@ -75,10 +75,6 @@ def files(
 ) -> dict[str, str]:
     """Return the texts of the folder's files, by name.
 
-    :param machines: Sparks with names
-    :param picks: recommended recipes by name of the Spark
-    :param cables: between the Sparks
-    :param user: account of ssh, empty to leave it to ssh
     :param spans: recommended recipe for one model over several Sparks, by their number
     """
     lines = [

@@ -124,7 +124,6 @@ class Status:
 def judge_host(result: Mapping[str, Any], answer: str) -> HostState:
     """Return the state of a host.
 
-    :param result: of M(dgxspark.vllm.ask)
     :param answer: name of the answer with C({host, services}) of M(dgxspark.vllm.spark_info)
     """
     if not result.get("reached"):
@@ -208,8 +207,6 @@ def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: st
     """Return the status of a fleet.
 
     :param rows: of all hosts, before C(join_ranks)
-    :param hosts: of C(judge_host)
-    :param at: time of the report
     :param fail_on: C(down), or C(warning) to make notes a reason too
     """
     for row in rows:

@@ -38,9 +38,6 @@ def target(
     A changed host goes back to its current generation if that is proven. A host that was rolled back stays there: the same
     command twice goes back once.
 
-    :param generations: by number
-    :param current: of the host
-    :param is_unchanged: whether the host equals its current generation
     :param requested: number of a generation, 0 for the last proven one
     """
     kept_numbers = _numbers_text(generations)

@@ -108,7 +108,6 @@ def baseline(host: Host) -> None:
 def record(host: Host, proven: bool | None) -> dict[str, Any]:
     """Make a new generation if the host differs from the current one.
 
-    :param host: the host
     :param proven: whether this run proved the services, None if it did not try
     :returns: C(recorded), C(removed) and C(changed)
     :raises Refused: if the host is not fully known, or another run has changed it

@@ -20,9 +20,6 @@ from .generations import Current, Generation
 def restore(host: Host, tools: Tools) -> dict[str, Any]:
     """Roll the host back; nothing is touched if a requirement is missing.
 
-    :param host: the host
-    :param tools: of the module
-    :returns: results of the module
     :raises Refused: for a missing requirement, and a failed step
     """
     number, why = generation_choice.target(

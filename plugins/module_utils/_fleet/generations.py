@@ -115,8 +115,6 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
 def load(text: str) -> Generation:
     """Parse the file of a generation.
 
-    :param text: content of the file
-    :returns: the generation
     :raises ValueError: for a malformed file
     """
     content = parse_json(text, "the file of a generation")

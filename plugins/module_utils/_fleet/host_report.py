@@ -74,10 +74,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def report(view: HostView, request: Request, names: Iterable[str], sections: Sections = SECTIONS) -> dict[str, Any]:
     """Return the sections that a task asks for.
 
-    :param view: of the host
-    :param request: options of the task
-    :param names: of C(FACTS) and C(sections)
-    :param sections: that are results themselves
     :returns: C(spark) with the facts if any are requested; each other section by its name, None without an answer; and C(unknown), the
         reasons of missing answers by section
     :raises BadRequest: for a malformed parameter
@@ -133,14 +129,7 @@ def _answer(view: HostView, request: Request, name: str, section: Section) -> An
 
 
 def report_host(module: Any, params: Mapping[str, Any], sections: Sections = SECTIONS) -> dict[str, Any]:
-    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on.
-
-    :param module: the AnsibleModule, which gets the warnings
-    :param params: of C(ARGUMENTS)
-    :param sections: as C(report) takes them
-    :returns: of C(report)
-    :raises BadRequest, Unknown: as C(report) does
-    """
+    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on."""
     request = Request(params, module.check_mode)
     run = reader(params["query_timeout"], 2 * params["query_timeout"])
     helpers = HELPERS if "health" in params["gather"] else ()
@@ -155,14 +144,7 @@ def report_host(module: Any, params: Mapping[str, Any], sections: Sections = SEC
 def options_of(
     module: Any, validator: Callable[[dict[str, Any]], Any], option: str, arguments: dict[str, Any] = ARGUMENTS
 ) -> dict[str, Any]:
-    """Return the options of another module that one option of a module holds; fails for a wrong one.
-
-    :param module: the AnsibleModule
-    :param validator: ArgumentSpecValidator of Ansible
-    :param option: name of the option
-    :param arguments: of the other module
-    :returns: the options with their defaults
-    """
+    """Return the options of another module that one option of a module holds; fails for a wrong one."""
     validated = validator(arguments).validate(module.params[option])
     if validated.error_messages:
         module.fail_json(msg=f"{option}: {'; '.join(validated.error_messages)}")

@@ -48,11 +48,8 @@ def order(
 ) -> dict[str, Any]:
     """Return the order of a rollout: C({batches, hosts, serial, canary, done, left_out}).
 
-    :param hosts: of the run, in the order of the inventory
-    :param clusters: by name
     :param canary: hosts or clusters that come first, each as a batch; empty for the first one with changes, V(none) for no canary
     :param batch: number of parallel hosts, or a share of all hosts with changes; a larger cluster is a batch by itself
-    :param done: hosts without changes
     :param silent: unreachable hosts; their clusters are left out too
     :raises ValueError: for a wrong request
     """
@@ -130,7 +127,6 @@ def is_up_to_date(look: Mapping[str, Any] | None, wanted: str) -> bool:
     """Tell whether a host runs the planned generation: proven, unchanged and up.
 
     :param look: answer of M(dgxspark.vllm.generation), None without one
-    :param wanted: checksum of the plan
     """
     current = (look or {}).get("current") or {}
     if not look or not current.get("proven") or current.get("wanted") != wanted:
@@ -148,10 +144,7 @@ def slower(
 
     Image, arguments and vLLM may differ: a rollout changes them. Model, workload and the host's clock rate must be equal.
 
-    :param results: of M(dgxspark.vllm.service_bench)
     :param before: C({model, benchmark}) of the receipts, by service
-    :param models: of the services now
-    :param percent: allowed loss
     """
     failures, notes = [], []
     for result in results:
@@ -199,11 +192,6 @@ def judge(
     If too many hosts failed, the whole batch is rolled back and the rollout stops; otherwise only the failed hosts with their clusters
     are rolled back.
 
-    :param batch: all of its hosts
-    :param clusters: by name
-    :param done: hosts that passed the gate
-    :param reasons: of failures, by host
-    :param present: reachable hosts
     :param allowed_percent: of failed hosts
     """
     failed = {}
@@ -236,7 +224,6 @@ def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> li
     """Return messages about clusters that a rollback would leave with ranks of different deployments.
 
     :param looks: answers of M(dgxspark.vllm.generation) by host
-    :param hosts: of the run
     """
     messages: list[str] = []
     for name, members in sorted(clusters_of(looks).items()):

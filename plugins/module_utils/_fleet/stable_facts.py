@@ -43,8 +43,6 @@ def stable_checksum(spark: Mapping[str, Any] | None, images: Mapping[str, Any] |
     """Return the checksum of the facts of a host that can change a plan.
 
     :param spark: C(spark) of M(dgxspark.vllm.spark_info), None if only images were gathered
-    :param images: C(images) of it
-    :returns: a SHA-256
     """
     facts = None if spark is None else _facts(spark)
     contents = {name: _image(image) for name, image in (images or {}).items()}

@@ -89,11 +89,8 @@ def status_rows(
 
     A rank that answers no requests is ready if its unit is active, which means that the whole model serves.
 
-    :param host: its name
-    :param planned: the host's part of the plan
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a silent host
     :param answers: C(services) of the same, likewise
-    :returns: a row per service
     """
     resident = {entry["name"]: entry["gib"] for entry in _section(measured, "resident")}
     answered = {answer["name"]: answer for answer in answers or []}

@@ -97,7 +97,6 @@ def programs_of(processes: Sequence[Mapping[str, Any]], container_ids: Sequence[
     """Return the servers of vLLM outside of containers, one for each unit.
 
     :param processes: C([{pid, words, cgroup}])
-    :param container_ids: of all containers
     :returns: launches as in the section C(adoption) of M(dgxspark.vllm.spark_info)
     """
     launches: dict[str, dict[str, Any]] = {}

@@ -53,11 +53,7 @@ class Launch:
         return self.unit is not None and self.unit["active_state"] in verbs.RUNNING
 
     def held(self, ask: Run, root: str) -> tuple[float, list[int]]:
-        """Return the GPU memory of its processes, GiB, and their ids. Raises C(NoAnswer).
-
-        :param ask: runs a program that reports
-        :param root: where C(/proc) is read
-        """
+        """Return the GPU memory of its processes, GiB, and their ids. Raises C(NoAnswer)."""
         view = HostView(ask, root)
         apps = (view.gpu(view.containers()) or {}).get("processes") or []
         if self.container_name:
@@ -68,8 +64,6 @@ class Launch:
     def stop(self, service: str, url: str) -> None:
         """Note its state, and stop it until C(restore).
 
-        :param service: the service that replaces it
-        :param url: its address
         :raises Refused: for an incomplete state, and for a failing program
         """
         enabled, path = False, ""
@@ -140,11 +134,7 @@ def _processes(unit: str) -> list[Mapping[str, Any]]:
 def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     """Return a launch that the collection did not create.
 
-    :param run: runs a program
     :param container: its name; empty for a unit that runs vLLM without one
-    :param unit: the unit that runs it; empty without one
-    :param settings: folder with the settings of services
-    :returns: the launch
     :raises Refused: for a missing container, a launch of the collection, and other programs
     :raises NoAnswer: if docker or systemd do not answer
     """

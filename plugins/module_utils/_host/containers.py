@@ -52,11 +52,7 @@ def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
 def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     """Return the beginning of the C(docker run) of a container that a unit runs; the other options, the image and its words follow.
 
-    :param container: its name
     :param service: that it belongs to, empty for a container that does one thing and ends
-    :param pids: see C(restricted)
-    :param capabilities: see C(restricted)
-    :returns: words
     """
     labels = ["--label", f"{MANAGED_LABEL}=true", "--label", f"{SERVICE_LABEL}={service}"] if service else []
     argv = ["/usr/bin/docker", "run", "--rm", "--name", container, "--pull", "never", *labels]
@@ -70,15 +66,7 @@ def python_helper(
     options: Sequence[str] = (),
     capabilities: Iterable[str] = (),
 ) -> list[str]:
-    """Return the docker run of a container that runs a Python program of the collection and ends.
-
-    :param image: that has Python
-    :param name: of the container
-    :param program: its text, and its arguments
-    :param options: further options of docker run
-    :param capabilities: see C(restricted)
-    :returns: the command
-    """
+    """Return the docker run of a container that runs a Python program of the collection and ends."""
     limits = restricted(HELPER_PIDS, capabilities)
     return ["docker", "run", "--name", name, *limits, *options, "--entrypoint", "python3", image, "-c", *program]
 
@@ -88,12 +76,7 @@ def image_question(image: str, name: str, program: str, seconds: int, options: S
 
     C(void) keeps a default runtime of NVIDIA from putting the GPU into the container.
 
-    :param image: id of the image
-    :param name: of the container
-    :param program: its text
     :param seconds: after which it ends
-    :param options: further options of docker run
-    :returns: the command
     """
     isolated = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--log-driver", "none"]
     isolated += ["--env", "NVIDIA_VISIBLE_DEVICES=void", *options]
@@ -127,13 +110,7 @@ LOOSENING: dict[str, Callable[[str, Collection[str]], bool]] = {
 
 
 def given_back(words: Sequence[object], expected: Sequence[str] = (), read_only: Sequence[str] = ()) -> list[str]:
-    """Return the options that give a container more than C(restricted) leaves it, as they were written.
-
-    :param words: options of docker run
-    :param expected: capabilities that it needs
-    :param read_only: folders of the container that are mounted for reading alone
-    :returns: options
-    """
+    """Return the options that give a container more than C(restricted) leaves it, as they were written."""
     run = _read(words)
     loose = [
         name if value is None else f"{name} {value}"
@@ -154,15 +131,7 @@ def findings(
     read_only: Sequence[str] = (),
     where: str = "docker_args",
 ) -> list[Finding]:
-    """Return the findings about a person's own options of docker run for one service.
-
-    :param service: its name
-    :param words: see C(given_back)
-    :param expected: see C(given_back)
-    :param read_only: see C(given_back)
-    :param where: name of the options in messages
-    :returns: findings, one of each kind
-    """
+    """Return the findings about a person's own options of docker run for one service."""
     loose = given_back(words, expected, read_only)
     problems = []
     if loose:

@@ -66,8 +66,6 @@ def record_path(root: Path = Path("/")) -> Path:
 def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: None) -> Deployed | None:
     """Return the record of a host. Without one, or if it is damaged, the current generation and the unit files of the host take its place.
 
-    :param root: where the files of the host are
-    :param warn: takes the warning about a damaged record
     :returns: the record; None if nothing was deployed yet, or nothing about it can be read
     """
     path = record_path(root)
@@ -107,9 +105,6 @@ def find_units(root: Path = Path("/")) -> HostState:
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
     """Write the record of a host unless it is on the disk already; one without rows is no file.
 
-    :param deployed: the record
-    :param root: where the files of the host are
-    :returns: whether it was written
     :raises OSError: the old record is whole then
     """
     content = {
@@ -161,9 +156,6 @@ def _recorded_file(file: HostFile) -> HostFile:
 def removed_rows(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
     """Return the rows that have to be removed from a host.
 
-    :param before: rows of all parts that are deployed
-    :param after: rows of all parts that shall be deployed
-    :param parts: parts whose rows may be removed
     :returns: rows of these parts in C(before) whose path, unit or account no row of C(after) has
     """
     rows = {}
@@ -182,10 +174,7 @@ def union(first: HostState, second: HostState) -> HostState:
 def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
     """Return the rows of a host once some parts are deployed.
 
-    :param before: rows of all parts that were deployed
-    :param after: rows of the new document
     :param parts: that it deploys entirely. Rows without a part are replaced by rows of any part with the same path, unit or account
-    :returns: rows of all parts
     """
     other_parts = HostState(
         **{kind: tuple(row for row in getattr(before, kind) if row.part not in parts) for kind in RECORDED}

@@ -84,12 +84,7 @@ class Deployment:
         return {Path(file.path).parent for file in (*self.before.state.files, *self.state.files)}
 
     def note(self, path: str, before: str, after: str) -> None:
-        """Record one difference for C(--diff).
-
-        :param path: of the file or folder
-        :param before: its text, or its state
-        :param after: the same after the change
-        """
+        """Record one difference for C(--diff)."""
         self.diffs.append({"before": before, "after": after, "before_header": path, "after_header": path})
 
     def part_of(self, units: Iterable[str]) -> str:

@@ -24,7 +24,6 @@ def version_key(text: str) -> tuple[int, ...]:
 def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str]]:
     """Return the driver packages of another branch than the driver, by branch.
 
-    :param packages: versions by name
     :param driver: version of the driver that is loaded; without one no package is of another branch
     :returns: sorted names by branch, C({"595": ["libnvidia-compute-595", "nvidia-dkms-595"]})
     """

@@ -149,7 +149,6 @@ class HostState:
 
         :param document: lists of rows by kind; other keys are ignored. Accounts may be a mapping of names to the other fields
         :param part: owner of rows that name none
-        :returns: the document
         :raises ValueError: for a row with an unknown key, or without its path or name
         """
         return cls(

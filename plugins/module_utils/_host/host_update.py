@@ -118,8 +118,6 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], with_firmware: b
     :param facts: C(driver) and C(kernel), the running ones, C(ota), the version of DGX OS after its last update,
         C(driver_unknown), why C(driver) is only the installed one, C(installed), versions of packages by name, and C(no_initrd), see
         C(kernels_without_initrd)
-    :param with_firmware: whether the same run updates the firmware
-    :returns: findings
     """
     judge = _Judge(pending, facts)
     for package in judge.install:
@@ -334,12 +332,6 @@ def reboot_reasons(
     """Return why a host has to be rebooted.
 
     :param required: whether C(/run/reboot-required) exists
-    :param running_kernel: its release
-    :param kernels: releases below C(/boot)
-    :param loaded_driver: version of the loaded module, or empty
-    :param installed_driver: version of its package, or empty
-    :param firmware: whether new firmware waits for a boot
-    :returns: reasons
     """
     reasons = []
     if required:
@@ -399,10 +391,6 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
 def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
     """Put hosts into batches of at most C(size), in their order; the hosts of a cluster are never split, even if they are more.
 
-    :param hosts: in order
-    :param clusters: name to hosts
-    :param size: most hosts of a batch
-    :returns: batches
     :raises ValueError: for a part of a cluster
     """
     cluster_of = {host: (name, members) for name, members in clusters.items() for host in members}
@@ -432,14 +420,7 @@ def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: i
 def lines_of(
     pending: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], held: Sequence[str], reboot: Sequence[str]
 ) -> list[str]:
-    """Return an update as lines for people.
-
-    :param pending: see C(check)
-    :param findings: of C(check), as plain dicts
-    :param held: packages that are held back
-    :param reboot: of C(reboot_reasons)
-    :returns: lines
-    """
+    """Return an update as lines for people."""
     install = pending["install"]
     firmware = pending["firmware"]
     lines = [f"{len(install)} package{'s'[: len(install) != 1]}, {len(pending['remove'])} to be removed"]

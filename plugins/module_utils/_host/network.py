@@ -31,10 +31,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0
 def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
     """Return the commands that replace the IPv4 addresses of an interface, and set its MTU.
 
-    :param netdev: name of the interface
     :param mtu: None to leave it unchanged
-    :param addresses: CIDR
-    :returns: command lines
     """
     return [
         ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
@@ -269,10 +266,6 @@ def _master(root: str, netdev: str) -> str | None:
 def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: list[dict[str, Any]]) -> dict[str, Any]:
     """Describe one ConnectX-7 netdev.
 
-    :param root: where C(/sys) is
-    :param netdev: its name
-    :param addresses: by netdev, CIDR
-    :param rdma: all RoCE devices
     :returns: C({name, pci, function, up, speed_mbps, mtu, mac, master, addresses, link_speed_gts, link_width,
         rdma: {name, state, physical_state, rate_gbps, gids} or None})
     """
@@ -339,10 +332,6 @@ def describe_fabric(
 ) -> dict[str, Any]:
     """Describe the QSFP side. Without a cable the card is powered off, so a missing ConnectX-7 is no fault by itself.
 
-    :param root: where C(/sys) is
-    :param pci: vendor and device by PCI function
-    :param addresses_text: output of C(ip -j addr), empty if it was not run
-    :param neighbours_text: output of C(ip -j neigh), likewise
     :param config_root: where /etc and /run of the host itself are found
     :returns: C({connectx, pci_functions, ports, networks, mtus, relay}). networks: addresses of all other interfaces, by name; mtus: their
         MTUs. relay: whether the role fabric made this host pass on the packets of others.
@@ -434,8 +423,6 @@ def describe_listening(
 ) -> list[dict[str, Any]]:
     """List listening TCP sockets by port and address, each once, with unit and container by the cgroup of the process.
 
-    :param sockets: of C(parse_ss) or C(read_proc_tcp)
-    :param root: where C(/proc) is
     :param containers: of C(docker_facts.parse_containers); a published port belongs to the container, not to docker-proxy
     :returns: C([{address, port, process, pid, unit, container}])
     """

@@ -44,9 +44,7 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
     """Return the deployment of the empty document, which removes all rows.
 
     :param before: the record of the host; unit files of the collection that it does not list leave as well
-    :param tools: of the module
     :param fabric: whether the relay of the QSFP network leaves, too
-    :returns: the deployment
     """
     record = before or Deployed()
     state = deployed.union(record.state, deployed.find_units())
@@ -62,8 +60,6 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
     """Remove programs, folders and records after all rows.
 
-    :param job: the deployment of the empty document, which is done
-    :param weights: whether downloaded weights are removed
     :param fabric: whether the copies of replaced network files are removed
     :returns: C(left) and C(freed_bytes) of the module
     """

@@ -83,12 +83,9 @@ def remembering(run: Run) -> Run:
 def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:
     """Read C(PROPERTIES) of units.
 
-    :param names: of the units that systemctl was asked for
-    :param text: what it printed about them, in their order
     :param monotonic_now: CLOCK_MONOTONIC in seconds; the run of a unit is dated by it, which a wall clock that
         was set at boot does not disturb
     :param now: the wall clock at the same moment, in seconds since 1970
-    :returns: by name
     :raises NoAnswer: for any other text; missing units are described, too
     """
 
@@ -123,10 +120,7 @@ def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -
 
     So the next run completes a run that was cut off between writing files and restarting their unit.
 
-    :param seen: the unit
     :param changed: path to when the file was last written, as C(file_times.written_at) says
-    :param watched: paths of the files that the unit is restarted for
-    :returns: whether it does
     """
     if seen.active not in RUNNING:
         return False
@@ -141,12 +135,7 @@ def _older(began: float | None, changed: Mapping[str, float], watched: Sequence[
 
 
 def _reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
-    """Tell whether a running unit has not read a file of C(reload_on) since it changed.
-
-    :param unit: the row of the document
-    :param seen: the unit as systemd shows it
-    :param changed: see C(outdated)
-    """
+    """Tell whether a running unit has not read a file of C(reload_on) since it changed."""
     return seen.active in RUNNING and _older(_last_read(seen), changed, unit.reload_on)
 
 
@@ -157,10 +146,7 @@ def _last_read(seen: Seen) -> float | None:
 def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
     """Return the steps for units whose files stay.
 
-    :param units: rows of the document; their C(restart_on) is known
-    :param seen: by name, of C(read_units)
     :param changed: see C(outdated); files that are about to be written count as written now
-    :returns: units to start, restart, stop, enable and disable
     """
     todo = Steps()
     for unit in units:
