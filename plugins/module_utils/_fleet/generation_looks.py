@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import base64
-import grp
 import os
-import pwd
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._content import snapshots, vocabularies
+from .._host.deployment import group_exists, user_exists
 from .._host.host_state import Folder, HostFile, HostState, Unit
 from . import document_check, generation_choice, generations
 from .compare_contents import vocabulary_fault
@@ -217,20 +216,9 @@ def _missing_accounts(state: HostState) -> Iterator[str]:
     deployed_accounts = {account.name for account in state.accounts}
     rows: list[HostFile | Folder] = [*state.files, *state.folders]
     for row in rows:
-        has_owner = row.owner in deployed_accounts or _has_account(pwd.getpwnam, row.owner)
-        if not (has_owner and (row.group in deployed_accounts or _has_account(grp.getgrnam, row.group))):
+        has_owner = row.owner in deployed_accounts or user_exists(row.owner)
+        if not (has_owner and (row.group in deployed_accounts or group_exists(row.group))):
             yield f"{row.path}: no account {row.owner}:{row.group} on this host; run site.yml --tags host"
-
-
-def _has_account(find: Callable[[str], Any], name: str) -> bool:
-    """Tell whether the host has an account; a number needs none."""
-    if name.isdigit():
-        return True
-    try:
-        find(name)
-    except KeyError:
-        return False
-    return True
 
 
 def changed_keys(host: Host, generation: Generation) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
 from .._common.foreign_text import parse_json
-from .._host import deployed
+from .._host import deployed, known_bad
 from .._host.host_state import HostState
 
 SCHEMA = 2
@@ -103,13 +103,7 @@ class Current:
 
 def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the facts that updates of DGX OS change. spark: of M(dgxspark.vllm.spark_info)."""
-    spark = spark or {}
-    facts = {
-        "kernel": spark.get("kernel"),
-        "driver": (spark.get("gpu") or {}).get("driver_version"),
-        "dgx_os": (spark.get("dgx_os") or {}).get("version"),
-    }
-    return {name: str(value) for name, value in facts.items() if value}
+    return {name: version for name, version in known_bad.of_running(spark or {}).items() if version}
 
 
 def load(text: str) -> Generation:

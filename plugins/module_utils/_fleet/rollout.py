@@ -8,25 +8,17 @@ Hosts of a cluster change together and are rolled back together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
 from .._common.validation import nearest
+from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
-
-
-def units(hosts: Sequence[str], clusters: Clusters) -> dict[str, list[str]]:
-    """Return the hosts in order, members of a cluster together, by the name of the host or cluster."""
-    cluster_of = {host: name for name, members in clusters.items() for host in members}
-    grouped: dict[str, list[str]] = {}
-    for host in hosts:
-        grouped.setdefault(cluster_of.get(host, host), []).append(host)
-    return grouped
 
 
 def size_of(batch: Any, hosts: int) -> int:
@@ -53,33 +45,22 @@ def order(
     :param silent: unreachable hosts; their clusters are left out too
     :raises ValueError: for a wrong request
     """
-    grouped = units(hosts, clusters)
-    left_out, finished, todo = _sorted_out(grouped, done, silent)
+    grouped = host_update.grouped(hosts, clusters)
+    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
+    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
+    todo = [name for name in grouped if name not in (*left_out, *finished)]
     canaries = _canaries(names_of(canary), grouped, todo)
     size = size_of(batch, sum(len(grouped[name]) for name in todo))
     batches = [grouped[name] for name in canaries]
-    batches += _batches([grouped[name] for name in todo if name not in canaries], size)
+    batches += host_update.filled([grouped[name] for name in todo if name not in canaries], size)
     return {
         "batches": batches,
         "hosts": [host for members in batches for host in members],
         "serial": [len(members) for members in batches],
         "canary": canaries,
-        "done": _hosts_of(finished, grouped),
-        "left_out": _hosts_of(left_out, grouped),
+        "done": [host for name in finished for host in grouped[name]],
+        "left_out": [host for name in left_out for host in grouped[name]],
     }
-
-
-def _hosts_of(names: Sequence[str], grouped: Clusters) -> list[str]:
-    return [host for name in names for host in grouped[name]]
-
-
-def _sorted_out(
-    grouped: Clusters, done: Sequence[str], silent: Sequence[str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of groups that are left out, finished, and still to change."""
-    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
-    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
-    return left_out, finished, [name for name in grouped if name not in (*left_out, *finished)]
 
 
 def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:
@@ -97,18 +78,6 @@ def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) 
                 f"{nearest(name, [*grouped, *group_of])}"
             )
     return [name for name in dict.fromkeys(group_of.get(name, name) for name in requested) if name in todo]
-
-
-def _batches(groups: Sequence[Sequence[str]], size: int) -> Iterator[list[str]]:
-    """Yield batches of whole groups with at most C(size) hosts; a larger group is a batch by itself."""
-    batch: list[str] = []
-    for members in groups:
-        if batch and len(batch) + len(members) > size:
-            yield batch
-            batch = []
-        batch = [*batch, *members]
-    if batch:
-        yield batch
 
 
 def order_text(order: Mapping[str, Any]) -> str:

@@ -105,8 +105,7 @@ class Launch:
     def restore(self, note: Mapping[str, Any]) -> None:
         """Start it with its former settings, and remove its note; raises C(Refused) for a failing program. note: of C(former_state)."""
         if note["unit"]:
-            # Older notes lack it; only enabled units were noted then.
-            self._systemctl("enable", (note.get("path") or note["unit"]) if note.get("enabled", True) else "")
+            self._systemctl("enable", (note["path"] or note["unit"]) if note["enabled"] else "")
             self._systemctl("start", note["unit"], "--no-block")
         else:
             policy = note["restart"]
@@ -139,7 +138,7 @@ def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     :raises NoAnswer: if docker or systemd do not answer
     """
     name = container or unit
-    box = docker.container(run, container) if container else None
+    box = next(iter(docker.inspect(run, "container", [container] if container else [])), None)
     state = next(iter(units.ask(run, [unit])), None) if unit else None
     if unit and (state is None or not state["active_state"]):
         raise NoAnswer("systemctl", f"{name}: systemd does not say whether it runs")

@@ -51,11 +51,6 @@ def inspect_all(run: Run, kind: str) -> list[dict[str, Any]]:
     return inspect(run, kind, sorted(set(docker_facts.read_ids(out))))
 
 
-def container(run: Run, name: str) -> dict[str, Any] | None:
-    """Return C(docker container inspect) of a container, None for a missing one. Raises C(NoAnswer)."""
-    return next(iter(inspect(run, "container", [name])), None)
-
-
 def container_state(run: Run, name: str, seconds: float | None = None) -> dict[str, Any] | None:
     """Return C(State) of a container as Docker has it, None for a missing one.
 
@@ -151,13 +146,9 @@ def present_layers(run: Run) -> list[list[str]]:
 
     Empty with the containerd image store: it keeps layers under other names, and may have removed the content of an image.
     """
-    rc, out, err = run(["docker", "info", "--format", "{{json .DriverStatus}}"])
-    answered("docker", rc if rc != 127 else 1, err)
-    if "io.containerd.snapshotter" in out:
+    if "io.containerd.snapshotter" in _answer(run, "info", "--format", "{{json .DriverStatus}}", needs_docker=True)[1]:
         return []
-    rc, out, err = run(IMAGES_COMMAND)
-    answered("docker", rc if rc != 127 else 1, err)
-    ids = sorted(set(docker_facts.read_ids(out)))
+    ids = sorted(set(docker_facts.read_ids(_answer(run, *IMAGES_COMMAND[1:], needs_docker=True)[1])))
     if not ids:
         return []
     rc, out, err = run(docker_commands.layers(*ids))

@@ -7,42 +7,25 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 from .driver_packages import other_branch, release_key, version_key
-from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package
+from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package, of_running
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
-UPGRADE = [
-    "apt-get",
-    "--assume-yes",
-    "--quiet",
-    "-o",
-    "Dpkg::Options::=--force-confdef",
-    "-o",
-    "Dpkg::Options::=--force-confold",
-    "dist-upgrade",
-]
+_KEEP_SETTINGS = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+UPGRADE = ["apt-get", "--assume-yes", "--quiet", *_KEEP_SETTINGS, "dist-upgrade"]
 """Never past a pin and never from an unsigned archive: DGX OS pins packages that must not come from other archives."""
 FIRMWARE_QUERY = ["fwupdmgr", "get-updates", "--json"]
 FIRMWARE_UPDATE = ["fwupdmgr", "update", "--assume-yes", "--no-reboot-check"]
 
 LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock")
 
-NOT_TO_GO = (
-    "docker",
-    "containerd",
-    "nvidia-driver",
-    "nvidia-container",
-    "dgx-",
-    "nvidia-spark",
-    "linux-image",
-    "openssh-server",
-    "netplan",
-)
+_NEEDED = "docker containerd nvidia-driver nvidia-container dgx- nvidia-spark linux-image openssh-server netplan"
+NOT_TO_GO = tuple(_NEEDED.split())
 """Beginnings of packages that no upgrade may remove."""
 
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
@@ -377,15 +360,10 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
         for change in changed_links(before.get("fabric") or {}, after.get("fabric") or {})
     ]
 
-    def versions(facts: Mapping[str, Any]) -> dict[str, str]:
-        return {
-            "kernel": str(facts.get("kernel") or ""),
-            "driver": str((facts.get("gpu") or {}).get("driver_version") or ""),
-            "DGX OS": str((facts.get("dgx_os") or {}).get("version") or ""),
-        }
-
-    was, now = versions(before), versions(after)
-    return worse, [f"{name} {was[name]} -> {now[name]}" for name in was if now[name] and was[name] != now[name]]
+    was, now = of_running(before), of_running(after)
+    titles = {"kernel": "kernel", "driver": "driver", "dgx_os": "DGX OS"}
+    changes = [f"{titles[name]} {was[name]} -> {now[name]}" for name in was if now[name] and was[name] != now[name]]
+    return worse, changes
 
 
 def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
@@ -393,21 +371,30 @@ def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: i
 
     :raises ValueError: for a part of a cluster
     """
-    cluster_of = {host: (name, members) for name, members in clusters.items() for host in members}
-    groups: list[list[str]] = []
-    seen: set[str] = set()
-    for host in hosts:
-        if host in seen:
-            continue
-        name, members = cluster_of.get(host, ("", [host]))
+    groups = grouped(hosts, clusters)
+    for name in groups:
+        members = clusters.get(name, groups[name])
         missing = [member for member in members if member not in hosts]
         if missing:
             raise ValueError(
                 f"cluster {name}: this run leaves out {', '.join(missing)}; its hosts are out of service together. "
                 f"--limit {','.join(dict.fromkeys([*hosts, *members]))}"
             )
-        groups.append(list(members))
-        seen |= set(members)
+        groups[name] = list(members)
+    return filled(groups.values(), size)
+
+
+def grouped(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the hosts in order, members of a cluster together, by the name of the host or cluster."""
+    cluster_of = {host: name for name, members in clusters.items() for host in members}
+    groups: dict[str, list[str]] = {}
+    for host in hosts:
+        groups.setdefault(cluster_of.get(host, host), []).append(host)
+    return groups
+
+
+def filled(groups: Iterable[Sequence[str]], size: int) -> list[list[str]]:
+    """Return batches of whole groups with at most C(size) hosts; a larger group is a batch by itself."""
     result: list[list[str]] = []
     for group in groups:
         if result and len(result[-1]) + len(group) <= size:

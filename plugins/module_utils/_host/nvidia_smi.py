@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -119,18 +120,13 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
 
     A container without GPU memory and [N/A] count 0. Under Ray a service has two containers; Ray's container holds the memory.
     """
-    container_mib: dict[str, int] = {}
+    container_mib: Counter[str | None] = Counter()
     for process in (gpu or {}).get("processes", []):
-        if process["container"]:
-            container_mib[process["container"]] = container_mib.get(process["container"], 0) + (
-                process["used_mib"] or 0
-            )
-    service_mib: dict[str, int] = {}
+        container_mib[process["container"]] += process["used_mib"] or 0
+    service_mib: Counter[str] = Counter()
     for container in containers:
         if container["managed"] and container["state"] == "running":
-            service_mib[container["service"]] = service_mib.get(container["service"], 0) + container_mib.get(
-                container["name"], 0
-            )
+            service_mib[container["service"]] += container_mib[container["name"]]
     return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]
 
 

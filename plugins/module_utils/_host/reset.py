@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from . import deploy_accounts, deploy_removal, deployed, host_lock, made
-from .deployed import Deployed
+from .deployed import FABRIC, Deployed
 from .deployment import Deployment, Tools, is_folder, is_present
 from .host_state import Account, HostState
 
-FABRIC = "fabric"
-"""Part of the QSFP network, which stays unless it is asked for."""
 TREES = (
     "/etc/dgxspark",
     "/opt/dgxspark",

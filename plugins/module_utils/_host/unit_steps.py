@@ -134,11 +134,6 @@ def _older(began: float | None, changed: Mapping[str, float], watched: Sequence[
     return began is not None and any(changed.get(path, 0.0) > began for path in watched)
 
 
-def _reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
-    """Tell whether a running unit has not read a file of C(reload_on) since it changed."""
-    return seen.active in RUNNING and _older(_last_read(seen), changed, unit.reload_on)
-
-
 def _last_read(seen: Seen) -> float | None:
     return seen.began if seen.began is None else max(seen.began, seen.reloaded or 0.0)
 
@@ -157,7 +152,9 @@ def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str,
         if unit.enabled is not None and unit.enabled != now.enabled:
             (todo.enable if unit.enabled else todo.disable).append(name)
         if unit.state == "started":
-            _start(todo, unit, now, is_old, _reload_due(unit, now, changed))
+            # A running unit that has not read a file of reload_on since it changed.
+            has_to_reload = now.active in RUNNING and _older(_last_read(now), changed, unit.reload_on)
+            _start(todo, unit, now, is_old, has_to_reload)
         # A triggered unit may run or not, but it does not go on from older files.
         elif now.active in (*RUNNING, "deactivating") and (unit.state == "stopped" or is_old):
             todo.stop.append(name)
