@@ -11,6 +11,12 @@ from typing import Any
 from .sizes import GIB
 
 
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and the number of further ones."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned text table; columns whose cells are all figures are flush right."""
     cells = [list(header), *[list(row) for row in rows]]

@@ -75,11 +75,6 @@ def way_of(service: Service, launch: Service, available_gib: float | None) -> tu
     return "beside", f"ports differ and {available_gib:.1f} GiB are available, {needed_gib:.1f} GiB are needed"
 
 
-def command_of(argv: Sequence[str]) -> str:
-    """Return the launch of a container as a command line for the importer."""
-    return shlex.join(argv)
-
-
 def unit_text(argv: Sequence[str]) -> str:
     """Return the launch of a program as a unit for the importer."""
     return f"[Service]\nExecStart={shlex.join(argv).replace('%', '%%')}\n"

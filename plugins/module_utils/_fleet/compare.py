@@ -15,7 +15,7 @@ from typing import Any
 
 from .._host import deploy
 from .._host.deployment import Refused as NotDeployable
-from .._host.host_state import HostFile, HostState
+from .._host.host_state import HostState
 from .._runtime.command import Run
 from . import compare_contents, document_check, generations, stable_facts
 from .document_check import Differences
@@ -50,15 +50,19 @@ def compare(
         state = state if parts is None else state.of_parts(parts)
         differences, _units = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if is_about(parts, "service", "models") else {}
-    keys = _key_changes(host, state)
+    keys, current = _key_changes(host, state), host.generation()
+    changed_keys, missing_keys, _new_keys, key_attributes = keys
     why = _reasons(host, differences, moved, keys, facts)
     return {
         "up_to_date": not why,
         "why": why,
         "unanswered": [text for text in (host.silent, host.systemd_silent) if text],
         "differences": {
-            **_changed_files(differences, keys),
-            "added": _added(host) if parts is None else [],
+            "changed": sorted({*differences.changed, *changed_keys}),
+            "missing": sorted({*differences.missing, *missing_keys}),
+            "attributes": sorted({*differences.attributes, *key_attributes}),
+            # Without a deployment after the current generation.
+            "added": sorted(set(host.added()) - set(current.others if current else ())) if parts is None else [],
             "removed": sorted(differences.removed),
             "units": {unit: verb for verb, unit in differences.units},
             "moved": moved,
@@ -84,31 +88,18 @@ def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> H
         deploy.check(state)
     except NotDeployable as refused:
         raise ValueError(str(refused)) from refused
-    return replace(state, files=tuple(_encoded(file, contents.get(file.path, file.content)) for file in state.files))
-
-
-def _encoded(file: HostFile, content: str | None) -> HostFile:
-    return file if content is None else replace(file, content=None, data=base64.b64encode(content.encode()).decode())
+    files = []
+    for file in state.files:
+        content = contents.get(file.path, file.content)
+        if content is not None:
+            file = replace(file, content=None, data=base64.b64encode(content.encode()).decode())
+        files.append(file)
+    return replace(state, files=tuple(files))
 
 
 def is_about(parts: Collection[str] | None, *names: str) -> bool:
     """Tell whether a run deploys one of the named parts; None is a run of all parts."""
     return parts is None or not set(names).isdisjoint(parts)
-
-
-def _changed_files(differences: Differences, keys: KeyChanges) -> dict[str, list[str]]:
-    changed_keys, missing_keys, _new_keys, key_attributes = keys
-    return {
-        "changed": sorted({*differences.changed, *changed_keys}),
-        "missing": sorted({*differences.missing, *missing_keys}),
-        "attributes": sorted({*differences.attributes, *key_attributes}),
-    }
-
-
-def _added(host: Host) -> list[str]:
-    """Return the files in folders of the collection that appeared after the current generation without a deployment."""
-    current = host.generation()
-    return sorted(set(host.added()) - set(current.others if current else ()))
 
 
 def _reasons(

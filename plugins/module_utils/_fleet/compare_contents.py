@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._common import tables
 from .._content import file_sums, snapshots, vocabularies
 from .._host import beneath, file_times, made
 from .._runtime.command import NoAnswer
@@ -143,8 +144,7 @@ def _copy_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
         file = f"{folder}/{name}"
         if not _is_copy(host.at(str(hf_home)), file, original, file in copied_before):
             changed.append(name)
-    more = f" and {len(changed) - NAMED_FILES} more" if len(changed) > NAMED_FILES else ""
-    return [f"{path}: {', '.join(changed[:NAMED_FILES])}{more} not as on the controller"] if changed else []
+    return [f"{path}: {tables.some_of(changed, NAMED_FILES)} not as on the controller"] if changed else []
 
 
 def _is_copy(hf_home: Path, file: str, original: Mapping[str, int], has_our_mode: bool) -> bool:

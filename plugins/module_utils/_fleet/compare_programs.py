@@ -43,7 +43,9 @@ def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> li
 
     questions: list[Callable[[], list[str]]] = [
         partial(_blocked_by_ufw, ask, root, network.get("ufw") or {}),
-        partial(_lost_routes, ask, network),
+        lambda: (
+            relay.lost_routes(ask, network.get("routes") or []) + relay.not_passed_on(ask, network.get("relay") or [])
+        ),
         *(partial(_lost_packets, ask, ping) for ping in network.get("pings") or []),
         *(partial(_server_failure, run, server) for server in ([] if check else params["servers"])),
         *([partial(_left_drained, root)] if "gateway" in (params.get("parts") or ("gateway",)) else []),
@@ -70,12 +72,6 @@ def _blocked_by_ufw(ask: Ask, root: Path, allowed: Mapping[str, Sequence[str]]) 
         for name, rule in rules.items()
         if not re.search(rule, out, re.MULTILINE)
     ]
-
-
-def _lost_routes(ask: Ask, network: Mapping[str, Any]) -> list[str]:
-    """Return the missing routes of a host of a ring, and the missing settings of its relay."""
-    routes, ways = network.get("routes") or [], network.get("relay") or []
-    return relay.lost_routes(ask, routes) + relay.not_passed_on(ask, ways)
 
 
 def _lost_packets(ask: Ask, ping: Mapping[str, Any]) -> list[str]:

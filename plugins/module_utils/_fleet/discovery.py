@@ -11,6 +11,7 @@ machine    a candidate with its answers: a Spark, another machine, or unknown
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -258,7 +259,8 @@ def read_machine(
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
-        return Machine(target, "other", _model_of(facts["machine"]), facts=facts)
+        maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
+        return Machine(target, "other", f"{_line(maker or 'machine')} {_line(product or '')}".strip(), facts=facts)
     notes += [_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
@@ -268,11 +270,6 @@ def read_machine(
 
 def _has_failed(answer: Mapping[str, Any]) -> bool:
     return not answer or bool(answer.get("failed"))
-
-
-def _model_of(machine: Mapping[str, Any]) -> str:
-    maker, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
-    return f"{_line(maker)} {_line(product)}".strip()
 
 
 def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -352,7 +349,8 @@ def give_names(machines: Sequence[Machine]) -> None:
     for machine in machines:
         if machine.state == "spark" and not machine.name:
             names = [name for name in _names_of(machine) if name not in used]
-            machine.name = names[0] if names else _numbered("spark", used)
+            numbered = (f"spark-{number}" for number in itertools.count(1))
+            machine.name = names[0] if names else next(name for name in numbered if name not in used)
             used.add(machine.name)
 
 
@@ -360,19 +358,8 @@ def _names_of(machine: Machine) -> list[str]:
     """Return the possible names of a machine, the best first."""
     address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
     names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
-    return [name for name in (name.partition(".")[0].lower() for name in names) if _is_usable(name)]
-
-
-def _is_usable(name: str) -> bool:
-    """Tell whether an inventory can have a host of this name."""
-    return bool(NAME.fullmatch(name)) and name not in _WORDS
-
-
-def _numbered(stem: str, used: Iterable[str]) -> str:
-    number = 1
-    while f"{stem}-{number}" in used:
-        number += 1
-    return f"{stem}-{number}"
+    short_names = (name.partition(".")[0].lower() for name in names)
+    return [name for name in short_names if NAME.fullmatch(name) and name not in _WORDS]
 
 
 @dataclass(frozen=True)
@@ -410,14 +397,13 @@ def find_cables(machines: Sequence[Machine]) -> Cables:
         }
         for machine in sparks
     }
-    ports = {(name, cage): port for name, entry in entries.items() for cage, port in _ports(entry["fabric"]).items()}
+    ports: dict[cabling.Cage, Mapping[str, Any]] = {
+        (name, cage): port
+        for name, entry in entries.items()
+        for cage, port in cabling.up_cages(entry["fabric"]).items()
+    }
     links = cabling.find_links(entries)
     return Cables(cabling.segments_of(sorted(ports), links.pairs), _strangers(ports))
-
-
-def _ports(fabric: Mapping[str, Any]) -> Mapping[int, Any]:
-    ports: Mapping[int, Any] = cabling.up_cages(fabric)
-    return ports
 
 
 def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:

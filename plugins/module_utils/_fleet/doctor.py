@@ -13,11 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .._common import tables
 from .._common.findings import SEVERITIES, Finding
 from .._host import guard_account, host_update, quality_account
 from .._plan.planned import PlannedService
 from .doctor_host import Answer, HostReport, Image, Unit
 from .doctor_signs import FAN, KERNEL_SIGNS, Sign
+from .generations import brief
 
 MEMORY_LOW_GIB, MEMORY_CRITICAL_GIB = 4.0, 2.0
 SWAP_GIB = 1.0
@@ -144,7 +146,8 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
         fix = f"End the processes that took the memory, or stop a service; {advice}."
         yield _finding("guard_short", "warning", text, fix)
     last = guard["last"]
-    if last and last["what"] in ("restart", "name") and _is_within_a_day(last["at"], report.health.now):
+    at, now = (last or {}).get("at"), report.health.now
+    if last and last["what"] in ("restart", "name") and now and at is not None and 0 <= now - at < DAY_SECONDS:
         text = f"the guard acted within a day; {guard_account.did(last)}."
         fix = f"{advice}. Plan an engine that grows with a larger spark_safety_margin_gib, or a smaller gpu-memory-utilization."
         yield _finding("guard_acted", "warning", text, fix)
@@ -160,10 +163,6 @@ def check_quality(report: HostReport) -> Iterator[Finding]:
         text = f"its answers are {note['state']}: {note['text']}.{drained}"
         severity = "error" if note["state"] == "degenerate" else "warning"
         yield _finding("degenerate", severity, text, quality_account.fix(note, units[name]), name)
-
-
-def _is_within_a_day(at: float | None, now: float | None) -> bool:
-    return bool(now) and at is not None and 0 <= (now or 0.0) - at < DAY_SECONDS
 
 
 def check_answers(report: HostReport) -> Iterator[Finding]:
@@ -250,7 +249,7 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         image, running = report.images.get(ref, Image()), report.facts.containers.get(service.container)
         is_derived = service.ray_image or service.built_image
         if image.id and running and running != image.id and not is_derived:
-            text = f"it runs image {_brief(running)}, and {ref} is {_brief(image.id)} on this host now."
+            text = f"it runs image {brief(running)}, and {ref} is {brief(image.id)} on this host now."
             fix = "The next site.yml restarts it with that image. Name the image by digest to prevent that."
             yield _finding("image_moved", "warning", text, fix, service.name)
         registry = ref.partition("/")[0]
@@ -267,10 +266,6 @@ def check_images(report: HostReport) -> Iterator[Finding]:
         text = f"{len(unused)} images that no container uses take {size_gib:.1f} GiB, the largest: {names}."
         fix = "Remove them with docker image rm on the host, except images that a rollback needs."
         yield _finding("images_unused", "info", text, fix)
-
-
-def _brief(image_id: str) -> str:
-    return image_id.rpartition(":")[2][:12]
 
 
 def check_memory(report: HostReport) -> Iterator[Finding]:
@@ -511,4 +506,4 @@ def verdict(findings: Sequence[Mapping[str, Any]], fail_on: str) -> str:
     counts = {severity: sum(finding["severity"] == severity for finding in bad) for severity in severities}
     parts = [f"{count} {severity}{'s'[: count != 1]}" for severity, count in counts.items() if count]
     rules = list(dict.fromkeys(finding["rule"] for finding in bad))
-    return f"{' and '.join(parts)}: {', '.join(rules[:6])}{f' and {len(rules) - 6} more' if len(rules) > 6 else ''}"
+    return f"{' and '.join(parts)}: {tables.some_of(rules, 6)}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.findings import SEVERITIES, Finding
+from .._common.tables import some_of
 from .._host import deployed
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._host.host_state import HostState
@@ -23,6 +24,7 @@ from .._plan.planned import PlannedService
 from . import generations
 from .drift_host import Container, Host, Launch, Unit
 from .fleet_status import short
+from .generations import brief
 
 SCHEMA = 1
 NO_ROWS = deployed.checksum(HostState())
@@ -50,27 +52,6 @@ def _finding(rule: str, severity: str, message: str, fix: str, service: str = ""
     return Finding(f"drift.{rule}", severity, message, fix, service, basis="measured")
 
 
-def brief(digest: Any) -> str:
-    """Return the beginning of an id, a digest or a commit."""
-    return str(digest).rpartition(":")[2][:12]
-
-
-def brief_ref(ref: str) -> str:
-    """Return a reference of an image with the beginning of its digest."""
-    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1", ref)
-
-
-def brief_revision(revision: Any) -> str:
-    """Return the beginning of a commit, and other revisions in full."""
-    return str(revision)[:12] if re.fullmatch(r"[0-9a-f]{40}", str(revision)) else str(revision)
-
-
-def some_of(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    """Return the first names, and the number of further ones."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
 # --- checks of one host
 
 
@@ -80,7 +61,8 @@ def check(host: Host) -> list[Finding]:
     parts = changed_parts(host.checksums, host.recorded.checksums)
     # A more specific finding about the plan makes this one redundant.
     if parts and not any(finding.rule in PLAN_RULES for finding in findings):
-        text = f"the plan differs from the deployment ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
+        changed = some_of(parts, MOST_NAMES)
+        text = f"the plan differs from the deployment ({changed}): inventory, recipe, a key or this collection has changed since."
         findings.append(_finding("plan", "info", text, f"{DEPLOY}; --check --diff shows the changes."))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -186,7 +168,7 @@ def check_images(host: Host) -> Iterator[Finding]:
 
 def _check_image(host: Host, service: PlannedService, running: str) -> Iterator[Finding]:
     ref, recorded = service.image.ref, host.recorded.images.get(service.unit)
-    name, locked = brief_ref(ref), host.locked.get(ref)
+    name, locked = re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1", ref), host.locked.get(ref)
     # An image that was built on the host has another id than the planned one.
     is_derived = bool(service.ray_image or service.built_image)
     planned = None if is_derived else service.image.id
@@ -230,13 +212,14 @@ def check_models(host: Host) -> Iterator[Finding]:
     differences = host.compared.differences
     for model in differences.models:
         users = ", ".join(service.name for service in host.services if model.is_used_by(service))
-        name = f"{model.repo}@{brief_revision(model.revision)}" if model.repo else str(model.path)
+        revision = re.sub(r"\A([0-9a-f]{12})[0-9a-f]{28}\Z", r"\1", str(model.revision))
+        name = f"{model.repo}@{revision}" if model.repo else str(model.path)
         title = f"{'vocabulary' if model.is_vocabulary else 'model'} {name}"
         if not model.there:
             text, fix = f"the {title} is not on this host.", f"{DEPLOY} --tags models, which brings it."
             yield _finding("model_gone", "error", text, fix, users)
         elif model.wrong:
-            text = f"the {title} is incomplete: {some_of(model.wrong)}."
+            text = f"the {title} is incomplete: {some_of(model.wrong, MOST_NAMES)}."
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             yield _finding("model_files", "error", text, fix, users)
     for service, moved in sorted(differences.moved.items()):
@@ -404,7 +387,12 @@ def report(
     ordered = sorted(findings, key=lambda finding: (_rank(finding), picture.natural(str(finding["host"]))))
     # A disagreement between plan and lock file is no difference of a host.
     drifted = {str(finding["host"]) for finding in ordered if not finding["rule"].startswith("lock.")}
-    states = {name: _with_state(hosts[name], name in drifted) for name in sorted(hosts, key=picture.natural)}
+    states = {
+        name: {"state": "drifted" if name in drifted else "same", **hosts[name]}
+        for name in sorted(hosts, key=picture.natural)
+    }
+    for body in states.values():
+        body["state"] = body["state"] if body["reached"] else "unreachable"
     silent = [name for name, body in states.items() if not body["reached"]]
     least = SEVERITIES.index("warning" if fail_on == "never" else fail_on)
     bad = [finding for finding in ordered if _rank(finding) <= least and finding["host"] not in silent]
@@ -425,11 +413,6 @@ def report(
         "hosts": states,
         "findings": [dict(finding) for finding in ordered],
     }
-
-
-def _with_state(host: Mapping[str, Any], is_drifted: bool) -> dict[str, Any]:
-    state = "unreachable" if not host["reached"] else "drifted" if is_drifted else "same"
-    return {"state": state, **host}
 
 
 def _rank(finding: Mapping[str, Any]) -> int:

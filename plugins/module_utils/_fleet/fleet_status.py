@@ -185,7 +185,9 @@ def _notes(row: Row) -> Iterator[str]:
         yield row.degenerate
     if row.unit not in ("active", NOT_KNOWN):
         yield f"it answers, but its unit is {row.unit}"
-    if _restarted_lately(row):
+    # A rank is restarted by design.
+    is_single = not row.rank and not row.cluster
+    if row.restarts and is_single and (row.uptime_seconds or 0) < YOUNG_SECONDS:
         yield f"{row.restarts} restart{'s'[: row.restarts != 1]}, up {tables.uptime(row.uptime_seconds)}"
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
@@ -196,11 +198,6 @@ def _notes(row: Row) -> Iterator[str]:
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         yield f"uses {held:.1f} GiB, planned {planned:.1f}"
-
-
-def _restarted_lately(row: Row) -> bool:
-    """Tell whether a service of one host was restarted and is not up for long."""
-    return bool(row.restarts and not row.rank and not row.cluster) and (row.uptime_seconds or 0) < YOUNG_SECONDS
 
 
 def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
@@ -246,14 +243,14 @@ def _reasons(
     # Services of silent hosts come last: the hosts are named already.
     bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     if bad:
-        yield f"{len(bad)} of {len(services)} services are not ready: {_some(bad)}"
+        yield f"{len(bad)} of {len(services)} services are not ready: {tables.some_of(bad, 8)}"
     degenerate = [name for name, state in services.items() if state == "degenerate"]
     if degenerate:
-        yield f"{len(degenerate)} of {len(services)} services give degenerate answers: {_some(degenerate)}"
+        yield f"{len(degenerate)} of {len(services)} services give degenerate answers: {tables.some_of(degenerate, 8)}"
     noted = [name for name, state in services.items() if state == "warning"]
     noted += [host for host, state in hosts.items() if state.state == "warning"]
     if noted and fail_on == "warning":
-        yield f"{len(noted)} with warnings: {_some(noted)}"
+        yield f"{len(noted)} with warnings: {tables.some_of(noted, 8)}"
 
 
 def _keep_one_per_set(rows: Sequence[Row]) -> None:
@@ -262,11 +259,6 @@ def _keep_one_per_set(rows: Sequence[Row]) -> None:
     for row in rows:
         if not row.ready and row.meant == "started" and (row.host, row.exclusive) in serving:
             row.meant = "stopped"
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def head(status: Status) -> str:

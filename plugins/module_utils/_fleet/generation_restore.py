@@ -12,7 +12,7 @@ from typing import Any
 from .._host import beneath, deploy, deployed, docker
 from .._host.deployment import Deployment, Tools
 from .._host.deployment import Refused as NotDeployable
-from . import document_check, generation_choice, generation_looks, generation_records
+from . import generation_choice, generation_looks, generation_records
 from .generation_host import Host, Refused
 from .generations import Current, Generation
 
@@ -62,7 +62,7 @@ def _restore(
         if why:
             raise Refused(f"docker tag {image_id} {name} failed: {why}")
     state = generation_looks.restorable_document(host, target)
-    job = Deployment(state, tools, document_check.parts_of(state, host.record.state), host.record)
+    job = Deployment(state, tools, state.parts() | host.record.state.parts(), host.record)
     try:
         deploy.deploy(job)
     except NotDeployable as refused:

@@ -132,14 +132,14 @@ def dump(generation: Generation) -> str:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def brief(digest: Any) -> str:
+    """Return the beginning of an id, a digest or a commit."""
+    return str(digest).rpartition(":")[2][:12]
+
+
 def sha256_of(content: bytes) -> str:
     """Return the checksum of a content."""
     return hashlib.sha256(content).hexdigest()
-
-
-def is_secret(path: str) -> bool:
-    """Tell whether a file holds a key."""
-    return path.startswith(f"{SECRETS}/")
 
 
 def secret_mark(path: str, content: bytes) -> str:
@@ -150,13 +150,10 @@ def secret_mark(path: str, content: bytes) -> str:
 def secret_changes(
     now: Mapping[str, Any], recorded: Mapping[str, Any]
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the changed key files, the missing ones, the new ones, and those with only another owner or mode.
-
-    A key file without a recorded mark counts as unchanged.
-    """
-    marked = sorted(path for path in set(now) & set(recorded) if recorded[path].get("mark"))
-    changed = [path for path in marked if recorded[path]["mark"] != now[path]["mark"]]
-    attributes = [path for path in marked if path not in changed and recorded[path] != now[path]]
+    """Return the changed key files, the missing ones, the new ones, and those with only another owner or mode."""
+    both = sorted(set(now) & set(recorded))
+    changed = [path for path in both if recorded[path]["mark"] != now[path]["mark"]]
+    attributes = [path for path in both if path not in changed and recorded[path] != now[path]]
     return changed, sorted(set(recorded) - set(now)), sorted(set(now) - set(recorded)), attributes
 
 

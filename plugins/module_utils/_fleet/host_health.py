@@ -81,7 +81,8 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
         "soc_c": warmest(view.root),
-        "starts": {name: last_starts(state / "starts", name) for name in names},
+        # What the stages of the last starts took, the oldest first.
+        "starts": {name: start_stages.checked(state_file.read(state / "starts" / f"{name}.json")) for name in names},
         "unused_images": noted(unknown, [], unused_images, view) if docker.get("reachable") else [],
         "services": engines,
     }
@@ -233,11 +234,6 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
             entry["error"] = str(error)[:200]
         entries[path.stem] = entry
     return entries
-
-
-def last_starts(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What the stages of the last starts of a service took, the oldest first."""
-    return start_stages.checked(state_file.read(folder / f"{name}.json"))
 
 
 def registries(config: Path) -> list[str]:

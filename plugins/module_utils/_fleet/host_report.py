@@ -10,6 +10,7 @@ every import anew at each run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,11 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
                 result[name], reasons[name] = None, reason
 
     gather(name for name in BEFORE_FACTS if name in requested)
-    facts = _requested_facts(request, requested)
+    facts: dict[str, host_facts.Section] = {
+        **host_facts.FACTS,
+        **{name: (partial(_facts, read, request), missing) for name, (read, missing) in FACTS_WITH_OPTIONS.items()},
+    }
+    facts = {name: section for name, section in facts.items() if name in requested}
     if facts:
         result["spark"] = host_facts.collect(view, facts)
     gather(name for name in sections if name in requested and name not in BEFORE_FACTS)
@@ -103,17 +108,9 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
     return {**result, "unknown": unknown}
 
 
-def _requested_facts(request: Request, requested: set[str]) -> dict[str, host_facts.Section]:
-    """Return the requested facts in the form of C(host_facts.FACTS)."""
-    facts = {name: section for name, section in host_facts.FACTS.items() if name in requested}
-    for name, (read, missing) in FACTS_WITH_OPTIONS.items():
-        if name in requested:
-            facts[name] = _with_options(read, request), missing
+def _facts(read: Section, request: Request, view: HostView) -> dict[str, Any]:
+    facts: dict[str, Any] = read(view, request)
     return facts
-
-
-def _with_options(read: Section, request: Request) -> Callable[[HostView], dict[str, Any]]:
-    return lambda view: read(view, request)
 
 
 def _answer(view: HostView, request: Request, name: str, section: Section) -> Any:

@@ -16,6 +16,7 @@ from .._common.validation import nearest
 from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
+from . import generations
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
@@ -266,7 +267,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         row["host"],
         row["service"] or "-",
         image if len(image) < MOST_IMAGE else f"{image[: MOST_IMAGE - 4]}...",
-        str(row["image_id"] or "-").removeprefix("sha256:")[:12],
+        generations.brief(row["image_id"] or "-"),
         f"{model}@{row['commit'][:12]}" if row["model"] and row["commit"] else model,
         "-" if row["generation"] is None else f"{row['generation']}{'' if row['same'] else ' + changes'}",
         {True: "yes", False: "no", None: "-"}[row["proven"]],

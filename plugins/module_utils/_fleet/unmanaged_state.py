@@ -127,7 +127,8 @@ class Launch:
 
 
 def _processes(unit: str) -> list[Mapping[str, Any]]:
-    return unmanaged.processes_of(unit, machine.read_processes(unmanaged.PROC_ROOT))
+    processes = machine.read_processes(unmanaged.PROC_ROOT)
+    return [process for process in processes if unmanaged.unit_of(process["cgroup"])[0] == unit]
 
 
 def find(run: Run, container: str, unit: str, settings: str) -> Launch:
