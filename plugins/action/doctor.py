@@ -16,7 +16,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     doctor,
-    doctor_host,
     drift,
     drift_host,
 )
@@ -123,7 +122,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     of_programs = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
-    report = doctor_host.HostReport.from_dicts(
+    report = doctor.HostReport.from_dicts(
         planned=planned,
         facts=spark,
         looked=health,

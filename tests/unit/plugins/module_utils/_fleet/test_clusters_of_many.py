@@ -16,7 +16,6 @@ from planned_fixture import RECIPES
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     doctor,
-    doctor_host,
     drift,
     drift_host,
     fleet_status,
@@ -164,7 +163,7 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     stopped = {"name": UNIT, "active_state": "inactive", "n_restarts": 0, "enabled": True, "queued": False}
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
-        report = doctor_host.HostReport.from_dicts(body, facts, earlyoom, {}, {}, {})
+        report = doctor.HostReport.from_dicts(body, facts, earlyoom, {}, {}, {})
         order = {entry.rule for entry in doctor.check(report)}
         assert {"doctor.earlyoom", "doctor.unit_stopped"} <= order
 
