@@ -17,7 +17,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     doctor,
     drift,
-    drift_host,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
@@ -168,7 +167,7 @@ def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, 
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift_host.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 

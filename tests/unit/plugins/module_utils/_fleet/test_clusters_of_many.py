@@ -17,7 +17,6 @@ from ansible_collections.dgxspark.vllm.plugins.action import service_bench
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     doctor,
     drift,
-    drift_host,
     fleet_status,
     rollout,
     status_rows,
@@ -128,7 +127,7 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
             facts: dict[str, Any], at: dict[str, Any], has_ranks: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            drift_of_host = drift_host.Host.planned(planned, has_ranks=has_ranks).with_answers(
+            drift_of_host = drift.Host.planned(planned, has_ranks=has_ranks).with_answers(
                 facts, compared={"launches": {"big": at}}
             )
             return [entry.to_dict() for entry in drift.check_launches(drift_of_host)]
