@@ -541,7 +541,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
     body_limit = settings["body_limit_mib"] * MIB
     outcome = {
         **{option: settings[option] for option in ("image", "listen", "port", "memory_gib", "stop_seconds")},
-        "url": _url(settings["listen"], settings["port"]),
+        "url": local_url("127.0.0.1" if endpoints.is_any(settings["listen"]) else settings["listen"], settings["port"]),
         "config": litellm_config(names, settings, {key: limits[key] for key in used}),
         "settings": {
             "names": list(names),
@@ -563,10 +563,6 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         "secrets": secrets,
     }
     return outcome, planner.findings
-
-
-def _url(listen: str, port: int) -> str:
-    return local_url("127.0.0.1" if endpoints.is_any(listen) else listen, port)
 
 
 def for_clients(

@@ -229,12 +229,20 @@ def plan(
     is_on = settings["enabled"] and bool(services)
     names = list(services)
     chosen = {**settings, **floors(settings, left_gib)}
+    chosen_order = [name for name in settings["order"] if name in names]
     variables = {
         "state": "present" if is_on else "absent",
         "settings": {
             **{key: value for key, value in chosen.items() if key not in ("enabled", "order")},
-            "order": _order(settings["order"], names),
-            "services": {name: _service(planned, backends.get(name)) for name, planned in services.items()},
+            "order": [*chosen_order, *(name for name in names if name not in chosen_order)],
+            # Unknown values are left out.
+            "services": {
+                name: {
+                    **({} if planned is None else {"planned_gib": planned}),
+                    **({"backend": backends[name]} if name in backends else {}),
+                }
+                for name, planned in services.items()
+            },
             "beside": sorted(beside),
             "helpers": [dict(helper) for helper in helpers],
             "reserve_gib": reserve_gib,
@@ -247,39 +255,21 @@ def plan(
     return variables, [*_findings(host, settings, names, left_gib if is_on else None), *power_findings]
 
 
-def _order(written: Sequence[Any], services: list[str]) -> list[str]:
-    """Return the services in the written order, then the others."""
-    order = [name for name in written if name in services]
-    return [*order, *(name for name in services if name not in order)]
-
-
 def _findings(host: str, settings: Mapping[str, Any], services: list[str], left_gib: float | None) -> list[Finding]:
     """Return findings for unknown services, and for a floor above the free memory of the plan."""
-    findings = [
-        Finding(
-            "guard.unknown_service",
-            "warning",
-            f"spark_guard.order of {host} names '{name}', which is no service of {host}{validation.nearest(str(name), services)}",
-            fix=f"Take it out, or correct it. Services of {host}: {', '.join(services) or 'none'}.",
-        )
-        for name in settings["order"]
-        if name not in services
-    ]
+    findings = []
+    for name in settings["order"]:
+        if name not in services:
+            nearest = validation.nearest(str(name), services)
+            text = f"spark_guard.order of {host} names '{name}', which is no service of {host}{nearest}"
+            fix = f"Take it out, or correct it. Services of {host}: {', '.join(services) or 'none'}."
+            findings.append(Finding("guard.unknown_service", "warning", text, fix))
     floor = settings["floor_gib"]
     if left_gib is not None and floor is not None and floor > left_gib:
-        findings.append(
-            Finding(
-                "guard.floor",
-                "warning",
-                f"spark_guard.floor_gib of {host} is {floor:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
-                "short all the time, and the guard would take its steps for nothing.",
-                fix="Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib).",
-            )
+        text = (
+            f"spark_guard.floor_gib of {host} is {floor:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
+            "short all the time, and the guard would take its steps for nothing."
         )
+        fix = "Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib)."
+        findings.append(Finding("guard.floor", "warning", text, fix))
     return findings
-
-
-def _service(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
-    """Return the settings of one service; unknown values are left out."""
-    values = {"planned_gib": planned_gib, "backend": backend or None}
-    return {key: value for key, value in values.items() if value is not None}

@@ -136,26 +136,16 @@ def plan(
     :param engine_facts: what questions to each engine depend on: C(tools), C(temperature), C(length), C(backend), C(cures)
     """
     servers = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
-    findings = [
-        Finding(
-            "watchdog.unknown_service",
-            "warning",
-            f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
-            f"{validation.nearest(str(name), servers)}",
-            fix=f"Take it out, or correct it. Model servers of {host}: {', '.join(servers) or 'none'}.",
-        )
-        for key in ("leave_out", "services")
-        for name in settings[key]
-        if name not in servers
-    ]
+    findings = []
+    for key in ("leave_out", "services"):
+        for name in (name for name in settings[key] if name not in servers):
+            text = f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
+            fix = f"Take it out, or correct it. Model servers of {host}: {', '.join(servers) or 'none'}."
+            text += validation.nearest(str(name), servers)
+            findings.append(Finding("watchdog.unknown_service", "warning", text, fix))
     if settings["enabled"] and settings["max_restarts"] == 0:
-        findings.append(
-            Finding(
-                "watchdog.max_restarts",
-                "info",
-                f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted.",
-            )
-        )
+        text = f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted."
+        findings.append(Finding("watchdog.max_restarts", "info", text))
     names = [name for name in servers if settings["services"].get(name, {}).get("quality", settings["quality"])]
     facts = {name: dict((engine_facts or {}).get(name, {})) for name in names}
     return {

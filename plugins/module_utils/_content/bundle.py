@@ -14,7 +14,6 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .._common import validation
@@ -92,28 +91,15 @@ def findings(name: str, pip: Sequence[str]) -> list[Finding]:
     if not pip:
         return []
     packages = [validation.package_name(package) for package in pip]
-    return [
-        Finding(
-            "bundle.pip",
-            "warning",
-            f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
-            "bundle has no packages, so without a network the engine does not start.",
-            "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again.",
-            name,
-        )
-    ]
+    text = (
+        f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
+        "bundle has no packages, so without a network the engine does not start."
+    )
+    fix = "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again."
+    return [Finding("bundle.pip", "warning", text, fix, name)]
 
 
 # --- what goes in --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What the services of some hosts need: images and models, each with the hosts that need it."""
-
-    images: Mapping[str, Sequence[str]]  # by reference
-    bases: Mapping[str, str]  # tag of an image with Ray -> id of the image that it was made of
-    models: Mapping[tuple[str, str], Sequence[str]]  # by repository and revision
 
 
 def survey(
@@ -132,35 +118,35 @@ def survey(
     refusals: list[str] = []
     load: dict[str, int] = {host: 0 for host in play}
     work: dict[str, list[dict[str, Any]]] = {host: [] for host in play}
-
-    def give(holders: Mapping[str, dict[str, Any]]) -> None:
-        host = min(sorted(holders), key=lambda name: load[name])
-        work[host].append(holders[host])
-        load[host] += holders[host]["bytes"]
-
-    needs = needs_of(plan, play)
-    for ref, hosts in sorted(needs.images.items()):
+    needed_images, bases, needed_models = needs_of(plan, play)
+    found = []
+    for ref, hosts in sorted(needed_images.items()):
         reports = {host: (images.get(host) or {}).get(ref) or {} for host in play}
-        holders, refusal = _image_holders(ref, hosts, reports, needs.bases.get(ref, ""))
-        if refusal:
-            refusals.append(refusal)
-        else:
-            give(holders)
-    for (repo, revision), hosts in sorted(needs.models.items()):
+        found.append(_image_holders(ref, hosts, reports, bases.get(ref, "")))
+    for (repo, revision), hosts in sorted(needed_models.items()):
         entries = {
             host: [entry for entry in models.get(host) or [] if (entry["repo"], entry["revision"]) == (repo, revision)]
             for host in play
         }
-        holders, refusal = _model_holders(f"{repo}@{revision}", hosts, entries)
+        found.append(_model_holders(f"{repo}@{revision}", hosts, entries))
+    for holders, refusal in found:
         if refusal:
             refusals.append(refusal)
-        else:
-            give(holders)
+            continue
+        host = min(sorted(holders), key=lambda name: load[name])
+        work[host].append(holders[host])
+        load[host] += holders[host]["bytes"]
     return work, refusals
 
 
-def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
-    """List what the services of the hosts in C(play) need; plan: see C(survey)."""
+def needs_of(
+    plan: Mapping[str, Any], play: Sequence[str]
+) -> tuple[dict[str, list[str]], dict[str, str], dict[tuple[str, str], list[str]]]:
+    """Return what the services of the hosts in C(play) need. plan: see C(survey).
+
+    :returns: the hosts that need each image, by reference; the ids of the images that others are made of, by the tag of those; the hosts that
+        need each model, by repository and revision
+    """
     images: dict[str, list[str]] = {}
     bases: dict[str, str] = {}
     models: dict[tuple[str, str], list[str]] = {}
@@ -176,7 +162,7 @@ def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
         for model in plan[host]["models"]:
             if model.get("repo"):
                 models.setdefault((model["repo"], model["revision"]), []).append(host)
-    return Needs(images, bases, models)
+    return images, bases, models
 
 
 def _image_holders(

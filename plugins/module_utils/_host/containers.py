@@ -38,15 +38,8 @@ def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     pids: the most processes and threads in it. capabilities: needed ones, without C(CAP_).
     """
     added = [word for name in capabilities for word in ("--cap-add", name)]
-    limits = [
-        "--security-opt",
-        "no-new-privileges",
-        "--pids-limit",
-        str(pids),
-        "--ulimit",
-        "core=0",
-    ]  # a core dump holds keys
-    return ["--cap-drop", "ALL", *added, *limits]
+    limits = ["--security-opt", "no-new-privileges", "--pids-limit", str(pids)]
+    return ["--cap-drop", "ALL", *added, *limits, "--ulimit", "core=0"]  # a core dump holds keys
 
 
 def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str] = ()) -> list[str]:
@@ -135,46 +128,34 @@ def findings(
     loose = given_back(words, expected, read_only)
     problems = []
     if loose:
-        problems.append(
-            Finding(
-                "container.weaker",
-                "warning",
-                f"{', '.join(loose)} in {where} {'gives' if len(loose) == 1 else 'give'} the container more of the host than it has by "
-                "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights.",
-                f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
-                service,
-            )
+        text = (
+            f"{', '.join(loose)} in {where} {'gives' if len(loose) == 1 else 'give'} the container more of the host than it has by "
+            "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights."
         )
+        fix = f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules."
+        problems.append(Finding("container.weaker", "warning", text, fix, service))
     networks = [
         name if value is None else f"{name} {value}"
         for name, value in _read(words).options
         if name in ("--publish", "--publish-all") or (name == "--network" and value != "host")
     ]
     if networks:
-        problems.append(
-            Finding(
-                "container.network",
-                "warning",
-                f"{', '.join(networks)} in {where}: the server should use the network of its host. In a container network, neither the host nor a "
-                "gateway reaches it on the planned address, and ufw does not see a published port.",
-                f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it.",
-                service,
-            )
+        text = (
+            f"{', '.join(networks)} in {where}: the server should use the network of its host. In a container network, neither the host nor a "
+            "gateway reaches it on the planned address, and ufw does not see a published port."
         )
+        fix = f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it."
+        problems.append(Finding("container.network", "warning", text, fix, service))
     targets = mounted(words)
     for folder in read_only:
         below = sorted(target for target in targets if target.startswith(f"{folder}/"))
         if below and folder not in targets:
-            problems.append(
-                Finding(
-                    "container.mount",
-                    "error",
-                    f"{', '.join(below)} in {where} would be mounted below {folder}, which is read-only in the container: Docker cannot create the "
-                    "mount point, and the container would not start.",
-                    f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}.",
-                    service,
-                )
+            text = (
+                f"{', '.join(below)} in {where} would be mounted below {folder}, which is read-only in the container: Docker cannot create the "
+                "mount point, and the container would not start."
             )
+            fix = f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}."
+            problems.append(Finding("container.mount", "error", text, fix, service))
     return problems
 
 
