@@ -39,8 +39,6 @@ from .._common.reader import (
 from .._common.sizes import GIB
 
 SCHEMA = 2
-READABLE = (1, 2)
-"""In the first one, the pieces of an image have all of its archive."""
 MANIFEST = "manifest.json"
 STAGING = "/var/lib/dgxspark/bundle"
 """Folder on a host where pieces wait, those that are to leave it and those that came."""
@@ -69,7 +67,7 @@ def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict
             "name": f"{layer['name']}-{piece['name']}",
             "path": f"{layer_folder(layer['name'], image['compression'])}/{piece['name']}",
         }
-        for layer in image.get("layers") or []
+        for layer in image["layers"]
         if layer["name"] not in left_out
         for piece in layer["pieces"]
     ]
@@ -272,7 +270,7 @@ def own_sum(manifest: Mapping[str, Any]) -> str:
 def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return C((manifest, messages)) of a parsed manifest."""
     copy_again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
-    if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
         return {}, [f"{where} is no manifest of a bundle that this release reads. {copy_again}"]
     if data.get("sha256") != own_sum(data):
         return {}, [f"{where} is damaged: its checksum differs. {copy_again}"]
@@ -298,8 +296,8 @@ _IMAGE = {
     "bytes": SIZE,
     "compression": one_of("zstd", "gzip"),
     "pieces": _PIECES,
-    "layers?": [{"name": SHA256, "size": SIZE, "diff_id?": SHA256, "pieces": _PIECES}],
-    "diff_ids?": [IMAGE_ID],
+    "layers": [{"name": SHA256, "size": SIZE, "diff_id?": SHA256, "pieces": _PIECES}],
+    "diff_ids": [IMAGE_ID],
     Any: Any,
 }
 _MODEL = {

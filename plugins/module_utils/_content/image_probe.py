@@ -7,22 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._common import program_text
 from .._common.foreign_text import parse_json
-from .._host import containers
 from . import image_probe_program
 
 TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after KILL
-
-
-def program() -> str:
-    """Return the text that runs inside the image."""
-    return program_text.program(image_probe_program)
-
-
-def command(image_id: str, container: str, timeout: int) -> list[str]:
-    """Return the command that asks an image."""
-    return containers.image_question(image_id, container, program(), timeout)
 
 
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:

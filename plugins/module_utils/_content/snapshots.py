@@ -247,12 +247,17 @@ def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
     """Return C({commits, refs, selected}) of a model. folder: below hub."""
     commits = entries(hf_home, f"hub/{folder}/snapshots")
     complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
-    top = f"hub/{folder}/refs"
-    names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
-    refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
+    refs = refs_of(hf_home, repo, folder)
     incomplete = [commit for commit in commits if commit not in complete]
     selected = [commit for commit in incomplete if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
     return {"commits": complete, "refs": refs, **({"selected": selected} if selected else {})}
+
+
+def refs_of(hf_home: Path, repo: str, folder: str) -> dict[str, str]:
+    """Return the commit of each branch and tag of a model. folder: below hub."""
+    top = f"hub/{folder}/refs"
+    names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
+    return {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
 
 
 def models_of(hf_home: Path) -> list[str]:
@@ -280,11 +285,6 @@ def sha256_of(file: Path) -> str:
     """Return the sum of a file that nobody else can exchange."""
     with file.open("rb", buffering=0) as handle:
         return beneath.sha256_of(handle)
-
-
-def names_of(snapshot: Path, only: Sequence[str] = ()) -> list[str]:
-    """Return the files of a snapshot that are there, by their names in the repository."""
-    return _chosen(listing(snapshot)[0], only)
 
 
 def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:

@@ -51,21 +51,6 @@ def has_model(look: Mapping[str, Any], key: str) -> bool:
     return all(any(fnmatch.fnmatch(entry["path"], pattern) for entry in files) for pattern in required)
 
 
-def is_verified(model: Mapping[str, Any]) -> bool:
-    """Return whether every file was verified and has not changed since."""
-    return all(entry["known"] == "yes" for entry in model["files"])
-
-
-def is_changed(model: Mapping[str, Any]) -> bool:
-    """Return whether a file has changed since it was verified."""
-    return any(entry["known"] == "changed" for entry in model["files"])
-
-
-def file_sizes(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a snapshot's files."""
-    return {entry["path"]: entry["size"] for entry in model["files"]}
-
-
 def most_common(values: Sequence[Any]) -> Any:
     """Return the most frequent value, the first one of several, or None."""
     return Counter(values).most_common(1)[0][0] if values else None
@@ -135,7 +120,7 @@ def _survey_model(
     present = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in present]
     commit, models = _of_common_commit(key, present, result["notes"])
-    verified = [host for host, model in models.items() if is_verified(model)]
+    verified = [host for host, model in models.items() if all(entry["known"] == "yes" for entry in model["files"])]
     doubtful = _doubtful(models, verified, verify, suspects, len(lacking))
     for host in filter(doubtful.__contains__, models):
         result["verify"].setdefault(host, []).append(key)
@@ -172,13 +157,14 @@ def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Col
 
     :param suspects: hosts from which it arrived with wrong digests
     """
-    sizes = {host: file_sizes(model) for host, model in models.items()}
+    sizes = {host: {entry["path"]: entry["size"] for entry in model["files"]} for host, model in models.items()}
     # Verified files have the right sizes; without any, hosts that differ are all read.
     expected = sizes[verified[0]] if verified else next(iter(sizes.values()), {})
     differing = {host for host in models if sizes[host] != expected}
     if verify == "all" or (differing and not verified):
         return set(models)
-    doubtful = differing | {host for host, model in models.items() if host in suspects or is_changed(model)}
+    changed = {host for host, model in models.items() if any(entry["known"] == "changed" for entry in model["files"])}
+    doubtful = differing | changed | {host for host in models if host in suspects}
     # As many sources as receivers, so that the distribution starts wide.
     unverified = [host for host in models if host not in {*verified, *doubtful}]
     ready = set(verified) - doubtful

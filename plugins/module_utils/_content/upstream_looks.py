@@ -58,7 +58,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
             status, headers = head(url, {**accept, "Authorization": f"Bearer {token}"}, timeout)
     except (OSError, ValueError, AttributeError) as error:
         return None, f"{ref}: {registry}: {getattr(error, 'reason', error)}"
-    digest = upstream.digest_in(headers) if status == 200 else None
+    digest = upstream.named(headers, "docker-content-digest", upstream.DIGEST) if status == 200 else None
     return digest, "" if digest else f"{ref}: {registry} answered {status}"
 
 
@@ -84,5 +84,5 @@ def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None
         status, headers = head(url, {}, timeout)
     except (OSError, ValueError) as error:
         return None, f"{repo}@{revision}: {urlsplit(url).netloc}: {getattr(error, 'reason', error)}"
-    commit = upstream.commit_in(headers)
+    commit = upstream.named(headers, "x-repo-commit", upstream.COMMIT)
     return commit, "" if commit else f"{repo}@{revision}: {urlsplit(url).netloc} answered {status}"

@@ -22,11 +22,11 @@ Section = Callable[[HostView, Request], Any]
 Sections = Mapping[str, Section]
 
 
-def _disks(_view: HostView, request: Request) -> dict[str, Any]:
+def _disks(request: Request, _view: HostView) -> dict[str, Any]:
     return {"disks": machine.read_disks(request.params["disk_paths"])}
 
 
-def _models(view: HostView, request: Request) -> dict[str, Any]:
+def _models(request: Request, view: HostView) -> dict[str, Any]:
     from .._content import snapshots
     from .._host import engine_access
 
@@ -43,7 +43,7 @@ def _images(view: HostView, request: Request) -> dict[str, Any]:
     return image_looks.section(view, request)
 
 
-FACTS_WITH_OPTIONS: dict[str, tuple[Section, dict[str, Any]]] = {
+FACTS_WITH_OPTIONS: dict[str, tuple[Callable[[Request, HostView], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
 }
@@ -94,7 +94,7 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
     gather(name for name in BEFORE_FACTS if name in requested)
     facts: dict[str, host_facts.Section] = {
         **host_facts.FACTS,
-        **{name: (partial(_facts, read, request), missing) for name, (read, missing) in FACTS_WITH_OPTIONS.items()},
+        **{name: (partial(read, request), missing) for name, (read, missing) in FACTS_WITH_OPTIONS.items()},
     }
     facts = {name: section for name, section in facts.items() if name in requested}
     if facts:
@@ -106,11 +106,6 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
     if request.params["fail_on_unknown"] and not all(isinstance(reason, Explained) for reason in reasons.values()):
         raise Unknown("; ".join(unknown.values()))
     return {**result, "unknown": unknown}
-
-
-def _facts(read: Section, request: Request, view: HostView) -> dict[str, Any]:
-    facts: dict[str, Any] = read(view, request)
-    return facts
 
 
 def _answer(view: HostView, request: Request, name: str, section: Section) -> Any:

@@ -17,6 +17,7 @@ from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
 from . import generations
+from .generation_choice import united
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
@@ -183,11 +184,7 @@ def judge(
 
 def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the clusters with ranks on hosts, now or after a rollback."""
-    hosts: dict[str, dict[str, None]] = {}
-    for look in looks.values():
-        for name, members in (look.get("clusters") or {}).items():
-            hosts.setdefault(name, {}).update(dict.fromkeys(members))
-    return {name: list(members) for name, members in hosts.items()}
+    return united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
 
 
 def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> list[str]:

@@ -131,14 +131,12 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
 
 
 def load(run: Run) -> dict[str, Any] | None:
-    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi."""
+    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi.
+
+    [N/A], such as the power limit of GB10, is None.
+    """
     rc, out, _err = run(LOAD_QUERY)
-    return parse_load(out) if rc == 0 else None
-
-
-def parse_load(text: str) -> dict[str, Any] | None:
-    """Parse the output of C(LOAD_QUERY) for the first GPU; [N/A], such as the power limit of GB10, is None."""
-    return next(iter(_rows(text, LOAD_FIELDS)), None)
+    return next(iter(_rows(out, LOAD_FIELDS)), None) if rc == 0 else None
 
 
 def driver_version(run: Run) -> tuple[str, str]:
