@@ -22,8 +22,6 @@ from .document_check import Differences
 from .generation_host import Host
 from .generations import Generation
 
-KeyChanges = tuple[list[str], list[str], list[str], list[str]]
-"""Of C(generations.secret_changes)."""
 RECORDED_FIELDS = ("number", "at", "proven", "wanted", "facts", "units", "images")
 
 
@@ -51,16 +49,16 @@ def compare(
         differences, _units = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if is_about(parts, "service", "models") else {}
     keys, current = _key_changes(host, state), host.generation()
-    changed_keys, missing_keys, _new_keys, key_attributes = keys
     why = _reasons(host, differences, moved, keys, facts)
     return {
         "up_to_date": not why,
         "why": why,
         "unanswered": [text for text in (host.silent, host.systemd_silent) if text],
         "differences": {
-            "changed": sorted({*differences.changed, *changed_keys}),
-            "missing": sorted({*differences.missing, *missing_keys}),
-            "attributes": sorted({*differences.attributes, *key_attributes}),
+            **{
+                kind: sorted({*getattr(differences, kind), *keys.get(kind, ())})
+                for kind in ("changed", "missing", "attributes")
+            },
             # Without a deployment after the current generation.
             "added": sorted(set(host.added()) - set(current.others if current else ())) if parts is None else [],
             "removed": sorted(differences.removed),
@@ -106,7 +104,7 @@ def _reasons(
     host: Host,
     differences: Differences,
     moved: Mapping[str, Mapping[str, Any]],
-    keys: KeyChanges,
+    keys: Mapping[str, list[str]],
     facts: Mapping[str, Any],
 ) -> list[str]:
     """Return why deploying the document could change something; empty if it could not."""
@@ -114,7 +112,7 @@ def _reasons(
     why = [host.systemd_silent] if host.systemd_silent else []
     why += differences.lines()
     why += _generation_reasons(host, current, facts) if current else ["nothing was recorded yet"]
-    if any(keys):
+    if any(keys.values()):
         why.append("key files differ from the current generation")
     if params["facts_checksum"] and facts:
         checksum = stable_facts.stable_checksum(facts.get("spark"), facts.get("images"))
@@ -146,11 +144,11 @@ def _generation_reasons(host: Host, current: Generation, facts: Mapping[str, Any
     return why
 
 
-def _key_changes(host: Host, state: HostState) -> KeyChanges:
+def _key_changes(host: Host, state: HostState) -> dict[str, list[str]]:
     """Return the changes of a document's key files since the current generation."""
     current = host.generation()
     if current is None:
-        return [], [], [], []
+        return {}
     paths = {file.path for file in state.files if file.secret}
     now, recorded = (
         {path: key for path, key in keys.items() if path in paths} for keys in (host.secrets, current.secrets)

@@ -20,6 +20,7 @@ from typing import Any
 from .._cluster import cabling
 from .._common import foreign_text, plain_data, reader
 from .._common.reader import LINE, Maybe, Most
+from .._common.tables import one_line
 
 MOST_ADDRESSES = 1024
 """Addresses of one run; a /22, more than a rack of Sparks."""
@@ -244,24 +245,26 @@ def read_machine(
     :param cables: result as root: C(probe) with the section C(cabling)
     """
     if not as_root.get("reached"):
-        why = _line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
+        why = one_line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
         return Machine(target, "unknown", with_advice(why))
     answer, notes = _answer(as_root, "spark"), []
     adoption = answer.get("adoption") or {"msg": _reason(answer, "adoption")}
     if _has_failed(answer):
-        why = with_advice(_line(answer.get("msg") or "it was not asked"))
+        why = with_advice(one_line(answer.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
         answer = _answer(plain, "spark")
         if _has_failed(answer):
-            return Machine(target, "unknown", with_advice(_line(plain.get("why") or answer.get("msg") or why)))
+            return Machine(target, "unknown", with_advice(one_line(plain.get("why") or answer.get("msg") or why)))
     try:
         facts = _facts(answer.get("spark"))
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
         maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
-        return Machine(target, "other", f"{_line(maker or 'machine')} {_line(product or '')}".strip(), facts=facts)
-    notes += [_line(reason) for reason in (facts.get("unknown") or {}).values()]
+        return Machine(
+            target, "other", f"{one_line(maker or 'machine')} {one_line(product or '')}".strip(), facts=facts
+        )
+    notes += [one_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
     heard = _list(probe.get("cabling") or {"msg": _reason(probe, "cabling")}, "heard", "cables", notes)
@@ -312,13 +315,8 @@ def _list(answer: Any, key: str, title: str, notes: list[str]) -> list[dict[str,
             return entries
         except foreign_text.Untrusted as error:
             why = f"its answer is invalid: {error}"
-    notes.append(f"{title} not known: {with_advice(_line(why or 'it was not asked'))}")
+    notes.append(f"{title} not known: {with_advice(one_line(why or 'it was not asked'))}")
     return None
-
-
-def _line(value: Any) -> str:
-    text = " ".join(foreign_text.printable(str(value)).split())
-    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def join_same(machines: Sequence[Machine]) -> list[Machine]:
@@ -417,4 +415,4 @@ def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
         for neighbour in netdev.get("neighbours") or []
         if neighbour.get("mac") not in macs and ":" not in str(neighbour.get("address"))
     ]
-    return list(dict.fromkeys(map(_line, texts)))
+    return list(dict.fromkeys(map(one_line, texts)))

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
-from .._common.foreign_text import printable
 from .._plan.picture import names_text, natural
 from .._plan.recommend import Pick
 from .discovery import Cables, Machine
@@ -161,9 +160,8 @@ def _scalar(value: Any) -> str:
     return text if isinstance(value, int) or _PLAIN.fullmatch(text) or text in ("local",) else json.dumps(text)
 
 
-def _line(text: Any, most: int = 150) -> str:
-    line = " ".join(printable(str(text)).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+def _line(text: Any) -> str:
+    return tables.one_line(text, 150)
 
 
 def describe(machine: Machine, cables: Cables) -> list[str]:
@@ -264,6 +262,6 @@ def _other_lines(machines: Sequence[Machine]) -> list[str]:
             groups.setdefault((machine.state, machine.why), []).append(machine.target.address)
     words = {"other": "no Spark", "unknown": "not known"}
     return [
-        f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {_line(why, 400)}"
+        f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {tables.one_line(why, 400)}"
         for (state, why), addresses in sorted(groups.items())
     ]

@@ -71,8 +71,7 @@ def why_unreachable(message: str) -> str:
 
 def short(text: Any) -> str:
     """Return a text as one line of bounded length."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
+    return tables.one_line(text, MOST_TEXT)
 
 
 @dataclass(frozen=True)

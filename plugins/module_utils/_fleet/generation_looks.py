@@ -38,8 +38,7 @@ def report(host: Host, **more: Any) -> dict[str, Any]:
 def look(host: Host) -> dict[str, Any]:
     """Return the target of a rollback, its requirements, and its changes."""
     is_unchanged, current = host.is_unchanged(), host.generation()
-    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
-    target = host.generations.get(number or 0)
+    target, problems = chosen(host, is_unchanged)
     changes = differences_to(host, target) if target else Differences()
     enabled = [name for name, unit in (current.units if current else {}).items() if unit["enabled"]]
     receipts = {}
@@ -54,8 +53,8 @@ def look(host: Host) -> dict[str, Any]:
         "restoring": host.current.restoring,
         "running": all((host.units.get(name) or {}).get("active") == "active" for name in enabled),
         "safe": generation_choice.restorable(host.generations, host.current.number),
-        "target": number,
-        "problems": missing(host, target) if target else [why],
+        "target": target.number if target else None,
+        "problems": problems,
         "key_changes": changed_keys(host, target) if target else [],
         "steps": changes.lines(),
         "touched": touched_units(changes),
@@ -64,6 +63,13 @@ def look(host: Host) -> dict[str, Any]:
         "plan": target.plan if target else {},
         "receipts": receipts,
     }
+
+
+def chosen(host: Host, is_unchanged: bool) -> tuple[Generation | None, list[str]]:
+    """Return the target of a rollback, and its problems; None with the reason without one."""
+    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
+    target = host.generations.get(number or 0)
+    return target, missing(host, target) if target else [why]
 
 
 def touched_units(changes: Differences) -> list[str]:
@@ -208,8 +214,8 @@ def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
 def _missing_keys(host: Host, generation: Generation) -> list[str]:
     """Return the missing key files of a generation, except those that hosts generate."""
     generated = {file.path for file in generation.state.files if file.generate}
-    _changed, gone, _new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
-    return [path for path in gone if path not in generated]
+    changes = generations.secret_changes(host.secrets, generation.secrets)
+    return [path for path in changes["missing"] if path not in generated]
 
 
 def _missing_accounts(state: HostState) -> Iterator[str]:
@@ -223,8 +229,6 @@ def _missing_accounts(state: HostState) -> Iterator[str]:
 
 def changed_keys(host: Host, generation: Generation) -> list[str]:
     """Return a line for each key file that has changed since a generation."""
-    changed, _gone, new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
-    number = generation.number
-    return [f"{path} changed since generation {number}; it stays unchanged" for path in changed] + [
-        f"{path} is newer than generation {number}; it stays" for path in new
-    ]
+    changes, number = generations.secret_changes(host.secrets, generation.secrets), generation.number
+    lines = [f"{path} changed since generation {number}; it stays unchanged" for path in changes["changed"]]
+    return lines + [f"{path} is newer than generation {number}; it stays" for path in changes["new"]]

@@ -147,14 +147,13 @@ def secret_mark(path: str, content: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", content, path.encode(), 10_000, 16).hex()
 
 
-def secret_changes(
-    now: Mapping[str, Any], recorded: Mapping[str, Any]
-) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the changed key files, the missing ones, the new ones, and those with only another owner or mode."""
+def secret_changes(now: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the key files that are C(changed), C(missing) and C(new), and those with only another owner or mode, C(attributes)."""
     both = sorted(set(now) & set(recorded))
     changed = [path for path in both if recorded[path]["mark"] != now[path]["mark"]]
     attributes = [path for path in both if path not in changed and recorded[path] != now[path]]
-    return changed, sorted(set(recorded) - set(now)), sorted(set(now) - set(recorded)), attributes
+    missing, new = sorted(set(recorded) - set(now)), sorted(set(now) - set(recorded))
+    return {"changed": changed, "missing": missing, "new": new, "attributes": attributes}
 
 
 def used(generations: Iterable[Generation]) -> tuple[set[str], set[str]]:

@@ -136,6 +136,10 @@ class _Judge:
         """Add a finding. rule: its id without C(update.)."""
         self.findings.append(Finding(f"update.{rule}", severity, message, fix=fix, source=source, basis="measured"))
 
+    def add_row(self, rule: str, row: Row, what: str, fix: str) -> None:
+        """Add a finding that a line of the table gives; only a proven failure is an error."""
+        self.add(rule, "error" if row.verdict == BAD else "warning", f"{what}: {row.why}.", fix, row.source)
+
     def package(self, package: Mapping[str, str]) -> None:
         """Judge a package by its name and version."""
         name, new = package["name"], package["new"]
@@ -146,52 +150,38 @@ class _Judge:
             for row in against({"kernel": kernel[1], "driver": version}):
                 if row.subject == "kernel":
                     fix = 'Hold it back until a later one comes: spark_update_hold: ["linux-*"].'
-                    self.add("kernel", _severity(row), f"kernel {kernel[1]}: {row.why}.", fix, row.source)
+                    self.add_row("kernel", row, f"kernel {kernel[1]}", fix)
         # The branch is in the name of the package, or in its version; the revision does not tell it.
         branch = (driver[1] or str(next(iter(version_key(new)), ""))) if driver else ""
         for row in against({"driver": branch}):
             if row.subject == "branch":
-                self.add(
-                    "driver_branch",
-                    _severity(row),
-                    f"{name} {new}: {row.why}.",
-                    f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).',
-                    row.source,
-                )
+                fix = f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).'
+                self.add_row("driver_branch", row, f"{name} {new}", fix)
         if driver and not package["old"] and "open" not in name:
-            self.add(
-                "driver_closed",
-                "error",
-                f"{name} {new} has the proprietary kernel modules, with which a GB10 is found and never comes up.",
-                f'Take the package with -open of the same version, as DGX OS does; hold this one back: spark_update_hold: ["{name}"].',
-                "NVIDIA's README of the driver; Start9Labs/start-technologies#3693",
-            )
+            text = f"{name} {new} has the proprietary kernel modules, with which a GB10 is found and never comes up."
+            fix = f'Take the package with -open of the same version, as DGX OS does; hold this one back: spark_update_hold: ["{name}"].'
+            source = "NVIDIA's README of the driver; Start9Labs/start-technologies#3693"
+            self.add("driver_closed", "error", text, fix, source)
         for row in against_package(name, new):
-            fix = f'Hold it back: spark_update_hold: ["{name}*"].'
-            self.add("package", _severity(row), f"{name} {new}: {row.why}.", fix, row.source)
+            self.add_row("package", row, f"{name} {new}", f'Hold it back: spark_update_hold: ["{name}*"].')
 
     def removed(self) -> None:
         """Refuse the removal of packages that a Spark needs. An update replaces a driver by another branch, which C(package) judges."""
         replaced = {package["name"] for package in self.install}
         lost = sorted(name for name in self.removals - replaced if name.startswith(NOT_TO_GO))
         if lost:
-            self.add(
-                "removes",
-                "error",
-                f"the update would remove {', '.join(lost)}.",
-                "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere.",
-            )
+            fix = "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere."
+            self.add("removes", "error", f"the update would remove {', '.join(lost)}.", fix)
 
     def unknown_driver(self) -> None:
         """Warn if the running driver is unknown."""
         if self.facts.get("driver_unknown"):
-            self.add(
-                "driver_unknown",
-                "warning",
+            text = (
                 f"which driver runs is not known: {self.facts['driver_unknown']}. Pending updates are checked against the installed driver "
-                f"({self.facts.get('driver') or 'none'}).",
-                "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot.",
+                f"({self.facts.get('driver') or 'none'})."
             )
+            fix = "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot."
+            self.add("driver_unknown", "warning", text, fix)
 
     def driver_and_firmware(self, with_firmware: bool) -> None:
         """Refuse a driver without its firmware: it may find no GPU with older firmware."""
@@ -204,19 +194,15 @@ class _Judge:
         move = f"driver {old} -> {new}"
         if self.firmware and not with_firmware:
             named = ", ".join(device["name"] for device in self.firmware)
-            self.add(
-                "driver_firmware",
-                "error",
-                f"{move}, while firmware is pending that this run leaves out ({named}): the two move together.",
-                'Leave spark_update_firmware at true, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
-            )
+            text = f"{move}, while firmware is pending that this run leaves out ({named}): the two move together."
+            fix = 'Leave spark_update_firmware at true, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].'
+            self.add("driver_firmware", "error", text, fix)
         elif self.firmware is None:
-            self.add(
-                "firmware_unknown",
-                "warning",
-                f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer.",
-                "Install fwupd, or see in the DGX Dashboard that the firmware is up to date.",
+            text = (
+                f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer."
             )
+            fix = "Install fwupd, or see in the DGX Dashboard that the firmware is up to date."
+            self.add("firmware_unknown", "warning", text, fix)
         if not self.firmware:
             self._older_firmware(move, old, new)
 
@@ -224,13 +210,9 @@ class _Judge:
         ota = str(self.facts.get("ota") or "")
         for row in TABLE:
             if row.subject == "pair" and row.dgx_os and row.comes(old, new, ota):
-                self.add(
-                    "driver_firmware",
-                    _severity(row),
-                    f"{move} on the firmware of DGX OS {ota}, and no newer firmware is there to come with it: {row.why}.",
-                    'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
-                    row.source,
-                )
+                text = f"{move} on the firmware of DGX OS {ota}, and no newer firmware is there to come with it"
+                fix = 'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].'
+                self.add_row("driver_firmware", row, text, fix)
 
     def mixed_driver(self) -> None:
         """Find parts of another driver branch without the driver's own package: module and libraries differ after the next boot."""
@@ -269,7 +251,7 @@ class _Judge:
             for row in against(pair):
                 if row.subject == "pair" and not row.holds(self.running):
                     fix = 'Hold one of them back: spark_update_hold: ["linux-*"], or ["nvidia-*", "libnvidia-*"].'
-                    self.add("driver_pair", _severity(row), f"{row.of(pair)}: {row.why}.", fix, row.source)
+                    self.add_row("driver_pair", row, row.of(pair), fix)
 
     def handover(self) -> None:
         """Refuse a kernel that keeps memory for kexec handover, unless the package that switches this off comes with it."""
@@ -277,18 +259,9 @@ class _Judge:
         has_option = KHO_PACKAGE in names - self.removals
         for kernel in self.kernels:
             if _keeps_handover(kernel, has_option):
-                self.add(
-                    "kernel_option",
-                    "error",
-                    f"kernel {kernel} comes without {KHO_PACKAGE}, which boots it with {KHO_OFF}; else {KEEPS_HANDOVER.why}.",
-                    f'Install it (apt install {KHO_PACKAGE}), or hold the kernel: spark_update_hold: ["linux-*"].',
-                    KEEPS_HANDOVER.source,
-                )
-
-
-def _severity(row: Row) -> str:
-    """Return the severity of a line: only a proven failure is an error."""
-    return "error" if row.verdict == BAD else "warning"
+                text = f"kernel {kernel} comes without {KHO_PACKAGE}, which boots it with {KHO_OFF}; else {KEEPS_HANDOVER.why}."
+                fix = f'Install it (apt install {KHO_PACKAGE}), or hold the kernel: spark_update_hold: ["linux-*"].'
+                self.add("kernel_option", "error", text, fix, KEEPS_HANDOVER.source)
 
 
 def _keeps_handover(release: str, option: bool) -> bool:
