@@ -36,12 +36,13 @@ class Runner:
     def __init__(self, inventory: str, program: str) -> None:
         self.inventory, self.program, self.lock = inventory, program, asyncio.Lock()
 
-    async def run(self, verb: str, services: str = "", hosts: str = "") -> dict[str, Any]:
+    async def run(self, verb: str, services: str = "", hosts: str = "", pin: bool = True) -> dict[str, Any]:
         """Return the outcome of a playbook.
 
         :param verb: name of the playbook
         :param services: names, separated by commas; empty for the playbook's default
         :param hosts: names to which the run is limited, separated by commas; empty for all
+        :param pin: whether start and stop keep services on demand up or down until the next boot
         """
         for names in filter(None, (services, hosts)):
             if not NAMES.fullmatch(names):
@@ -50,6 +51,7 @@ class Runner:
             result = Path(folder, "result.json")
             words = ["-i", self.inventory, f"dgxspark.vllm.{verb}", "-e", json.dumps({"spark_result": str(result)})]
             words += ["-e", json.dumps({"services": services})] if services else []
+            words += [] if pin else ["-e", json.dumps({"spark_pin": False})]
             words += ["--limit", hosts] if hosts else []
             async with self.lock:
                 output = await self._output(words)
@@ -95,20 +97,23 @@ def server(runner: Runner, allows_changes: bool) -> MCPServer:
     """Return the server. allows_changes: also offer the verbs that start and stop services."""
     app = MCPServer("dgxspark.vllm", instructions=INSTRUCTIONS)
 
-    def offer(verb: str, description: str, takes_services: bool, reads: bool) -> None:
+    def offer(verb: str, description: str, takes: str, reads: bool) -> None:
+        async def with_pin(services: str = "", hosts: str = "", pin: bool = True) -> dict[str, Any]:
+            return await runner.run(verb, services, hosts, pin)
+
         async def with_services(services: str = "", hosts: str = "") -> dict[str, Any]:
             return await runner.run(verb, services, hosts)
 
         async def of_hosts(hosts: str = "") -> dict[str, Any]:
             return await runner.run(verb, hosts=hosts)
 
-        function: Callable[..., Any] = with_services if takes_services else of_hosts
+        function: Callable[..., Any] = {"pin": with_pin, "services": with_services, "hosts": of_hosts}[takes]
         app.tool(name=verb, description=description, annotations={"readOnlyHint": reads})(function)  # type: ignore[arg-type]  # a dict of hints
 
-    for verb, description, takes_services in READS:
-        offer(verb, description, takes_services, True)
-    for verb, description in CHANGES if allows_changes else ():
-        offer(verb, description, True, False)
+    for verb, description, takes in READS:
+        offer(verb, description, takes, True)
+    for verb, description, takes in CHANGES if allows_changes else ():
+        offer(verb, description, takes, False)
     return app
 
 
@@ -116,18 +121,28 @@ READS = (
     (
         "plan",
         "Plan the inventory: does everything fit and can it run, how fast, and what is wrong. Contacts no host.",
-        False,
+        "hosts",
     ),
-    ("status", "Whether services and hosts are healthy now. Unreachable is not stopped.", False),
-    ("doctor", "Run all checks on the hosts; each finding has its fix.", False),
-    ("drift", "Differences between hosts and their last deployment.", False),
-    ("explain", "The cause in the logs of services (names, separated by commas), and its fix.", True),
+    ("status", "Whether services and hosts are healthy now. Unreachable is not stopped.", "hosts"),
+    ("doctor", "Run all checks on the hosts; each finding has its fix.", "hosts"),
+    ("drift", "Differences between hosts and their last deployment.", "hosts"),
+    ("explain", "The cause in the logs of services (names, separated by commas), and its fix.", "services"),
 )
 CHANGES = (
-    ("start", "Start services, and prove that they answer."),
-    ("stop", "Stop services after their running requests; 'all' stops every service."),
-    ("restart", "Stop services, then start and prove them."),
+    (
+        "start",
+        "Start services, and prove that they answer. Services on demand stay up until the next boot; with pin=false idleness stops them.",
+        "pin",
+    ),
+    (
+        "stop",
+        "Stop services after their running requests; 'all' stops every service. Services on demand stay down until the next boot; "
+        "with pin=false requests start them.",
+        "pin",
+    ),
+    ("restart", "Stop services, then start and prove them.", "services"),
 )
+"""Verbs with descriptions and arguments: hosts, services too, or pin too."""
 
 
 def main() -> None:

@@ -28,7 +28,11 @@ class ActionModule(ActionBase):
         """Return the module's last answer."""
         super().run(tmp, task_vars)
         variables, args = task_vars or {}, dict(self._task.args)
-        host, name = str(variables.get("inventory_hostname", "")), str(args.get("model") or args.get("unit") or "")
+        host = str(variables.get("inventory_hostname", ""))
+        # The name of the service, as the event "proof" has it.
+        name = str(args.get("unit") or "").removeprefix("spark-").removesuffix(".service") or str(
+            args.get("model") or ""
+        )
         began, look = time.monotonic(), HEARD_EVERY
         listened = Channel.send(host, LOAD, name)
         while listened:

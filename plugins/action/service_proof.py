@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 
@@ -40,4 +41,15 @@ class ActionModule(ActionBase):
 def proof_fields(answer: Mapping[str, Any], service: str) -> dict[str, Any]:
     """Return the fields of the event C(proof). answer: of the module, which may have no speeds."""
     speed = (answer.get("speeds") or {}).get(service) or {}
-    return {"ready": bool(answer["answers"][service].get("ready")), **{key: speed.get(key) for key in SPEED_FIELDS}}
+    measured = {key: speed.get(key) for key in SPEED_FIELDS}
+    start = start_fields((answer.get("starts") or {}).get(service))
+    return {"ready": bool(answer["answers"][service].get("ready")), **measured, "start": start}
+
+
+def start_fields(start: Any) -> dict[str, Any] | None:
+    """Return a service's last start without impossible figures, None without one. start: of the module."""
+    rows = start_stages.checked({"starts": [start]})
+    age = start.get("age_seconds") if rows else None
+    if isinstance(age, bool) or not isinstance(age, (int, float)) or not 0 <= age <= start_stages.MOST_SECONDS:
+        return None
+    return {**{key: rows[0][key] for key in ("seconds", "stages", "said")}, "age_seconds": age}

@@ -14,9 +14,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
+    day_page,
     fleet_status,
     status_page,
     status_rows,
@@ -47,8 +48,11 @@ class ActionModule(ActionBase):
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         rows: list[status_rows.Row] = []
         hosts: dict[str, fleet_status.HostState] = {}
+        days: dict[str, Any] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
-            asked = joined(variables["hostvars"][host].get(args["asked_from"]) or {}, args["answer"])
+            result_of_host = variables["hostvars"][host].get(args["asked_from"]) or {}
+            days[str(host)] = last_day(result_of_host, args["answer"])
+            asked = joined(result_of_host, args["answer"])
             planned = args["planned"].get(host) or {}
             try:
                 # Tested alone: a malformed answer of one host must not hide the others.
@@ -64,6 +68,11 @@ class ActionModule(ActionBase):
             write_page(
                 of_fleet(args["page"], variables),
                 status_page.page(status, args["planned"], inventory=inventory_names(variables)),
+            )
+        if args["timeline"]:
+            write_page(
+                of_fleet(args["timeline"], variables),
+                day_page.page(days, args["planned"], at, inventory_names(variables)),
             )
         if args["show"] != "none":
             if args["watch"] > 0 and Channel.is_terminal:
@@ -102,6 +111,22 @@ def joined(result: dict[str, Any], name: str) -> dict[str, Any]:
         host = {**facts, **starts, "unknown": {**(facts.get("unknown") or {}), **unknown}}
         merged = {"host": host, "services": answer["services"]}
     return {**result, "answers": {**result["answers"], name: merged}}
+
+
+def last_day(result: dict[str, Any], name: str) -> dict[str, Any] | str:
+    """Return the section C(history) of a host's answer, or the reason for a missing or malformed one."""
+    try:
+        return answers.judged(_history, result, name)
+    except foreign_text.Untrusted as error:
+        return fleet_status.short(error)
+
+
+def _history(result: dict[str, Any], name: str) -> Any:
+    answer = (result.get("answers") or {}).get(name) or {}
+    if not result.get("reached") or answer.get("history") is None:
+        why = result.get("why") or answer.get("msg") or (answer.get("unknown") or {}).get("history")
+        raise foreign_text.Untrusted(str(why or "it was not asked"))
+    return reader.read(answers.HISTORY, answer["history"], "history")
 
 
 def judge(

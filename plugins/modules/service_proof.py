@@ -69,6 +69,10 @@ options:
     description: Where the helper of the units keeps its records, and Ray its sessions.
     type: path
     default: /run/dgxspark
+  state_dir:
+    description: Folder of the collection's state on the host; C(starts) below it has the stages of the last starts.
+    type: path
+    default: /var/lib/dgxspark
 seealso:
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.spark_info
@@ -122,6 +126,12 @@ kv_tiers:
   returned: success
   type: dict
   sample: {"heavy": "first token of a prompt of 32,768 tokens: cold 12.31 s, after eviction 1.82 s (32,768 tokens restored)"}
+starts:
+  description: The last start by service, where the host has kept it, with C(seconds) of each of its C(stages), parts of them that the engine reports
+    (C(said)), and C(age_seconds) since its end.
+  returned: success
+  type: dict
+  sample: {"heavy": {"seconds": 92.4, "stages": {"gate": 1.2, "load": 70.2, "profile": 21.0}, "said": {"compile_seconds": 12.1}, "age_seconds": 30.5}}
 receipts:
   description: The receipts by service, each with C(receipt), C(previous), C(changed) and C(findings). Empty without O(receipts_dir).
   returned: success

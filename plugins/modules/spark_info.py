@@ -37,6 +37,7 @@ options:
         M(dgxspark.vllm.import_recipe) reads them, and how a service of O(adopting) could replace each, beside it or instead of it."
       - "V(services): whether each of O(services) answers a short completion, with its metrics and the figures of its receipt; all are asked at the same time."
       - "V(starts): how far starts of O(services) are, why units failed, and which services requests start."
+      - "V(history): what the units of O(services) did in the last 24 hours, and warnings of the agent, by the journal."
       - "V(engines): memory, kernels, graphs and drafts of the engines of O(services), compared with the plan. A term of the memory that is
         off by more than a tenth is a finding with the override that makes the next plan right; so is a kernel, graph or draft that is not
         the expected one. What cannot be read is V(null) or V(unknown), with a reason."
@@ -51,7 +52,7 @@ options:
     type: list
     elements: str
     choices: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images, model_files, ray, adoption, services, starts,
-              engines, health, distribution, upstream, cabling]
+              history, engines, health, distribution, upstream, cabling]
     default: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images]
   fail_on_unknown:
     description:
@@ -332,6 +333,15 @@ starts:
   returned: with V(starts) in O(gather)
   type: dict
   sample: {"starting": {}, "causes": {}, "on_demand": {}}
+history:
+  description: The last 24 hours in seconds from their begin, by the journal. C(units) has by service, and for the agent, C(spans) with C(state) V(running),
+    V(starting), V(stopped) or V(failed), and the number of C(restarts). Time without a span is unknown, as while the host was off. C(alarms) are
+    the newest warnings of the agent.
+  returned: with V(history) in O(gather)
+  type: dict
+  sample:
+    units: {heavy: {spans: [{state: stopped, begin: 0.0, end: 3600.0}, {state: starting, begin: 3600.0, end: 4012.5}], restarts: 0}}
+    alarms: [{at: 5012.3, text: 'guard: memory is short: 2.1 GiB available'}]
 engines:
   description:
     - What the engines of O(services) took of memory and run, compared with their plan. C(system) is the term of everything but services.

@@ -45,6 +45,10 @@ options:
     description: File on the controller for the status as an HTML page. The page loads no other files.
     type: str
     default: ''
+  timeline:
+    description: File on the controller for the last day of each host as an HTML page; the answer needs the section V(history).
+    type: str
+    default: ''
   fail_on:
     description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does
       not fail.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import stat
 import sys
@@ -83,14 +84,25 @@ def test_a_run_without_an_outcome_is_a_failure_with_its_words(inventory: Path, t
     )
 
 
+def test_a_pin_is_an_argument_of_start_and_stop(inventory: Path, tmp_path: Path) -> None:
+    program, log = tmp_path / "program", tmp_path / "log"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {log}\nexit 1\n')
+    program.chmod(0o755)
+    calls = [("start", {"services": "a"}), ("stop", {"services": "a", "pin": False}), ("restart", {"services": "a"})]
+    tools, _results = ask(inventory, *calls, options=("--allow-changes", "--ansible-playbook", str(program)))
+    assert {tool.name for tool in tools if "pin" in tool.input_schema["properties"]} == {"start", "stop"}
+    assert [json.dumps({"spark_pin": False}) in line for line in log.read_text().splitlines()] == [False, True, False]
+
+
 @pytest.mark.parametrize("listens", [True, False])
 def test_the_next_run_begins_when_an_interrupted_one_has_ended(
     inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     monkeypatch.syspath_prepend(str(SERVER.parent))
     spark_mcp = importlib.import_module("spark_mcp")
-    monkeypatch.setattr(spark_mcp, "DEADLINE_SECONDS", 1)
-    monkeypatch.setattr(spark_mcp, "END_SECONDS", 3)
+    # Long enough for a slow machine to start a shell, and to end one that listens; one that does not is killed.
+    monkeypatch.setattr(spark_mcp, "DEADLINE_SECONDS", 4)
+    monkeypatch.setattr(spark_mcp, "END_SECONDS", 60 if listens else 1)
     program, log = tmp_path / "program", tmp_path / "log"
     trap = f"sleep 1; echo ended >> {log}; exit 1" if listens else ""
     # Its child keeps the pipe open.

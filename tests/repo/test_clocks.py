@@ -32,6 +32,7 @@ WHY = {
     "plugins/module_utils/_host/deploy_units.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/module_utils/_host/file_times.py": "dates by the monotonic clock, and doubts a date of the future",
     "plugins/module_utils/_host/staging.py": "an age in either direction: a draft takes a moment",
+    "plugins/module_utils/_fleet/unit_history.py": "with the monotonic clock of the same moment, by which entries are dated",
     "plugins/module_utils/_fleet/live_agent.py": TEXT,
     "plugins/module_utils/_fleet/live_fleet.py": "ages for people; a clock that is set makes figures look older or newer",
     "plugins/module_utils/_fleet/live_host.py": "the date of a proof, and of a state file that is rewritten each 15 s",

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shows the pages of plan, fabric and status, and the live page, in a real browser: desk and phone, dark and light, without a mouse, without a request, by axe.
+"""Shows the pages of plan, fabric, status, timelines and the live page in a browser: desk and phone, dark and light, without a mouse or a request, by axe.
 
 pages_test.py --axe axe.min.js [--screenshots FOLDER] [--site FOLDER] FILE.html|URL ...
 """
@@ -84,6 +84,9 @@ PICTURES = {
     ("plan", "phone", "dark"): "plan-phone.png",
     ("serving", "desk", "light"): "status.png",
     ("serving", "phone", "dark"): "status-phone.png",
+    ("timeline", "desk", "light"): "timeline.png",
+    ("day", "desk", "light"): "day.png",
+    ("day", "phone", "dark"): "day-phone.png",
     ("live", "desk", "light"): "live.png",
     ("live", "phone", "dark"): "live-phone.png",
 }

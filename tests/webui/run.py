@@ -4,8 +4,8 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan, fabric and status, the live page of 8 and of 100
-                                                                   Sparks, and some of the documentation's, with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan, fabric, status, timelines, the live page of 8 and
+                                                                   of 100 Sparks, and some of the documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are passed to webui_test.py.
@@ -96,6 +96,7 @@ def write_pages(folder: Path) -> list[Path]:
         {name: {"vars": {"spark_services": services}, "address": name} for name, services in SPARKS.items()}, recipes
     )
     fabric = importlib.import_module("test_fabric_tables")
+    runs, days = importlib.import_module("test_timeline"), importlib.import_module("test_day_page")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-healthy": status.made({"s1": status.MIXED["s1"]}, status.SAID),
@@ -108,6 +109,8 @@ def write_pages(folder: Path) -> list[Path]:
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),
         "fabric": fabric.whole_page(),
+        "timeline": runs.timeline.page(runs.timeline.of_events(runs.starting()), "my-sparks"),
+        "day": days.made(),
     }
     for name, text in pages.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -226,6 +227,25 @@ def test_200_requests_to_three_of_which_two_fit():
     watcher.join()
     assert wrong == []
     assert most[0] == 2
+
+
+def test_pages_show_the_stages_of_a_start_and_the_day_of_each_service(tmp_path):
+    until(lambda: cold("three"))
+    play("start", "-e", "services=three", "-e", "spark_pin=false", "-e", f"spark_timeline={tmp_path}/start.html")
+    page = (tmp_path / "start.html").read_text()
+    last = json.loads(node("spark-1", "cat", "/var/lib/dgxspark/starts/three.json"))["starts"][-1]
+    ready = re.search(r"ready after (\d+) s", page)
+    assert ready and abs(int(ready[1]) - last["seconds"]) <= 1 and "<h2>Starts of engines</h2>" in page, page
+    play("status", "-e", f"spark_status_timeline={tmp_path}/day.html")
+    labels = re.findall(r'aria-label="([^"]+)"', (tmp_path / "day.html").read_text())
+    on_demand = [label for label in labels if "cold (on demand)" in label]
+    # The node is not a day old.
+    assert len(on_demand) == len(PLACES) + AT_NIGHT and all(
+        "unknown" in label for label in labels if "demand" in label
+    ), labels
+    assert all("warm (on demand)" in label and "starting" in label for label in on_demand), labels
+    agents = [node(host, "systemctl", "is-active", "spark-agent.service", check=False) for host in NODES]
+    assert sum(label.startswith("watched: running") for label in labels) == agents.count("active") > 0, labels
 
 
 def tone(seconds):

@@ -245,7 +245,9 @@ class _Script(Reader):
         self.block(("done",), SKIPPED, "do")
         body = self.text[start : self.position - len("done")]
         are_known = words is not None and not any(
-            re.search(r"[*?]|\$[({]|\{.*\.\.", word_of_list) for word_of_list in words
+            # An unknown variable may be several words, but not as a part of one, as in an array of NAME="$value".
+            re.search(r"[*?]|\$\(|^\$\{[^}]*\}$|(?<!\$)\{.*\.\.", word_of_list)
+            for word_of_list in words
         )
         turns = words if are_known and words is not None else [None]
         for turn in turns[:MOST_TURNS] if mode != SKIPPED else []:

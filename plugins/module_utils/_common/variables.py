@@ -36,7 +36,8 @@ VARIABLES: dict[str, Key] = {
         "Hugging Face mirror, `https://...` without login and parameters",
     ),
     "spark_gpu_args": Key(list, ["--gpus", "all"], "options of docker run for the GPU"),
-    "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),
+    # nofile: Docker's 1024 is too few for NCCL over several hosts; 65536 is also what the API server of vLLM asks for.
+    "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864", "nofile=65536"], "ulimits of the engines' containers"),
     "spark_shm_size": Key(
         str,
         "8g",
@@ -130,6 +131,9 @@ VARIABLES: dict[str, Key] = {
         "",
         "HTML page of status.yml",
         page="health.md#as-a-page",
+    ),
+    "spark_status_timeline": Key(
+        str, "", "HTML page of status.yml with the last day of each Spark", page="health.md#as-a-page"
     ),
     "spark_status_watch": Key(
         NUMBER,

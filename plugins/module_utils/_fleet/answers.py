@@ -49,6 +49,7 @@ from .._content import spread_files, spread_names
 from .._memory import image_answer
 from .._proof import benchmark
 from .._runtime import start_stages
+from . import unit_history
 
 # spread_address of the inventory may be the name of a host.
 HOST_NAME = matching(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "an address")
@@ -107,6 +108,13 @@ ENDPOINT_STARTS = {
     "log_stage": Maybe(one_of(*start_stages.STAGES)),
     "log_percent": Maybe(SIZE),
 }
+
+_TIMES = {"state": one_of(*unit_history.STATES), "begin": NUMBER, "end": NUMBER}
+HISTORY = {
+    "units": Most({LINE: {"spans": Most([_TIMES], unit_history.MOST_SPANS), "restarts": SIZE}}, 1000),
+    "alarms": Most([{"at": NUMBER, "text": WORDS}], unit_history.MOST_ALARMS),
+}
+"""The section C(history) of M(dgxspark.vllm.spark_info)."""
 
 # --- files between the controller and a host --------------------------------------------------------------------------
 

@@ -47,6 +47,12 @@ def _starts(view: HostView, request: Request) -> dict[str, Any]:
     return service_status.starts(view, request)
 
 
+def _history(view: HostView, request: Request) -> dict[str, Any]:
+    from . import unit_history
+
+    return unit_history.section(view, request)
+
+
 def _engines(view: HostView, request: Request) -> dict[str, Any]:
     from .._proof import engines
 
@@ -84,6 +90,7 @@ SECTIONS: host_report.Sections = {
     "adoption": _adoption,
     "services": _services,
     "starts": _starts,
+    "history": _history,
     "engines": _engines,
     "health": _health,
     "distribution": _distribution,

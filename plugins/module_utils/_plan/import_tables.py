@@ -55,7 +55,16 @@ KEPT = word_set(
     "--read-only --sysctl --tmpfs --workdir"
 )
 # Limits that the role or the plan sets for every engine; see spark_ulimits and plan.
-OWN_ULIMITS = ("core=0", "core=0:0", "memlock=-1", "memlock=-1:-1", "stack=67108864", "stack=67108864:67108864")
+OWN_ULIMITS = (
+    "core=0",
+    "core=0:0",
+    "memlock=-1",
+    "memlock=-1:-1",
+    "stack=67108864",
+    "stack=67108864:67108864",
+    "nofile=65536",
+    "nofile=65536:65536",
+)
 # Variables with the same value for every engine here.
 OWN_ENV = word_set(
     "HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE TRANSFORMERS_CACHE HF_HUB_OFFLINE TRANSFORMERS_OFFLINE VLLM_NO_USAGE_STATS "

@@ -62,11 +62,11 @@ _LAST_WORDS = re.compile(
     r"^(?:[\w./-]+(?: [\w-]+)?: )?error: |^docker: |Error response from daemon|ermission denied while trying to connect|"
     r"^Cannot connect to the Docker daemon|exec format error|executable file not found|command not found$|^\S*sh: .*not found$|"
     r"nvidia-container-cli: |NVIDIA-SMI has failed|^Failed to initialize NVML|^modprobe: ERROR|compatibility mode is UNAVAILABLE|"
-    r"Main process exited, code=killed|killed by the OOM killer|Out of memory: Killed process|^Killed$|exited with code 137|"
+    r"Main process exited, code=(?:killed|exited, status=137)|killed by the OOM killer|Out of memory: Killed process|^Killed$|exited with code 137|"
     r"Segmentation fault|^Fatal Python error|^terminate called|[Bb]us error|^ray\.exceptions\.|^Error: |Failed to connect to GCS|"
     r"Watchdog caught collective|^curl: \(\d+\)|^\{\"(?:error|object)\": ?[{\"]|^\[?(?:rank\d+)?.*ProcessGroupNCCL.*(?:exception|timeout)|"
     r"^ptxas fatal|^nvcc fatal|^This kernel only supports|^unknown (?:shorthand )?flag: |FailedScheduling|Failed to create pod sandbox|"
-    r"^\s*Reason: +OOMKilled"
+    r"^\s*Reason: +OOMKilled|error while attempting to bind on address"
 )
 # Lines that a start may print and go on; they name a cause only where the start failed.
 _WARNINGS = re.compile(r"NCCL WARN |\[c10d\].*(?:failed|timed out)|System has unsupported display driver")

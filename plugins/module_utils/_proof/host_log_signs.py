@@ -358,7 +358,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     ),
     sign(
         "killed",
-        r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
+        r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|"
+        r"code=exited, status=137|^Killed$",
         "the engine was killed from outside, mostly because the host ran out of memory",
         "see journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning; lower "
         "gpu-memory-utilization, or raise spark_os_reserve_gib",

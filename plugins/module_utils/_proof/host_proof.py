@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._host import nvidia_smi, units
 from .._host.host_view import HostView
-from .._runtime import command, engine_client, state_file
+from .._runtime import command, engine_client, start_stages, state_file
 from .._speed.judge import read_expected
 from . import (
     engines,
@@ -34,6 +35,7 @@ MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_m
 METRICS_TIMEOUT = 10.0  # s
 AT_ONCE_SECONDS = 30.0  # for running services that were proved before; slower ones are left to the whole proof
 INTERVAL = 2.0  # s
+START_ROUNDING = 1.0  # s; the stages of a start are rounded before they are added up
 
 ARGUMENTS: dict[str, Any] = {
     "services": {"type": "list", "elements": "dict", "required": True},
@@ -42,6 +44,7 @@ ARGUMENTS: dict[str, Any] = {
     "os_reserve_gib": {"type": "float"},
     "root": {"type": "path", "default": "/"},
     "run_dir": {"type": "path", "default": "/run/dgxspark"},
+    "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
 }
 """The arguments of M(dgxspark.vllm.service_proof) in Ansible's form; C(Task.read) reads them."""
 
@@ -103,6 +106,7 @@ class Task:
     os_reserve_gib: float | None
     root: str
     run_dir: str
+    state_dir: str
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Task:
@@ -341,10 +345,32 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
         "speeds": {name: dict(record) for name, record in proof.speeds.items()},
         "kv_tiers": {name: kv_probe.describe(record) for name, record in proof.kv_tiers.items()},
         "receipts": receipts_kept,
+        "starts": {
+            service.name: start for service in proof.services if (start := last_start(task, service)) is not None
+        },
     }
     if module._diff:
         result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
     return result
+
+
+def last_start(task: Task, service: ProvedService) -> dict[str, Any] | None:
+    """Return the last start of a running service, None if its record is missing or of another start.
+
+    :param task: names the folders of records
+    :param service: that was proved
+    :returns: of C(start_stages.entry) C(seconds), C(stages) and C(said), and C(age_seconds) since its end, by the monotonic clock
+    """
+    record = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json"))
+    starts = start_stages.checked(state_file.read(Path(task.state_dir, "starts", f"{service.name}.json")))
+    try:
+        began, ready = float((record or {})["began"]), float((record or {})["ready"]["clock"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not starts or abs(ready - began - starts[-1]["seconds"]) > START_ROUNDING:
+        return None
+    last = {key: starts[-1][key] for key in ("seconds", "stages", "said")}
+    return {**last, "age_seconds": round(max(time.monotonic() - ready, 0.0), 1)}
 
 
 class _Failed(Exception):

@@ -87,10 +87,15 @@ SIGNS: tuple[Sign, ...] = (
         "SPK401",
     ),
     sign(
+        "gpus_per_host",
+        r"[Ww]orld size \(?\d+\)? is larger than|[Tt]ensor parallel size \(?\d+\)? (?:exceeds|cannot be larger than) (?:the number of )?available GPUs",
+        "the options need more GPUs than this host has; a Spark has one",
+        "list the other Sparks in cluster of the service, or set tensor-parallel-size and pipeline-parallel-size to 1",
+    ),
+    sign(
         "parallel_size",
         r"must be divisible by (?:the )?tensor parallel size|is not divisible by (?:the )?(?:tensor|number of|\d)|tp_size=\d+ must be divisible|"
-        r"(?:[Dd]ecode context parallel|decode-context-parallel-size|dcp_world_size|DCP )|World size \(?\d+\)? is larger than|"
-        r"tensor parallel size \d+ must be",
+        r"(?:[Dd]ecode context parallel|decode-context-parallel-size|dcp_world_size|DCP )|tensor parallel size \d+ must be",
         "the model cannot be split over that many GPUs",
         "set tensor-parallel-size (or decode-context-parallel-size) to a divisor of the number in the error, "
         "or to the number of Sparks",
@@ -147,7 +152,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
-        r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
+        r"is not a recognized processor|/ptxas'.* returned non-zero|sm_121\w* is not (?:defined|supported|recognized)",
         "the compiler in the image does not support sm_121, or failed on a kernel of FlashInfer, Triton or DeepGEMM",
         "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to its ptxas of CUDA 13",
         "image.ptxas_old",
@@ -188,7 +193,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "no_kernel_image",
         r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
-        r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
+        r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation|"
+        r"no compatible kernel for compute capability|flashinfer\S*:\d+: Unsupported architecture",
         "the image, or a package in it, has no kernels for sm_121",
         "use an image built for it, such as a recipe's; spark_info with probe_images lists an image's contents",
         "SPK301",
@@ -218,7 +224,7 @@ SIGNS: tuple[Sign, ...] = (
         "attention_backend",
         r"No valid attention backend|Selected backend \S+ is not valid|FlashAttention only supports|attention sinks|"
         r"Invalid attention backend|FLASHINFER_MLA_SPARSE\S* on SM1\d\d requires|only supports fp8 kv-cache|requires a BF16 main KV cache|"
-        r"fa2 prefill misreads|head_size \d+ is not supported",
+        r"fa2 prefill misreads|unsupported kv_cache_dtype|FP8 KV cache not yet supported|head_size \d+ is not supported",
         "no attention kernel runs this model with these options (head size, KV cache type, sparse attention) on sm_121",
         "remove attention-backend and kv-cache-dtype, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
         "SPK501, SPK506, SPK508, SPK517",
@@ -414,6 +420,12 @@ SIGNS: tuple[Sign, ...] = (
         "download the whole model again; for a tokenizer of another repository set tokenizer",
     ),
     sign(
+        "drafter_kind",
+        r"ships a DSpark drafter|mtp_block\.(?:main_norm|main_proj|markov_head)",
+        "the drafter in this checkpoint is DSpark, which method mtp cannot load",
+        "set method to dspark in speculative-config, with num_speculative_tokens of at least its dspark_block_size",
+    ),
+    sign(
         "weights_unmapped",
         r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
         r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|"
@@ -491,7 +503,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
-        r"Cannot provide a placement group|waiting for .* placement group",
+        r"Cannot provide a placement group|GPUs exceeds the total number of available GPUs|waiting for .* placement group",
         "Ray lacks GPUs: a node joined with another address, or another engine uses its GPU",
         "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the engine's address, and stop other "
         "programs in Ray",
@@ -536,6 +548,12 @@ SIGNS: tuple[Sign, ...] = (
         "set allowed-local-media-path in args and mount the folder by docker_args, or send URLs or data",
     ),
     sign(
+        "chat_template_file",
+        r"chat template .*(?:appears path-like, but doesn't exist|does not exist)",
+        "the container has no file of that name for chat-template",
+        "put the file into files of the service, and set chat-template to its path in the container",
+    ),
+    sign(
         "chat_template",
         r"jinja2\.exceptions\.|Error in applying chat template|chat template .*(?:failed|invalid)|no chat template",
         "the chat template failed for a request; it may not know tools or roles",
@@ -544,7 +562,7 @@ SIGNS: tuple[Sign, ...] = (
     # --- generic errors, which name no cause
     sign(
         "engine_timeout",
-        r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
+        r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|RayChannelTimeoutError|TimeoutError: .*RPC",
         "the engine did not answer its API server in time: a rank or kernel hangs, or a host swaps",
         "read the logs of all ranks, free -g and journalctl -k -b on each host; the watchdog restarts a hanging engine",
         generic=True,

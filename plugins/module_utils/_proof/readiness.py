@@ -251,7 +251,9 @@ def _something_to_ask(question: Question, behind: _Behind) -> bool:
 
 def _how_far(run: Run, question: Question, behind: _Behind) -> Answer:
     """Return the progress of a start, for repeated questions."""
-    log = _log_without_key(run, question, READ_LINES)
+    unit = behind.unit_now() if behind.unit else None
+    # An engine is silent for its first seconds: what is above belongs to an earlier start.
+    log = _log_without_key(run, question, READ_LINES, (unit or {}).get("invocation_id") or "")
     stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
     return Answer(False, "health" if question.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
 
@@ -282,11 +284,11 @@ def _wait_url(url: str, question: Question, behind: _Behind) -> Answer:
     return answer
 
 
-def _log_without_key(run: Run, question: Question, shown: int) -> list[str]:
+def _log_without_key(run: Run, question: Question, shown: int, invocation: str = "") -> list[str]:
     """Return the last lines of the log, more than C(shown): the reason is above the server's own traceback, which comes last."""
     if shown <= 0:
         return []
-    log_lines = read_log(run, question.unit, question.container, max(shown, READ_LINES))
+    log_lines = read_log(run, question.unit, question.container, max(shown, READ_LINES), invocation)
     try:
         key = engine_client.read_api_key(question.api_key_file)
     except engine_client.Problem:
@@ -302,13 +304,14 @@ def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
     return unit is not None and units.comes_back(unit) and unit["active_state"] in ("activating", "deactivating")
 
 
-def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> list[str]:
+def read_log(run: Run, unit: str | None, container: str | None, lines: int, invocation: str = "") -> list[str]:
     """Read the last lines of the unit's journal, else of the container's log.
 
     :param run: made by C(command.reader)
     :param unit: name of the unit
     :param container: name of the container
     :param lines: most lines
+    :param invocation: of the unit, for the lines of one start; empty for all
     :returns: the lines, or the programs that did not answer
     """
     if lines <= 0:
@@ -316,7 +319,7 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
     silent = []
     if unit:
         try:
-            rc, out, _err = run(units.journal_command(unit, lines))
+            rc, out, _err = run(units.journal_command(unit, lines, invocation=invocation))
             if rc == 0 and out.strip():
                 return str(out).rstrip().splitlines()[-lines:]
         except NoAnswer as error:

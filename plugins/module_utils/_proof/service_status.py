@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import calendar
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +61,7 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         endpoint.Requests(timeout=timeout, completion_timeout=timeout, max_tokens=1, measure=False),
         api_key_file=probe.get("api_key_file"),
         timeout=timeout,
-        interval=1,
+        interval=math.inf,  # a status is of this moment: a refused connection is an answer, and only silence takes the whole time
     )
     try:
         # /metrics asks for no key.

@@ -55,6 +55,8 @@ MAX_SERVER_ERRORS = 3
 
 # Below this many tokens the decode rate says more about the clock than about the engine.
 MIN_TOKENS_FOR_RATE = 4
+MIN_SECONDS_FOR_RATE = 0.002
+"""A whole answer within a shorter time came from a buffer, not as the engine decoded it."""
 
 
 def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
@@ -377,7 +379,7 @@ class Readiness:
             )
         count = tokens if tokens is not None else stream.chunks
         rate = None
-        if count >= MIN_TOKENS_FOR_RATE and stream.last > stream.first:
+        if count >= MIN_TOKENS_FOR_RATE and stream.last - stream.first >= MIN_SECONDS_FOR_RATE:
             rate = round((count - 1) / (stream.last - stream.first), 2)
         return {
             "seconds": round(self.clock() - start, 3),
@@ -588,7 +590,7 @@ class _Attempts:
                 if last is None or last.message != problem.message:
                     self.on_event(stage, problem.message)
                 last = problem
-            if last.final or server_errors >= MAX_SERVER_ERRORS:
+            if last.final or server_errors >= MAX_SERVER_ERRORS or self.interval == math.inf:
                 return last
             if self.remaining() <= self.interval:  # a shorter last attempt would only blur the observation
                 return Problem(f"not ready after {seconds(self.timeout)}: {last.message}", last.fix)
@@ -616,7 +618,7 @@ def wait_ready(
     :param requests: the requests to make; the defaults if left out
     :param api_key_file: file with the key; the key is in no result and no message
     :param timeout: seconds for all stages together
-    :param interval: seconds between two attempts
+    :param interval: seconds between two attempts; infinite for a single one
     :param alive: called before the first attempt, and after each failed one; returns why the server is gone for good, or None
     :param on_event: called with stage and text when a stage begins or the observation changes
     :param clock: monotonic seconds

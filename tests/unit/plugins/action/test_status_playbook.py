@@ -113,6 +113,35 @@ def test_the_status_as_a_page(pair: Pair) -> None:
     assert code == 2 and "the page cannot be written to" in text
 
 
+JOURNAL = """\
+#!/bin/sh
+echo "$@" >> "$SPARK_TEST_HOST.journal"
+case "$*" in
+  *--list-boots*) printf '  0 %s %s UTC %s UTC\n' "$(tr -d - < /proc/sys/kernel/random/boot_id)" "$(date -u '+%a %F %T')" "$(date -u '+%a %F %T')" ;;
+  *PRIORITY=4*)
+    up=$(cut -d. -f1 /proc/uptime)
+    printf '{"_BOOT_ID": "%s", "__MONOTONIC_TIMESTAMP": "%s000000", "__REALTIME_TIMESTAMP": "1", "MESSAGE": "guard: memory is <short>"}\n' \
+      "$(tr -d - < /proc/sys/kernel/random/boot_id)" "$((up - 1))" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--check",)])
+def test_the_last_day_as_a_page(pair: Pair, options: tuple[str, ...]) -> None:
+    """Also in check mode, since it changes no host; a silent host is unknown."""
+    pair.unit("spark-1", "active")
+    pair.lose("spark-2")
+    pair.script("bin/journalctl", JOURNAL)
+    code, text = pair.status("-e", "spark_status_timeline=.spark/day.html", *options)
+    assert code == 2 and "port 22: No route to host" in text, text
+    page = (pair.folder / ".spark" / "day.html").read_text()
+    assert "<h1>The last day of DGX Sparks</h1>" in page and "guard: memory is &lt;short&gt;" in page
+    assert "port 22: No route to host" in page and 'aria-label="unknown"' in page
+    assert len((pair.folder / "spark-1.journal").read_text().splitlines()) == 3
+    # Without the page nobody reads a journal.
+    assert pair.status(*options)[0] == 2 and len((pair.folder / "spark-1.journal").read_text().splitlines()) == 3
+
+
 def test_a_rank_that_waits_says_for_what(pair: Pair) -> None:
     pair.unit("spark-1", "active")
     pair.unit("spark-2", "activating", WAITS)

@@ -10,6 +10,8 @@ import pytest
 from module_calls import call_module
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import readiness
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint
 from ansible_collections.dgxspark.vllm.plugins.modules import endpoint_ready
 
@@ -269,7 +271,10 @@ def test_a_docker_that_does_not_say_ends_no_wait(call: Any, engine: Any, fake_ru
 
 def test_a_start_that_goes_on_comes_back_with_how_far_it_is(call: Any, closed_port: int, fake_run: Any) -> None:
     log = "Starting to load model org/m\nLoading safetensors checkpoint shards:  43% Completed | 3/7 [00:09<00:12]\n"
-    fake_run.on("systemctl show", shown("activating", 1)).on("journalctl", log)
+    fake_run.on("systemctl show", shown("activating", 1) + "InvocationID=0a1b\n")
+    # The start before served; of this one alone it says nothing more.
+    fake_run.on("journalctl", "Application startup complete\n")
+    fake_run.on(" ".join(units.journal_command(UNIT, readiness.READ_LINES, invocation="0a1b")), log)
     result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=600, look_seconds=0.2)
     assert (result["waiting"], result["ready"], result["changed"]) == (True, False, False)
     assert (result["log_stage"], result["log_percent"], result["restarts_before"]) == ("load", 43, 1)

@@ -64,6 +64,7 @@ def receipt_of(tmp_path: Path, name: str) -> dict[str, Any]:
 def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
     call: Call, engine: Any, tmp_path: Path
 ) -> None:
+    engine.set(delay=0.002)
     service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "checks": {"tools": True}, **DEPLOYED}
     result = call(service, _ansible_diff=True)
     assert "failed" not in result and result["changed"] is True
@@ -124,6 +125,7 @@ def test_a_figure_that_got_worse_and_a_finding_are_warnings(
     service = {
         "name": "heavy", "url": engine.url, "served_model_name": "heavy", "fast_path": expected, **DEPLOYED,
     }  # fmt: skip
+    engine.set(delay=0.002)  # a burst has no rate
     call(service)
     receipt = receipt_of(tmp_path, "heavy")
     receipt["baseline"]["decode_tokens_per_second"] = 1e9
@@ -145,6 +147,45 @@ def test_check_mode_writes_nothing_and_waits_for_nothing(
     )
     assert result["answers"]["heavy"]["ready"] is None and result["changed"] is True
     assert list((tmp_path / "receipts").iterdir()) == []
+
+
+STAGES = {"gate": 1.0, "load": 70.5, "profile": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("record", "starts", "known"),
+    [
+        (
+            {"began": 100.0, "ready": {"clock": 191.4}},
+            [{"stages": {"load": 5}}, {"stages": STAGES, "said": {"x": 1}}],
+            True,
+        ),
+        # The record of the present start is newer than the stages of the last kept one.
+        ({"began": 100.0, "ready": {"clock": 130.0}}, [{"stages": STAGES}], False),
+        ({"began": 100.0, "gate": {"clock": 101.0}}, [{"stages": STAGES}], False),
+        *(
+            ({"began": "x", "ready": []}, [{"stages": STAGES}], False),
+            ({"began": 100.0, "ready": {"clock": 191.4}}, [{"stages": 7}], False),
+        ),
+    ],
+)
+def test_the_last_start_of_a_service_has_its_stages(
+    call: Call, engine: Any, tmp_path: Path, record: Any, starts: Any, known: bool
+) -> None:
+    for path, content in (
+        ("run/starts/spark-heavy.service", record),
+        ("state/starts/heavy", {"version": 1, "starts": starts}),
+    ):
+        file = tmp_path / f"{path}.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(content))
+    service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED}
+    result = call(service, state_dir=str(tmp_path / "state"))["starts"]
+    if not known:
+        assert result == {}
+        return
+    age = result["heavy"].pop("age_seconds")
+    assert result["heavy"] == {"seconds": 91.5, "stages": STAGES, "said": {}} and age >= 0
 
 
 def test_the_documentation_names_every_result(call: Call, engine: Any) -> None:

@@ -76,6 +76,29 @@ def test_a_proof_keeps_what_it_measured_and_the_next_plan_reads_it(
     assert store.keep("a", []) is False
 
 
+PROVED = {"seconds": 71.0, "stages": {"load": 71.0}, "said": {"compile_seconds": 4.0}, "age_seconds": 3.5}
+
+
+@pytest.mark.parametrize(
+    ("start", "known"),
+    [
+        *((PROVED, PROVED), (None, None), ({}, None), ("x", None), ({**PROVED, "age_seconds": float("nan")}, None)),
+        *(
+            ({**PROVED, "age_seconds": True}, None),
+            ({**PROVED, "age_seconds": -1}, None),
+            ({**PROVED, "stages": {"load": 1e300}}, None),
+        ),
+        (
+            {**PROVED, "said": {"<script>": 1}, "stages": {"load": 2.0, "<i>": 1.0}},
+            {**PROVED, "seconds": 2.0, "stages": {"load": 2.0}, "said": {}},
+        ),
+    ],
+)
+def test_the_event_of_a_proof_has_the_start_that_the_host_measured(start: Any, known: Any) -> None:
+    fields = service_proof.proof_fields({"answers": {"x": {"ready": True}}, "starts": {"x": start}}, "x")
+    assert fields["ready"] is True and fields["start"] == known
+
+
 @pytest.mark.parametrize(
     ("answer", "check"), [(start_row(), True), ({"failed": True, "msg": "x"}, False), (start_row(start=None), False)]
 )

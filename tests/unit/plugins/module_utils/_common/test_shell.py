@@ -86,6 +86,16 @@ def test_placeholders_of_a_template_can_be_filled() -> None:
     assert words("vllm serve <MODEL> --port 1", MODEL="a/b") == [["vllm", "serve", "a/b", "--port", "1"]]
 
 
+def test_a_loop_over_an_array_with_unknown_parts_of_words_is_followed() -> None:
+    script = 'envs=("A=$unknown" B=2)\nfor e in "${envs[@]}"; do args+=(-e "$e"); done\nrun "${args[@]}"'
+    assert words(script) == [["run", "-e", "A=${unknown}", "-e", "B=2"]]
+
+
+@pytest.mark.parametrize("listed", ["$UNKNOWN", '"${unknown[@]}"', "*.txt", "$(ls)", "{1..3}"])
+def test_a_loop_over_a_list_that_the_machine_decides_is_not(listed: str) -> None:
+    assert words(f'args=(a)\nfor e in {listed}; do args+=(-e "$e"); done\nrun "${{args[@]}}"') == [["run", "a"]]
+
+
 def test_blanks_behind_a_continuation_are_forgiven() -> None:
     assert words("run a \\  \n b \\\r\n c") == [["run", "a", "b", "c"]]
 

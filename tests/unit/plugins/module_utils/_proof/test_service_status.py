@@ -214,3 +214,16 @@ def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: A
 
     causes = service_status.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
     assert set(causes) == {"full", "loops"} and "Fix: see df -h" in causes["full"]
+
+
+def test_a_loading_engine_is_asked_once(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second try would find it ready."""
+    answer = engine.get
+
+    def ready_afterwards(handler: Any) -> None:
+        answer(handler)
+        engine.set(health=200)
+
+    monkeypatch.setattr(engine.set(health=503), "get", ready_afterwards)
+    status = service_status.ask("a", {"url": engine.url}, 60)
+    assert status["ready"] is False and status["stage"] == "health" and "503" in status["error"]
