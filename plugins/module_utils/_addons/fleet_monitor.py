@@ -267,10 +267,7 @@ def mail_server(text: str) -> tuple[str, int | None]:
 
 
 def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
-    """Return how a mail server is spoken to.
-
-    :returns: C(tls) (from the first byte), C(starttls) or C(none) (a server of this host)
-    """
+    """Return how a mail server is spoken to: C(tls) (from the first byte), C(starttls) or C(none) (a server of this host)."""
     if notifier.get("tls"):
         return str(notifier["tls"])
     if port == 465:

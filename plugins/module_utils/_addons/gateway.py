@@ -568,10 +568,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
 def for_clients(
     host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any]
 ) -> tuple[Gateway, Endpoint]:
-    """Return a planned gateway for those who use it.
-
-    :returns: the gateway as its clients see it, and its endpoint for the fleet monitor
-    """
+    """Return a planned gateway as its clients see it, and its endpoint for the fleet monitor."""
     router = outcome["config"]["router_settings"]
     deployments: dict[str, list[dict[str, Any]]] = {}
     for deployment in outcome["config"]["model_list"]:

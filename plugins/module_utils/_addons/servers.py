@@ -51,7 +51,7 @@ class ServerHost:
     def choose_listen(self, name: str, kind: str, listen: str, has_key: bool) -> str:
         """Return the address for a server: loopback, unless a gateway on another host uses it, or clients with a key do.
 
-        :returns: the address; 0.0.0.0 if the host's address is needed and unknown
+        It is 0.0.0.0 if the address of the host is needed and unknown.
         """
         if listen:
             return listen

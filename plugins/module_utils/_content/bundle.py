@@ -316,12 +316,11 @@ MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a reference, or None and the reason.
+    """Return the entry of an image of the bundle for a reference and an empty text, or None and the reason.
 
     Locked images are matched by id, others by name, and by the digest if they have one.
 
     :param locked: C({name, ids}) of the plan
-    :returns: its entry and an empty text, or None and the reason
     """
     name, _at, digest = ref.partition("@")
     if locked:
@@ -365,10 +364,7 @@ def _short_ids(image_ids: Iterable[str]) -> str:
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the model of the bundle for a revision, or None and the reason.
-
-    :returns: its entry and an empty text, or None and the reason
-    """
+    """Return the entry of a model of the bundle for a revision and an empty text, or None and the reason."""
     of_repo = [model for model in manifest["models"] if model["repo"] == repo]
     match = next((model for model in of_repo if revision == model["commit"] or revision in model["revisions"]), None)
     if match:

@@ -340,10 +340,7 @@ def save(name: str, folder: Path) -> dict[str, Any]:
 
 
 def saved_members(folder: Path, image: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[Member]:
-    """Yield a saved image as members of an archive.
-
-    :returns: its files, then the members that describe it, without a name
-    """
+    """Yield a saved image as members of an archive: its files, then the members that describe it, without a name."""
     for digest, size in image["files"].items():
         if digest not in left_out:
             with (folder / digest).open("rb") as content:

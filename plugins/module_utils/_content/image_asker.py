@@ -19,10 +19,7 @@ from .image_contents import Ask
 
 
 def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> Ask:
-    """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
-
-    :returns: takes the id of an image, gives its answer
-    """
+    """Return a function that asks an image, by its id, by a short container, and keeps what will be the same next time."""
 
     def ask(image_id: str) -> dict[str, Any]:
         container = f"dgxspark-probe-{os.getpid()}"

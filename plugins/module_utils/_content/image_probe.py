@@ -14,10 +14,7 @@ TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after K
 
 
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:
-    """Return the answer and whether it will be the same next time, so that it may be kept.
-
-    :returns: the answer, C({error}) of an image that cannot be asked, and whether it may be kept
-    """
+    """Return the answer, C({error}) of an image that cannot be asked, and whether it will be the same next time, so that it may be kept."""
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
     if line is not None:
         try:

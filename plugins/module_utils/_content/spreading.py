@@ -194,10 +194,7 @@ def verify_tasks(surveyed: Mapping[str, Any], looks: Looks, host: str) -> list[d
 
 
 def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) -> dict[str, int]:
-    """Return the bytes that a thing still needs on a host's disks.
-
-    :returns: bytes by key of the report's C(disks)
-    """
+    """Return the bytes that a thing still needs on a host's disks, by key of the report's C(disks)."""
     if thing["kind"] == "image":
         return {"images": LOAD_FACTOR * int(thing["bytes"]), "saved": int(thing["bytes"])}
     model = look["models"].get(key) or {}
@@ -302,10 +299,7 @@ def share_fabric(looks: Looks, host: str, other: str) -> bool:
 
 
 def islands(looks: Looks, hosts: Sequence[str]) -> dict[str, int]:
-    """Return the island of each host: hosts that a fabric joins, in a ring also through others that need the thing.
-
-    :returns: host to the number of its island
-    """
+    """Return the number of the island of each host: hosts that a fabric joins, in a ring also through others that need the thing."""
     numbers: dict[str, int] = {}
     for number, first in enumerate(hosts):
         waiting = [] if first in numbers else [first]
@@ -374,10 +368,7 @@ def _parent_first(hosts: Sequence[str]) -> list[str]:
 
 
 def pull_tasks(things: Mapping[str, Mapping[str, Any]], looks: Looks) -> dict[str, list[dict[str, Any]]]:
-    """Return the things that each host takes, with their sources.
-
-    :returns: tasks by host, in the same order on all hosts
-    """
+    """Return the things that each host takes, with their sources, in the same order on all hosts."""
     tasks: dict[str, list[dict[str, Any]]] = {host: [] for host in looks}
     for key, thing in things.items():
         lacking = [host for host in thing["lacking"] if host in looks]

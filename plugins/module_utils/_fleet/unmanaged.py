@@ -85,10 +85,9 @@ def unit_of(cgroup: str) -> tuple[str, str]:
 
 
 def programs_of(processes: Sequence[Mapping[str, Any]], container_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the servers of vLLM outside of containers, one for each unit.
+    """Return the servers of vLLM outside of containers, one for each unit, as launches of the section C(adoption).
 
     :param processes: C([{pid, words, cgroup}])
-    :returns: launches as in the section C(adoption) of M(dgxspark.vllm.spark_info)
     """
     launches: dict[str, dict[str, Any]] = {}
     for process in sorted(processes, key=lambda process: int(process["pid"])):

@@ -131,10 +131,7 @@ def _without_content(file: HostFile, digest: str | None) -> HostFile:
 
 
 def removed_rows(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
-    """Return the rows that have to be removed from a host.
-
-    :returns: rows of these parts in C(before) whose path, unit or account no row of C(after) has
-    """
+    """Return the rows of some parts that have to be removed: those in C(before) whose path, unit or account no row of C(after) has."""
     rows = {}
     for kind in RECORDED:
         keys = {key_of(kind, row) for row in getattr(after, kind)}

@@ -52,11 +52,7 @@ def inspect_all(run: Run, kind: str) -> list[dict[str, Any]]:
 
 
 def container_state(run: Run, name: str, seconds: float | None = None) -> dict[str, Any] | None:
-    """Return C(State) of a container as Docker has it, None for a missing one.
-
-    :returns: with C(Status), C(Running), C(ExitCode)
-    :raises NoAnswer: where docker fails or prints something else
-    """
+    """Return C(State) of a container as Docker has it (C(Status), C(Running), C(ExitCode)), None for a missing one. Raises C(NoAnswer)."""
     options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
     rc, out, _err = _answer(run, "container", "inspect", "--format", "{{json .State}}", "--", name, **options)
     if rc:
