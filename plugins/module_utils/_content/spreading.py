@@ -51,6 +51,11 @@ def has_model(look: Mapping[str, Any], key: str) -> bool:
     return all(any(fnmatch.fnmatch(entry["path"], pattern) for entry in files) for pattern in required)
 
 
+def is_changed(model: Mapping[str, Any]) -> bool:
+    """Return whether a file has changed since it was verified."""
+    return any(entry["known"] == "changed" for entry in model["files"])
+
+
 def most_common(values: Sequence[Any]) -> Any:
     """Return the most frequent value, the first one of several, or None."""
     return Counter(values).most_common(1)[0][0] if values else None
@@ -163,8 +168,7 @@ def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Col
     differing = {host for host in models if sizes[host] != expected}
     if verify == "all" or (differing and not verified):
         return set(models)
-    changed = {host for host, model in models.items() if any(entry["known"] == "changed" for entry in model["files"])}
-    doubtful = differing | changed | {host for host in models if host in suspects}
+    doubtful = differing | {host for host, model in models.items() if host in suspects or is_changed(model)}
     # As many sources as receivers, so that the distribution starts wide.
     unverified = [host for host in models if host not in {*verified, *doubtful}]
     ready = set(verified) - doubtful

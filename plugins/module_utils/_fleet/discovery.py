@@ -260,10 +260,7 @@ def read_machine(
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
-        maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
-        return Machine(
-            target, "other", f"{one_line(maker or 'machine')} {one_line(product or '')}".strip(), facts=facts
-        )
+        return Machine(target, "other", _model_of(facts["machine"]), facts=facts)
     notes += [one_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
@@ -273,6 +270,11 @@ def read_machine(
 
 def _has_failed(answer: Mapping[str, Any]) -> bool:
     return not answer or bool(answer.get("failed"))
+
+
+def _model_of(machine: Mapping[str, Any]) -> str:
+    maker, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
+    return f"{one_line(maker)} {one_line(product)}".strip()
 
 
 def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -184,9 +184,7 @@ def _notes(row: Row) -> Iterator[str]:
         yield row.degenerate
     if row.unit not in ("active", NOT_KNOWN):
         yield f"it answers, but its unit is {row.unit}"
-    # A rank is restarted by design.
-    is_single = not row.rank and not row.cluster
-    if row.restarts and is_single and (row.uptime_seconds or 0) < YOUNG_SECONDS:
+    if _restarted_lately(row):
         yield f"{row.restarts} restart{'s'[: row.restarts != 1]}, up {tables.uptime(row.uptime_seconds)}"
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
@@ -197,6 +195,11 @@ def _notes(row: Row) -> Iterator[str]:
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         yield f"uses {held:.1f} GiB, planned {planned:.1f}"
+
+
+def _restarted_lately(row: Row) -> bool:
+    """Tell whether a service of one host was restarted and is not up for long; a rank is restarted by design."""
+    return bool(row.restarts and not row.rank and not row.cluster) and (row.uptime_seconds or 0) < YOUNG_SECONDS
 
 
 def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:

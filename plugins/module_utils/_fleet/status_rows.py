@@ -133,6 +133,7 @@ def _service_row(
     stopped = _guard_reason(measured, name) if state == "inactive" else ""
     on_demand = _section(measured, "on_demand").get(name) or {}
     ready, stage = (active, "unit") if by_unit else (bool(answer.get("ready")), answer.get("stage") or "-")
+    idle, uptime_seconds = (on_demand.get("idle_seconds"), unit.get("active_seconds")) if active else (None, None)
     texts: list[str | None] = [demand(on_demand, bool(stopped))]
     if not active:
         progress = loading(_section(measured, "starting").get(name))
@@ -149,16 +150,16 @@ def _service_row(
         exclusive=service.get("exclusive") or "",
         unit=state,
         status="; ".join(filter(None, texts)),
-        idle_seconds=on_demand.get("idle_seconds") if active else None,
-        kept_down=bool(stopped) or (on_demand.get("pin") == "cold" and bool(on_demand.get("why"))),
+        idle_seconds=idle,
+        kept_down=bool(stopped) or _is_pinned_down(on_demand),
         ready=ready,
         stage=stage,
         error=_error(name, answer, by_unit, state, measured),
         kv_cache_usage=answer.get("kv_cache_usage"),
         requests_running=answer.get("requests_running"),
         requests_waiting=answer.get("requests_waiting"),
-        planned_gib=(service["memory"].get("residency_gib") or {}).get("typical"),
-        uptime_seconds=unit.get("active_seconds") if active else None,
+        planned_gib=_planned_gib(service),
+        uptime_seconds=uptime_seconds,
         restarts=unit.get("n_restarts"),
         decode_tokens_per_second=answer.get("decode_tokens_per_second"),
         decode_ratio=answer.get("decode_ratio"),
@@ -173,6 +174,15 @@ def _service_row(
 
 def _unit(name: str, measured: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {unit["name"]: unit for unit in _section(measured, "units")}.get(name) or {}
+
+
+def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
+    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
+
+
+def _planned_gib(service: Mapping[str, Any]) -> float | None:
+    planned: float | None = (service["memory"].get("residency_gib") or {}).get("typical")
+    return planned
 
 
 def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> str:
