@@ -25,6 +25,17 @@ HEADER = """\
 """
 MOST_LINES = 60
 LONG = re.compile(r"\bLong: \w")
+PACKAGES = {name.split("/")[2] for name in tree.below("plugins/module_utils/", suffix=".py")}
+# Whose public functions with more than two arguments document each: packages and files, to grow.
+DOCUMENTED = (
+    *(f"plugins/module_utils/{package}/" for package in sorted(PACKAGES - {"_fleet", "_memory"})),
+    "plugins/action/import_recipe.py",
+    "plugins/action/lock.py",
+    "plugins/action/service_bench.py",
+    "plugins/filter/",
+    "plugins/lookup/",
+    "plugins/modules/",
+)
 
 
 def test_action_group_is_the_modules() -> None:
@@ -138,37 +149,57 @@ def test_a_long_function_needs_a_reason() -> None:
     assert too_long(f'def f():\n    """Do.\n\n    Long: one table.\n    """\n{body}') == set()
 
 
-def wrong_arguments(text: str) -> dict[str, list[str]]:
-    """Functions whose docstring describes arguments that they do not have. Obvious arguments need no words."""
-    wrong = {}
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.FunctionDef):
+def undocumented(text: str) -> dict[str, str]:
+    """Public functions and methods with more than two arguments that have no docstring, or one that does not fit their arguments.
+
+    Arguments that name and type explain need no line; those with a line stand in the order of the signature.
+    """
+    tree_of = ast.parse(text)
+    classes = [node for node in tree_of.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    problems = {}
+    for node in [*tree_of.body, *(node for item in classes for node in item.body)]:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
         arguments = node.args
-        optional = filter(None, (arguments.vararg, arguments.kwarg))
-        names = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *optional)}
-        documented = re.findall(r"^:param (\w+):", ast.get_docstring(node) or "", re.MULTILINE)
-        if not names.issuperset(documented):
-            wrong[node.name] = documented
-    return wrong
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            *filter(None, (arguments.vararg, arguments.kwarg)),
+        ]
+        names = [item.arg for item in every if item.arg not in ("self", "cls")]
+        if len(names) <= 2:
+            continue
+        docstring = ast.get_docstring(node) or ""
+        documented = re.findall(r"^:param (\w+): \S", docstring, re.MULTILINE)
+        if documented != [name for name in names if name in documented]:
+            problems[node.name] = f"arguments {names}, documented {documented}"
+        elif not docstring:
+            problems[node.name] = "no docstring"
+    return problems
 
 
-@tree.each(tree.below("plugins/", suffix=".py"))
-def test_docstrings_describe_arguments_that_exist(name: str) -> None:
-    assert wrong_arguments(tree.read(name)) == {}
+@tree.each(tree.below(*DOCUMENTED, suffix=".py"))
+def test_public_functions_document_their_arguments(name: str) -> None:
+    assert undocumented(tree.read(name)) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "problems"),
     [
-        ("def f(a, b, c): ...", set()),
-        ('def f(a, *, b, **c) -> None:\n  """Do.\n\n  :param b: x\n  :param c: x\n  """', set()),
-        ('def f(a) -> None:\n  """Do.\n\n  :param b: x\n  """', {"f"}),
-        ('class A:\n  def f(self, a) -> None:\n    """Do.\n\n    :param b: x\n    """', {"f"}),
+        ("def f(a, b): ...", set()),
+        ("def _f(a, b, c): ...", set()),
+        ("def f(a, b, c): ...", {"f"}),
+        ("def f(a, *, b, **c) -> None: ...", {"f"}),
+        ("class A:\n  def f(self, a, b, c): ...\n  def g(self, a, b): ...", {"f"}),
+        ('def f(a, b, c) -> None:\n  """Do.\n\n  :param a: x\n  :param b: x\n  :param c: x\n  """', set()),
+        ('def f(a, b, c) -> int:\n  """Do.\n\n  :param b: x\n  """', set()),
+        ('def f(a, b, c) -> int:\n  """Do.\n\n  :param d: x\n  """', {"f"}),
+        ('def f(a, b, c) -> None:\n  """Do.\n\n  :param a: x\n  :param c: x\n  :param b: x\n  """', {"f"}),
     ],
 )
-def test_a_wrong_argument_is_found(text: str, wrong: set[str]) -> None:
-    assert set(wrong_arguments(text)) == wrong
+def test_an_undocumented_argument_is_found(text: str, problems: set[str]) -> None:
+    assert set(undocumented(text)) == problems
 
 
 READS_JSON = {

@@ -21,7 +21,7 @@ from launches_fixture import compared, requested_cases
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import families as family_readers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry as model_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import weights as model_weights
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import modules
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
@@ -369,9 +369,9 @@ def test_the_page_says_what_the_engine_computes(name: str) -> None:
 
 def test_families_whose_weights_are_refused_are_named() -> None:
     families = {*family_readers.READERS}
-    families.update(model_geometry._DECODERS, model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
+    families.update(model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
     # These two are names of whole models, whose text part has another.
-    refused = families - set(model_weights._FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
+    refused = families - set(modules.FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
     assert refused == set()
     table = PAGE[PAGE.index("<!-- stated: families and towers") :].split("\n\n")[1]
     assert all(f"`{family}`" in table for family in refused)

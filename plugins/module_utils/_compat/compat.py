@@ -17,10 +17,10 @@ from typing import Any
 from .._common import validation
 from .._common.docker_run import DockerRun, read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
-from .._common.plain_data import InputError, unfit
+from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
 from .._vllm import launch as vllm_launch
-from . import (
+from . import (  # noqa: F401  (each registers its rules)
     rules_decoding,
     rules_kernels,
     rules_launch,
@@ -35,17 +35,6 @@ from .rulebook import REGISTERED, Change, Launch, Rule
 
 RULES: tuple[Rule, ...] = tuple(sorted(REGISTERED, key=lambda rule: rule.id))
 """Every rule, in the order of their ids."""
-RULE_FILES = (
-    rules_launch,
-    rules_platform,
-    rules_model,
-    rules_kernels,
-    rules_decoding,
-    rules_nodes,
-    rules_memory,
-    rules_reported,
-    rules_unit,
-)
 UNIT_RULES = tuple(rule for rule in RULES if rule.id[3] == "U")
 LAUNCH_RULES = tuple(rule for rule in RULES if rule.id[3] != "U")
 GIVEN, PROBED, CATALOGUE, UNKNOWN = "given", "probed", "catalogue", "unknown"
@@ -101,7 +90,8 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     vllm_version, source = _version(params, entry)
     parsed, refused = _parsed(params, vllm_version)
     checked = _launch(params, entry, vllm_version, parsed, refused, source == PROBED)
-    rules = _without_ignored(LAUNCH_RULES, params.get("ignore"))
+    ignored = set(params.get("ignore") or ())
+    rules = [rule for rule in LAUNCH_RULES if rule.id not in ignored]
     judged = _judge(checked, rules)
     plain = _plain(finding for finding, _changes in judged)
     name = parsed.model or checked.repo
@@ -199,11 +189,6 @@ def check_written(written: rules_unit.Written) -> list[dict[str, Any]]:
 # --- repairs ------------------------------------------------------------------------------------------------------
 
 Judged = Sequence[tuple[Finding, tuple[Change, ...]]]
-
-
-def _without_ignored(rules: Sequence[Rule], ignore: Any) -> list[Rule]:
-    ignored = set(ignore or ())
-    return [rule for rule in rules if rule.id not in ignored]
 
 
 def _judge(checked: Launch, rules: Sequence[Rule]) -> Judged:
@@ -319,8 +304,6 @@ def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
 
     :param family: a word of C(image_catalogue.FAMILIES)
     :param model: repository or path, empty for none
-    :param args: normalised options
-    :returns: words
     """
     return [*entrypoint_argv(family), *([model] if model else []), *vllm_launch.render(args)]
 
@@ -354,7 +337,6 @@ def _complain(params: Mapping[str, Any]) -> None:
     for key, allowed in _CHOICES.items():
         if params.get(key) and params[key] not in allowed:
             wrong.append(f"'{key}' is {params[key]!r}, expected one of {', '.join(allowed)}")
-    wrong.extend(_wrong_nodes(params.get("nodes", 1)))
     wrong.extend(image_catalogue.wrong_entries(params.get("catalogue"), "catalogue"))
     if wrong:
         raise InputError(wrong)
@@ -382,16 +364,14 @@ def _wrong_lists(params: Mapping[str, Any]) -> list[str]:
         words = params.get(key)
         if words and not (_is_list(words) and all(isinstance(word, (str, int, float)) for word in words)):
             wrong.append(f"'{key}' must be a list of texts")
+    nodes = params.get("nodes")
+    if nodes is not None and not is_whole(nodes, 1):
+        wrong.append(f"'nodes' is {nodes!r}, expected a whole number from 1 up")
     for rule in params["ignore"] if _is_list(params.get("ignore")) else ():
         if str(rule).startswith("SPK") and rule not in _IDS:
             near = validation.nearest_word(str(rule), _IDS)
             wrong.append(f"'ignore' names {rule}, which is no rule" + (f"; did you mean {near}?" if near else ""))
     return wrong
-
-
-def _wrong_nodes(nodes: Any) -> Iterator[str]:
-    if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
-        yield f"'nodes' is {nodes!r}, expected a whole number from 1 up"
 
 
 def _is_list(value: Any) -> bool:

@@ -9,12 +9,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 from .._common import validation
 from .._common.docker_run import DockerRun
-from .._common.findings import Finding
+from .._common.findings import SEVERITIES, Finding
 from .._vllm import catalogue, versions
 from .._vllm.fp4_kernels import is_weight_only
 from .._vllm.launch import Problem
@@ -97,6 +97,11 @@ class Launch:
     packages: Sequence[str] = ()
     probed: bool = False
 
+    @property
+    def common(self) -> Mapping[str, Any]:
+        """What the texts of every rule may name."""
+        return {"version": self.version, "image": self.image}
+
     def before(self, bound: str) -> bool:
         """Tell whether the version is known and older than C(bound).
 
@@ -121,14 +126,18 @@ class Launch:
         """Return the name that C(name) is a misspelling of, if this version has it and there can be no doubt."""
         return sure_spelling(name, (other for other in catalogue.names(table) if not self.unsupported(table, other)))
 
-    def missing(self, table: str, name: str, key: str = "name") -> dict[str, Any]:
-        """Describe a name that this version does not have, for a rule's texts.
+    def unknown_value(self, option: str, table: str, name: str) -> Hits:
+        """Yield a value of an option that this version does not have, with its spelling if that can be no other.
 
-        :param table: of the catalogue
-        :param name: missing in the table
-        :param key: that C(name) has in the result
-        :returns: C({key: name, version, span, fix})
+        :param name: the value, empty for none
+        :returns: hits as C(missing) has them, with C(changes)
         """
+        if name and self.unsupported(table, name):
+            intended = self.respelled(table, name)
+            yield {**self.missing(table, name), "changes": (Change("args", option, intended),) if intended else ()}
+
+    def missing(self, table: str, name: str) -> dict[str, Any]:
+        """Describe a name of a table that this version does not have, for a rule's texts: C({name, span, fix})."""
         names = catalogue.names(table)
         span = names.get(name)
         # Long names of variables share many letters without being related.
@@ -136,8 +145,7 @@ class Launch:
         near = validation.nearest_word(name, (other for other in names if not self.unsupported(table, other)), cutoff)
         fix = f"Did you mean {near}?" if near else "Remove it."
         return {
-            key: name,
-            "version": self.version,
+            "name": name,
             "span": f" ({span.text()})" if span else "",
             "fix": "Use an image whose vLLM has it." if span else fix,
         }
@@ -418,6 +426,8 @@ def _texts(value: Any) -> list[str]:
 # --- rules --------------------------------------------------------------------------------------------------------
 
 Hits = Iterator[Mapping[str, Any]]
+Check = Callable[[Any], object]
+"""A generator of hits, or a condition."""
 FIRES: dict[str, Any] = {}
 
 
@@ -448,7 +458,7 @@ class Rule:
     message: str
     fix: str
     source: str
-    check: Callable[[Any], Hits]
+    check: Check
     vllm_error: str = ""
     needs_version: bool = False
     about: str = ""
@@ -457,6 +467,8 @@ class Rule:
         """Return the findings about one launch, each with the changes that repair it."""
         if self.needs_version and launch.version is None:
             return []
+        result = self.check(launch)
+        hits = result if isinstance(result, Iterator) else [FIRES] if result else []
         return [
             (
                 Finding(
@@ -471,46 +483,45 @@ class Rule:
                 ),
                 tuple(values.get("changes") or ()),
             )
-            for values in self.check(launch)
+            for values in ({**launch.common, **hit} for hit in hits)
         ]
 
 
 REGISTERED: list[Rule] = []
 """Every rule, in the order in which the files were read."""
 
-Check = Callable[[Any], Hits]
-
 
 def rule(
-    id: str,
     severity: str,
+    id: str,
     title: str,
     message: str,
     fix: str,
-    source: str,
+    source: str = PACKAGES,
     vllm_error: str = "",
     needs_version: bool = False,
     about: str = "",
+    when: Callable[[Launch], object] | None = None,
 ) -> Callable[[Check], Check]:
-    """Register the decorated function as a rule.
+    """Register a rule: it fires C(when) a launch is so, or as often as the decorated function yields.
 
-    :param id: C(SPK) and three digits, which never change; C(SPKU) and two for the systemd unit
     :param severity: C(error), C(warning) or C(info)
-    :param title: of the rule, for docs/rules.md
+    :param id: C(SPK) and three digits, which never change; C(SPKU) and two for the systemd unit
     :param message: what is wrong and why, with the names of figures in braces
-    :param fix: what to change, likewise
     :param source: of the knowledge, such as a package or a report
-    :param vllm_error: the text that vLLM itself would print, likewise
-    :param needs_version: skip the rule while the version is unknown
-    :param about: the part of the launch that it judges, for docs/rules.md
-    :returns: the decorator
+    :param when: the condition of a rule whose texts need no figures but version and image
     """
 
     def register(check: Check) -> Check:
         REGISTERED.append(Rule(id, severity, title, message, fix, source, check, vllm_error, needs_version, about))
         return check
 
+    if when:
+        register(when)
     return register
+
+
+error, warning, info = (partial(rule, severity) for severity in SEVERITIES)
 
 
 def numbers(text: str) -> list[int]:

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from .rulebook import DUO, FIRES, GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule
+from .rulebook import DUO, GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, error, info, warning
 
 # 6xx: speculative decoding
 
 
-@rule(
+@error(
     "SPK601",
-    "error",
     "Speculative method that this vLLM does not have",
-    "Speculative method {method} is not in vLLM {version}{span}.",
+    "Speculative method {name} is not in vLLM {version}{span}.",
     "{fix}",
-    PACKAGES,
     needs_version=True,
 )
 def _method_unknown(launch: Launch) -> Hits:
     if launch.method and launch.unsupported("spec_methods", launch.method):
         intended = launch.respelled("spec_methods", launch.method)
         changes = _spec_changes(launch, method=intended) if intended else ()
-        yield {**launch.missing("spec_methods", launch.method, "method"), "changes": changes}
+        yield {**launch.missing("spec_methods", launch.method), "changes": changes}
 
 
 def _spec_changes(launch: Launch, drop: str = "", **keys: object) -> tuple[Change, ...]:
@@ -38,23 +37,18 @@ def _spec_changes(launch: Launch, drop: str = "", **keys: object) -> tuple[Chang
     return (Change("args", "speculative-config", {**remaining, **keys}),)
 
 
-@rule(
+error(
     "SPK602",
-    "error",
     "MTP for Gemma 4 before 0.21.0",
     "vLLM {version} has no MTP for Gemma 4; it would load the assistant as an ordinary draft model.",
     "Use vLLM 0.21.0 or newer, or vllm/vllm-openai:gemma4-0505-arm64-cu130.",
-    PACKAGES,
     needs_version=True,
+    when=lambda launch: launch.gemma4 and launch.method == "mtp" and launch.unsupported("spec_methods", "gemma4_mtp"),
 )
-def _gemma4_mtp(launch: Launch) -> Hits:
-    if launch.gemma4 and launch.method == "mtp" and launch.unsupported("spec_methods", "gemma4_mtp"):
-        yield {"version": launch.version}
 
 
-@rule(
+@warning(
     "SPK603",
-    "warning",
     "Gemma 4's assistant as an ordinary draft model",
     "{model} is an MTP head for this Gemma 4; method draft_model runs it more slowly "
     "(40 % fewer tokens per second were measured).",
@@ -67,13 +61,11 @@ def _assistant_as_draft(launch: Launch) -> Hits:
         yield {"model": model}
 
 
-@rule(
+@error(
     "SPK604",
-    "error",
     "Key of --speculative-config that this vLLM does not have",
-    "--speculative-config has no key {key} in vLLM {version}{span}.",
+    "--speculative-config has no key {name} in vLLM {version}{span}.",
     "{fix}",
-    PACKAGES,
     needs_version=True,
 )
 def _spec_key(launch: Launch) -> Hits:
@@ -82,7 +74,7 @@ def _spec_key(launch: Launch) -> Hits:
         return
     for key in sorted(config):
         if launch.unsupported("spec_keys", str(key)):
-            hit = launch.missing("spec_keys", str(key), "key")
+            hit = launch.missing("spec_keys", str(key))
             intended = launch.respelled("spec_keys", str(key))
             changes: tuple[Change, ...] = ()
             if key == "disable_by_batch_size":
@@ -92,38 +84,31 @@ def _spec_key(launch: Launch) -> Hits:
             yield {**hit, "fix": "Remove the key." if hit["span"] else hit["fix"], "changes": changes}
 
 
-@rule(
+error(
     "SPK605",
-    "error",
     "DFlash with an FP8 KV cache before 0.24.0",
     "On sm_121 vLLM {version} has no kernel for DFlash's non-causal attention with an FP8 KV cache.",
     "Set kv-cache-dtype to auto, or use vLLM 0.24.0 or newer.",
     SELECTION,
     "No valid attention backend found",
     needs_version=True,
+    when=lambda launch: (
+        launch.method == "dflash" and launch.kv_dtype.startswith("fp8") and launch.within("0.20.0", "0.24.0")
+    ),
 )
-def _dflash_fp8(launch: Launch) -> Hits:
-    if launch.method == "dflash" and launch.kv_dtype.startswith("fp8") and launch.within("0.20.0", "0.24.0"):
-        yield {"version": launch.version}
 
-
-@rule(
+warning(
     "SPK606",
-    "warning",
     "Suffix decoding without its package",
     "Speculative method suffix needs the package arctic-inference, which vLLM does not install.",
     "Install arctic-inference==0.1.1 (pip of a service), or use ngram.",
-    PACKAGES,
-    "Arctic Inference is required for suffix decoding",
+    vllm_error="Arctic Inference is required for suffix decoding",
+    when=lambda launch: launch.method == "suffix" and not launch.brings("arctic-inference"),
 )
-def _suffix(launch: Launch) -> Hits:
-    if launch.method == "suffix" and not launch.brings("arctic-inference"):
-        yield FIRES
 
 
-@rule(
+@info(
     "SPK607",
-    "info",
     "Several tokens from one MTP layer",
     "num_speculative_tokens is {tokens}, but the model's one MTP layer then runs several times; fewer "
     "later tokens are accepted.",
@@ -141,24 +126,19 @@ def _many_mtp_tokens(launch: Launch) -> Hits:
         yield {"tokens": tokens, "fewer": min(tokens - 1, 2)}
 
 
-@rule(
+error(
     "SPK608",
-    "error",
     "Draft models before 0.15.1",
     "vLLM {version} lists the speculative method draft_model but cannot run it.",
     "Use vLLM 0.15.1 or newer.",
-    PACKAGES,
-    "Draft model speculative decoding is not supported yet",
+    vllm_error="Draft model speculative decoding is not supported yet",
     needs_version=True,
+    when=lambda launch: launch.method == "draft_model" and launch.before("0.15.1"),
 )
-def _draft_model(launch: Launch) -> Hits:
-    if launch.method == "draft_model" and launch.before("0.15.1"):
-        yield {"version": launch.version}
 
 
-@rule(
+@info(
     "SPK609",
-    "info",
     "DFlash on a quantised model",
     "With quantised weights ({checkpoint}) and releases of vLLM, only the first few DFlash tokens were "
     "reported to be accepted: slower than without.",
@@ -175,9 +155,8 @@ def _dflash_quantised(launch: Launch) -> Hits:
 _SIZE = re.compile(r"(?<![0-9A-Za-z.])(\d+(?:\.\d+)?B)(?:-A(\d+(?:\.\d+)?B))?(?![0-9A-Za-z])", re.IGNORECASE)
 
 
-@rule(
+@error(
     "SPK610",
-    "error",
     "Draft of another model",
     "{draft} was trained for a model of {theirs}, this one has {own}; a drafter works only with its own target.",
     "Set the model of --speculative-config to the drafter of {repo}.",
@@ -196,14 +175,12 @@ def _foreign_draft(launch: Launch) -> Hits:
 _SEPARATE = ("dflash", "dspark", "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model")
 
 
-@rule(
+@error(
     "SPK611",
-    "error",
     "Speculative method without its draft model",
     "Speculative method {method} needs a draft model, and --speculative-config names none.",
     'Add "model" with the drafter of this model.',
-    PACKAGES,
-    "num_speculative_tokens was provided but without speculative model.",
+    vllm_error="num_speculative_tokens was provided but without speculative model.",
 )
 def _no_draft(launch: Launch) -> Hits:
     if launch.method not in _SEPARATE or launch.spec.get("model"):
@@ -220,14 +197,12 @@ def _carries_dspark(launch: Launch) -> bool:
     )
 
 
-@rule(
+@error(
     "SPK612",
-    "error",
     "Speculation without a number of tokens",
     "Speculative method {method} needs num_speculative_tokens.",
     'Add "num_speculative_tokens": 4.',
-    PACKAGES,
-    "num_speculative_tokens must be provided with speculative model unless the draft model config contains an n_predict "
+    vllm_error="num_speculative_tokens must be provided with speculative model unless the draft model config contains an n_predict "
     "parameter.",
 )
 def _no_tokens(launch: Launch) -> Hits:
@@ -235,14 +210,12 @@ def _no_tokens(launch: Launch) -> Hits:
         yield {"method": launch.method}
 
 
-@rule(
+@error(
     "SPK613",
-    "error",
     "Shortest match longer than the longest",
     "prompt_lookup_min {least} is more than prompt_lookup_max {most}.",
     "Swap them.",
-    PACKAGES,
-    "prompt_lookup_min={least} must be <= prompt_lookup_max={most}",
+    vllm_error="prompt_lookup_min={least} must be <= prompt_lookup_max={most}",
 )
 def _lookup(launch: Launch) -> Hits:
     least, most = launch.spec.get("prompt_lookup_min"), launch.spec.get("prompt_lookup_max")
@@ -250,9 +223,8 @@ def _lookup(launch: Launch) -> Hits:
         yield {"least": least, "most": most}
 
 
-@rule(
+@error(
     "SPK614",
-    "error",
     "Draft's attention backend that cannot draft",
     "On sm_121 vLLM {version} has FLASH_ATTN and FLEX_ATTENTION for DFlash's non-causal draft; {backend} cannot.",
     'Remove "attention_backend" from --speculative-config.',
@@ -264,15 +236,13 @@ def _draft_attention(launch: Launch) -> Hits:
     backend = str(launch.spec.get("attention_backend") or "").lower()
     if launch.method == "dflash" and launch.within("0.21.0", "0.24.0") and backend in ("flashinfer", "triton_attn"):
         yield {
-            "version": launch.version,
             "backend": backend.upper(),
             "changes": _spec_changes(launch, drop="attention_backend"),
         }
 
 
-@rule(
+@error(
     "SPK615",
-    "error",
     "MTP without the paired draft",
     "{repo} ({architecture}) has no MTP layer; method mtp needs the paired draft as its model.",
     'Add "model" with the assistant of this model.',
@@ -283,9 +253,8 @@ def _gemma4_pair(launch: Launch) -> Hits:
         yield {"architecture": launch.architectures[0], "repo": launch.repo or "this checkpoint"}
 
 
-@rule(
+@info(
     "SPK616",
-    "info",
     "Few tokens a block for DFlash",
     "num_speculative_tokens is {tokens}; DFlash checks a whole block in one pass, and its range is 7 to 15.",
     "Compare with 7 and 15 on your prompts.",
@@ -297,9 +266,8 @@ def _dflash_tokens(launch: Launch) -> Hits:
         yield {"tokens": tokens}
 
 
-@rule(
+@info(
     "SPK617",
-    "info",
     "Speculation without a limit under load",
     "{seqs} requests may run at once, and each drafts {tokens} at every step: drafts speed up one stream, "
     "but slow down many.",
@@ -325,36 +293,46 @@ MANY_REQUESTS = 8
 _BOUNDS = ("disable_by_batch_size", "num_speculative_tokens_per_batch_size")
 
 
+@error(
+    "SPK618",
+    "DSpark drafter by method mtp",
+    "The drafter in this checkpoint is DSpark (dspark_block_size {block}); method {method} cannot load its weights.",
+    'Set "method": "dspark" with at least "num_speculative_tokens": {block}.',
+    "https://github.com/vllm-project/vllm/pull/52165",
+    vllm_error="KeyError: 'model.layers.43.mtp_block.main_norm.weight'",
+)
+def _dspark_by_mtp(launch: Launch) -> Hits:
+    block = launch.text.get("dspark_block_size")
+    if launch.method in ("mtp", "deepseek_mtp") and not launch.spec.get("model") and block:
+        yield {"block": block, "method": launch.method}
+
+
 # 7xx: parsers and tools
 
 
 # Names that people expect and that vLLM does not have under that option.
-_PARSER_FIXES = {
-    ("tool_parsers", "nemotron_v3"): "Use qwen3_coder; nemotron_v3 is a reasoning parser.",
-    ("reasoning_parsers", "nano_v3"): "Name its file with --reasoning-parser-plugin.",
-    ("reasoning_parsers", "super_v3"): "Name its file with --reasoning-parser-plugin.",
+_PARSER_FIXES: dict[tuple[str, str], dict[str, Any]] = {
+    ("tool_parsers", "nemotron_v3"): {
+        "fix": "Use qwen3_coder; nemotron_v3 is a reasoning parser.",
+        "changes": (Change("args", "tool-call-parser", "qwen3_coder"),),
+    },
+    ("reasoning_parsers", "nano_v3"): {"fix": "Name its file with --reasoning-parser-plugin."},
+    ("reasoning_parsers", "super_v3"): {"fix": "Name its file with --reasoning-parser-plugin."},
 }
 
 
 def _parser_unknown(launch: Launch, option: str, table: str, plugin: str) -> Hits:
     name = str(launch.args.get(option) or "")
-    if name and not launch.args.get(plugin) and launch.unsupported(table, name):
-        hit = launch.missing(table, name)
-        intended = launch.respelled(table, name)
-        if (table, name) == ("tool_parsers", "nemotron_v3"):
-            intended = "qwen3_coder"
-        changes = (Change("args", option, intended),) if intended else ()
-        yield {**hit, "fix": _PARSER_FIXES.get((table, name), hit["fix"]), "changes": changes}
+    for hit in () if launch.args.get(plugin) else launch.unknown_value(option, table, name):
+        yield {**hit, **_PARSER_FIXES.get((table, name), {})}
 
 
-@rule(
+@error(
     "SPK701",
-    "error",
     "Tool parser that this vLLM does not have",
     "vLLM {version} has no tool parser {name}{span}.",
     "{fix}",
-    PACKAGES,
-    "KeyError: 'invalid tool call parser: {name}",
+    vllm_error="KeyError: 'invalid tool call parser: {name}",
     needs_version=True,
 )
 def _tool_parser(launch: Launch) -> Hits:
@@ -362,23 +340,20 @@ def _tool_parser(launch: Launch) -> Hits:
         yield from _parser_unknown(launch, "tool-call-parser", "tool_parsers", "tool-parser-plugin")
 
 
-@rule(
+@error(
     "SPK702",
-    "error",
     "Reasoning parser that this vLLM does not have",
     "vLLM {version} has no reasoning parser {name}{span}.",
     "{fix}",
-    PACKAGES,
-    "KeyError: 'invalid reasoning parser: {name}",
+    vllm_error="KeyError: 'invalid reasoning parser: {name}",
     needs_version=True,
 )
 def _reasoning_parser(launch: Launch) -> Hits:
     yield from _parser_unknown(launch, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin")
 
 
-@rule(
+@error(
     "SPK703",
-    "error",
     "Automatic tool choice without a parser",
     "--enable-auto-tool-choice needs --tool-call-parser.",
     "Add tool-call-parser{value}.",
@@ -402,9 +377,8 @@ def _fitting_parsers(launch: Launch) -> tuple[str, ...]:
     return tuple(name for name in fitting if not launch.unsupported("tool_parsers", name))
 
 
-@rule(
+@warning(
     "SPK704",
-    "warning",
     "Tool parser of another model",
     "Tool parser {parser} does not match the format of this model: tool calls are returned as plain text.",
     "Set tool-call-parser to {fitting}.",
@@ -426,9 +400,8 @@ def _foreign_parser(launch: Launch) -> Hits:
         yield {"parser": parser, "fitting": fitting[0], "changes": changes}
 
 
-@rule(
+@warning(
     "SPK705",
-    "warning",
     "Tools from a model that always reasons",
     "{repo} always reasons, even with enable_thinking false, and may end without the tool call that "
     "tool_choice auto expects.",
@@ -441,41 +414,32 @@ def _thinking_tools(launch: Launch) -> Hits:
         yield {"repo": launch.repo, "or_hermes": "" if alone else ", or use parser hermes without a reasoning parser"}
 
 
-@rule(
+warning(
     "SPK706",
-    "warning",
     "Tool parser without automatic tool choice",
     "--tool-call-parser is set but --enable-auto-tool-choice is not: requests with tools get HTTP 400.",
     "Add enable-auto-tool-choice: true.",
-    PACKAGES,
-    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    vllm_error='"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    when=lambda launch: launch.args.get("tool-call-parser") and launch.args.get("enable-auto-tool-choice") is not True,
 )
-def _parser_alone(launch: Launch) -> Hits:
-    if launch.args.get("tool-call-parser") and launch.args.get("enable-auto-tool-choice") is not True:
-        yield FIRES
 
-
-@rule(
+info(
     "SPK707",
-    "info",
     "Tool parser of Gemma 4: the sources disagree",
     "One guide parses Gemma 4's tool calls with pythonic; NVIDIA's model card and vLLM's recipes use "
     "gemma4 (vLLM 0.19.0 on).",
     "Set tool-call-parser to gemma4 if a request with a tool is returned as text.",
     f"{GUIDE}; model cards and vLLM's recipes",
-)
-def _gemma4_pythonic(launch: Launch) -> Hits:
-    if (
+    when=lambda launch: (
         launch.gemma4
         and launch.args.get("tool-call-parser") == "pythonic"
         and not launch.unsupported("tool_parsers", "gemma4")
-    ):
-        yield FIRES
+    ),
+)
 
 
-@rule(
+@warning(
     "SPK708",
-    "warning",
     "Reasoning parser of another model",
     "Reasoning parser {parser} does not match the reasoning of this model: it stays in the answer.",
     "Set reasoning-parser to {fitting}.",
@@ -499,9 +463,8 @@ _THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-@rule(
+@warning(
     "SPK709",
-    "warning",
     "Reasoning stays in the answers",
     "This model reasons by default, and no reasoning parser is set: reasoning stays in the answers, and "
     "tool calls after it may not be parsed.",
@@ -522,13 +485,11 @@ def _no_reasoning_parser(launch: Launch) -> Hits:
         yield {"fitting": "qwen3", "or_off": "" if launch.before("0.14.0") else or_off}
 
 
-@rule(
+@warning(
     "SPK710",
-    "warning",
     "Parser plugin that no parser uses",
     "{plugin} is set, but {option} is not: vLLM does not use the file.",
     "Add {option} with the name that the file registers.",
-    PACKAGES,
 )
 def _idle_plugin(launch: Launch) -> Hits:
     for plugin, option in (("tool-parser-plugin", "tool-call-parser"), ("reasoning-parser-plugin", "reasoning-parser")):

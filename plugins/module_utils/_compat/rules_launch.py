@@ -5,12 +5,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._common import validation
 from .._vllm import catalogue
 from .._vllm.launch import long_name
-from .rulebook import GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule, sure_spelling, version
+from .rulebook import (
+    FIRES,
+    GUIDE,
+    PACKAGES,
+    PARSER,
+    SELECTION,
+    Change,
+    Hits,
+    Launch,
+    error,
+    info,
+    sure_spelling,
+    version,
+    warning,
+)
 
 
 def _problems(launch: Launch, *kinds: str) -> Hits:
@@ -34,9 +46,8 @@ def _problems(launch: Launch, *kinds: str) -> Hits:
 _NEVER = "--speculative-disable-by-batch-size"
 
 
-@rule(
+@error(
     "SPK101",
-    "error",
     "Unknown option",
     "{option} {detail}; vLLM stops at once.",
     "{fix}",
@@ -86,9 +97,8 @@ _TASKS = {
 }
 
 
-@rule(
+@error(
     "SPK102",
-    "error",
     "Value after a flag",
     "{option} {detail}; vLLM's boolean options take no value.",
     "{fix}",
@@ -104,20 +114,14 @@ def _value_to_switch(launch: Launch) -> Hits:
             yield hit
             continue
         enable = boolean is (launch.args.get(name) is not False)  # --no-x true asks for what --x false does
-        yield {**hit, "changes": (Change("args", name, True if enable else _off(option)),)}
+        yield {**hit, "changes": (Change("args", name, enable if enable or option.kind == "switch" else None),)}
 
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
-def _off(option: Any) -> bool | None:
-    """Return the value that switches an option off: a plain flag is off when it is not there."""
-    return False if option.kind == "switch" else None
-
-
-@rule(
+@error(
     "SPK103",
-    "error",
     "vllm serve twice",
     "vllm serve {detail}: {why}.",
     "Pass {instead} after the image name.",
@@ -144,9 +148,8 @@ def _doubled(launch: Launch) -> Hits:
         }
 
 
-@rule(
+@error(
     "SPK104",
-    "error",
     "Value missing or of the wrong kind",
     "{option} {detail}.",
     "{fix}",
@@ -158,9 +161,8 @@ def _bad_value(launch: Launch) -> Hits:
     yield from _problems(launch, "no_value", "bad_value", "extra_word")
 
 
-@rule(
+@error(
     "SPK105",
-    "error",
     "Ambiguous abbreviation",
     "{option} {detail}; vLLM accepts an abbreviation only if it is unique.",
     "{fix}",
@@ -172,9 +174,8 @@ def _ambiguous(launch: Launch) -> Hits:
     yield from _problems(launch, "ambiguous")
 
 
-@rule(
+@error(
     "SPK106",
-    "error",
     "Key of the service in args",
     "'{option}' {detail}, so that unit, probes and plan agree on it.",
     "{fix}",
@@ -186,9 +187,8 @@ def _service_key(launch: Launch) -> Hits:
     yield from _problems(launch, "service_key")
 
 
-@rule(
+@info(
     "SPK107",
-    "info",
     "Model given as --model",
     "--model {detail}; vllm serve still takes that, with a warning that it will go away.",
     "{fix}",
@@ -199,9 +199,8 @@ def _model_option(launch: Launch) -> Hits:
         yield {**hit, "changes": (Change("command", f"--model {launch.repo}", launch.repo),)}
 
 
-@rule(
+@error(
     "SPK108",
-    "error",
     "Value that is not allowed",
     "{option} {detail}.",
     "{fix}",
@@ -223,9 +222,8 @@ def _bad_choice(launch: Launch) -> Hits:
 _OWN_RULES = ("moe-backend", "kv-cache-dtype", "linear-backend")
 
 
-@rule(
+@error(
     "SPK111",
-    "error",
     "Key that an option's JSON does not have",
     "--{option} has no key {key} in vLLM {version}{span}.",
     "{fix}",
@@ -245,7 +243,6 @@ def _json_key(launch: Launch) -> Hits:
         yield {
             "option": option,
             "key": key,
-            "version": launch.version,
             "span": f" ({span.text()})" if span else "",
             "fix": problem.fix,
             "error": problem.vllm_error,
@@ -253,14 +250,12 @@ def _json_key(launch: Launch) -> Hits:
         }
 
 
-@rule(
+@error(
     "SPK109",
-    "error",
     "--speculative-disable-by-batch-size",
     "--speculative-disable-by-batch-size never was an option of vllm serve; the launch fails.",
     "Remove it. {instead}",
-    PACKAGES,
-    "{error}",
+    vllm_error="{error}",
 )
 def _disable_by_batch_size(launch: Launch) -> Hits:
     for hit in _problems(launch, "unknown"):
@@ -285,9 +280,8 @@ def _disable_by_batch_size(launch: Launch) -> Hits:
             yield {**hit, "instead": instead, "changes": changes}
 
 
-@rule(
+@warning(
     "SPK110",
-    "warning",
     "Option unknown to all vLLM versions",
     "{option} {detail}. The vLLM version is not known, so it is passed on.",
     "{fix}",
@@ -303,9 +297,8 @@ def _unknown_everywhere(launch: Launch) -> Hits:
                 yield hit
 
 
-@rule(
+@warning(
     "SPK113",
-    "warning",
     "Value unknown to all vLLM versions",
     "--{option} {value} is not a value of any known vLLM version. The version of the image is not known, so it is "
     "passed on.",
@@ -340,9 +333,8 @@ _OTHER_DEVICES = ("AMX_", "CPU_", "ROCM_", "XPU_")
 _PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
-@rule(
+@info(
     "SPK112",
-    "info",
     "Options in a file",
     "--config {file} names a file with more options. That file is not read, so its options are not checked.",
     "Set its options in args.",
@@ -379,23 +371,20 @@ def _unknown_variables(launch: Launch) -> list[str]:
     ]
 
 
-@rule(
+@warning(
     "SPK201",
-    "warning",
     "VLLM_USE_V1",
     "VLLM_USE_V1 does nothing in vLLM {version}: it was removed in 0.11.1, which has only the V1 engine.",
     "Remove VLLM_USE_V1 from the environment.",
-    PACKAGES,
     needs_version=True,
 )
 def _use_v1(launch: Launch) -> Hits:
     if "VLLM_USE_V1" in _unknown_variables(launch):
-        yield {"version": launch.version, "changes": (Change("env", "VLLM_USE_V1"),)}
+        yield {"changes": (Change("env", "VLLM_USE_V1"),)}
 
 
-@rule(
+@warning(
     "SPK202",
-    "warning",
     "VLLM_FLASHINFER_MOE_BACKEND",
     "VLLM_FLASHINFER_MOE_BACKEND={value} has no effect here: {why}.",
     "Remove it; {instead}.",
@@ -427,14 +416,12 @@ def _flashinfer_moe_backend(launch: Launch) -> Hits:
     }
 
 
-@rule(
+@warning(
     "SPK203",
-    "warning",
     "Unknown VLLM_ variable",
     "{name} is no environment variable of vLLM {version}{span}; it does nothing.",
     "{fix}",
-    PACKAGES,
-    "Unknown vLLM environment variable detected: {name}",
+    vllm_error="Unknown vLLM environment variable detected: {name}",
     needs_version=True,
 )
 def _unknown_variable(launch: Launch) -> Hits:
@@ -472,30 +459,26 @@ def _variable_changes(launch: Launch, name: str, was_known: bool) -> tuple[Chang
     return (gone, Change("env", f"VLLM_{spelling}", value)) if spelling and f"VLLM_{spelling}" not in launch.env else ()
 
 
-@rule(
+@warning(
     "SPK204",
-    "warning",
     "Deprecated FlashInfer MoE variables",
     "{name} still works in vLLM {version} but is deprecated; 0.24.0 no longer reads it.",
     "Use --moe-backend.",
-    PACKAGES,
     needs_version=True,
 )
 def _deprecated_variable(launch: Launch) -> Hits:
     if launch.within("0.22.0", "0.24.0"):
         for name in sorted(launch.env):
             if name.startswith("VLLM_USE_FLASHINFER_MOE_") and name not in _unknown_variables(launch):
-                yield {"name": name, "version": launch.version}
+                yield {"name": name}
 
 
-@rule(
+@error(
     "SPK205",
-    "error",
     "V2 model runner forced for an unsupported feature",
     "VLLM_USE_V2_MODEL_RUNNER=1 with {what} fails in vLLM {version}.",
     "Remove VLLM_USE_V2_MODEL_RUNNER: vLLM chooses that runner itself when it can run.",
-    PACKAGES,
-    "{error}",
+    vllm_error="{error}",
     needs_version=True,
 )
 def _forced_runner(launch: Launch) -> Hits:
@@ -503,23 +486,20 @@ def _forced_runner(launch: Launch) -> Hits:
         return
     limits = {"ngram": "0.32.0", "ngram_gpu": "0.32.0", "draft_model": "0.31.0", "suffix": "0.33.1"}
     if launch.method in limits and launch.within("0.12.0", limits[launch.method]):
-        yield {"what": f"speculative method {launch.method}", "version": launch.version, "error": ""}
+        yield {"what": f"speculative method {launch.method}", "error": ""}
     if launch.hybrid and launch.prefix_caching and launch.within("0.21.0", "0.25.0"):
         yield {
             "what": "prefix caching on a hybrid model",
-            "version": launch.version,
             "error": "Model Runner V2 has not yet supported mamba_cache_mode='align'",
         }
 
 
-@rule(
+@error(
     "SPK206",
-    "error",
     "Strict environment check with an unknown variable",
     "--fail-on-environ-validation stops the start: this vLLM does not know {names}.",
     "Remove --fail-on-environ-validation{or_names}.",
-    PACKAGES,
-    "Unknown vLLM environment variable detected: {names}",
+    vllm_error="Unknown vLLM environment variable detected: {names}",
     needs_version=True,
 )
 def _strict_environment(launch: Launch) -> Hits:
@@ -532,13 +512,11 @@ def _strict_environment(launch: Launch) -> Hits:
         yield {"names": "VLLM_VERSION, which NGC images set themselves,", "or_names": ""}
 
 
-@rule(
+@error(
     "SPK207",
-    "error",
     "V1 model runner forced for an unsupported feature",
     "VLLM_USE_V2_MODEL_RUNNER=0 with {what} fails in vLLM {version}, which runs that on the V2 model runner only.",
     "Remove VLLM_USE_V2_MODEL_RUNNER.",
-    PACKAGES,
     needs_version=True,
 )
 def _refused_runner(launch: Launch) -> Hits:
@@ -551,12 +529,11 @@ def _refused_runner(launch: Launch) -> Hits:
         ("pipeline parallelism and asynchronous scheduling", stages),
     ):
         if holds:
-            yield {"what": feature, "version": launch.version}
+            yield {"what": feature}
 
 
-@rule(
+@info(
     "SPK208",
-    "info",
     "FlashInfer switched off is not Marlin",
     "{name}=0 only disables the FlashInfer kernels; on sm_121 vLLM {version} then picks its own CUTLASS kernels, not "
     "Marlin.",
@@ -574,14 +551,12 @@ def _flashinfer_off(launch: Launch) -> Hits:
         fix = "With vLLM 0.17.0 and newer --moe-backend marlin gives Marlin." if launch.before("0.17.0") else ""
         yield {
             "name": name,
-            "version": launch.version,
             "fix": fix or "Set moe-backend to marlin to use Marlin.",
         }
 
 
-@rule(
+@info(
     "SPK209",
-    "info",
     "VLLM_USE_DEEP_GEMM without effect",
     "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on.",
     "Keep it or remove it.",
@@ -590,16 +565,15 @@ def _flashinfer_off(launch: Launch) -> Hits:
 )
 def _deep_gemm(launch: Launch) -> Hits:
     if "VLLM_USE_DEEP_GEMM" in launch.env and launch.before("0.24.0"):
-        yield {"value": launch.env["VLLM_USE_DEEP_GEMM"], "version": launch.version}
+        yield {"value": launch.env["VLLM_USE_DEEP_GEMM"]}
 
 
 # Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run: 12.1, and 12.0 without the suffix a.
 _DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
 
 
-@rule(
+@error(
     "SPK210",
-    "error",
     "CUTE_DSL_ARCH of another GPU",
     "CUTE_DSL_ARCH={value} compiles kernels that GB10 cannot load; it is sm_121a.",
     "Set CUTE_DSL_ARCH to sm_121a, or remove it.",
@@ -611,9 +585,8 @@ def _dsl_target(launch: Launch) -> Hits:
         yield {"value": value}
 
 
-@rule(
+@error(
     "SPK211",
-    "error",
     "GPU that a Spark does not have",
     "{name}={value}, but a DGX Spark has one GPU, number 0.",
     "Remove {name}.",
@@ -626,9 +599,8 @@ def _visible_devices(launch: Launch) -> Hits:
             yield {"name": name, "value": value}
 
 
-@rule(
+@error(
     "SPK212",
-    "error",
     "Expandable segments with a KV connector",
     "PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True and --kv-transfer-config has a "
     "connector; vLLM {version} refuses to run both.",
@@ -648,12 +620,11 @@ def _expandable_segments(launch: Launch) -> Hits:
         and launch.args.get("enable-cumem-allocator") is not True
         and not launch.before("0.23.0")
     ):
-        yield {"version": launch.version}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPK213",
-    "warning",
     "Compile cache switched off",
     "VLLM_DISABLE_COMPILE_CACHE={value} compiles the model again at every start, which takes minutes.",
     "Remove it. To get rid of a stale entry, empty the cache once.",
@@ -664,9 +635,8 @@ def _no_compile_cache(launch: Launch) -> Hits:
         yield {"value": launch.env["VLLM_DISABLE_COMPILE_CACHE"]}
 
 
-@rule(
+@warning(
     "SPK214",
-    "warning",
     "Flash attention that GB10 does not have",
     "{what} asks for FlashAttention {number}, which runs on compute capabilities {where}; on sm_121 {then}.",
     "Remove it.",

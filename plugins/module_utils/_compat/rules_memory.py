@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .rulebook import DUO, FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
+from .rulebook import DUO, FIRES, GUIDE, PACKAGES, Change, Hits, Launch, error, info, warning
 
 BATCHED_TOKENS = 2048
 """Default of --max-num-batched-tokens on GB10: up to 0.32.0 because it does not tell its memory, then by name."""
@@ -13,13 +13,11 @@ BATCHED_TOKENS = 2048
 # 9xx: options that govern memory
 
 
-@rule(
+@error(
     "SPK901",
-    "error",
     "Memory utilisation that is not a fraction",
     "--gpu-memory-utilization {value} is not above 0 and at most 1.",
     "Set a fraction of the total memory, for example 0.8.",
-    PACKAGES,
 )
 def _utilisation_range(launch: Launch) -> Hits:
     value = launch.args.get("gpu-memory-utilization")
@@ -27,9 +25,8 @@ def _utilisation_range(launch: Launch) -> Hits:
         yield {"value": value}
 
 
-@rule(
+@warning(
     "SPK902",
-    "warning",
     "Nearly all of the host's memory",
     "--gpu-memory-utilization {value} leaves the host {rest} % of the shared memory; hosts have frozen "
     "without a message at such values.",
@@ -42,9 +39,8 @@ def _utilisation_high(launch: Launch) -> Hits:
         yield {"value": value, "rest": round((1 - value) * 100)}
 
 
-@rule(
+@warning(
     "SPK903",
-    "warning",
     "Prefix caching on a hybrid model with the default batch",
     "Prefix caching makes vLLM {version} enlarge the cache block of a hybrid model; above "
     "max-num-batched-tokens, which is {tokens} here (2048 is the default on GB10), the start fails.",
@@ -60,40 +56,34 @@ def _hybrid_batch(launch: Launch) -> Hits:
         and launch.within("0.17.0", "0.27.0")
         and launch.number("max-num-batched-tokens", BATCHED_TOKENS) <= BATCHED_TOKENS
     ):
-        yield {"version": launch.version, "tokens": launch.number("max-num-batched-tokens", BATCHED_TOKENS)}
+        yield {"tokens": launch.number("max-num-batched-tokens", BATCHED_TOKENS)}
 
 
-@rule(
+warning(
     "SPK904",
-    "warning",
     "KV cache in bytes skips the memory check",
     "--kv-cache-memory-bytes makes vLLM skip its memory profile: nothing limits the memory of a large "
     "batch outside the KV cache.",
     "Set max-num-seqs too, to 16 or less.",
     "reports from GB10 hosts",
+    when=lambda launch: (
+        launch.args.get("kv-cache-memory-bytes") is not None and launch.args.get("max-num-seqs") is None
+    ),
 )
-def _kv_bytes(launch: Launch) -> Hits:
-    if launch.args.get("kv-cache-memory-bytes") is not None and launch.args.get("max-num-seqs") is None:
-        yield FIRES
 
-
-@rule(
+warning(
     "SPK905",
-    "warning",
     "Sleep mode on unified memory",
     "--enable-sleep-mode moves weights to the host's memory, on GB10 the same memory; hosts with a second "
     "model were reported to crash.",
     "Remove it, and stop the service when its memory is needed.",
     "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
+    when=lambda launch: launch.args.get("enable-sleep-mode") is True,
 )
-def _sleep_mode(launch: Launch) -> Hits:
-    if launch.args.get("enable-sleep-mode") is True:
-        yield FIRES
 
 
-@rule(
+@warning(
     "SPK906",
-    "warning",
     "Offloading to the same memory",
     "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: it saves nothing, and every step copies data.",
     "Remove it.",
@@ -105,29 +95,24 @@ def _cpu_offload(launch: Launch) -> Hits:
         yield FIRES
 
 
-@rule(
+info(
     "SPK907",
-    "info",
     "Prefix caching is off for this model",
     "vLLM {version} leaves prefix caching off for hybrid models: growing prompts of a conversation are "
     "computed from the start.",
     "Set enable-prefix-caching to true and max-num-batched-tokens to 8192, or enable-prefix-caching to false.",
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,
+    when=lambda launch: launch.hybrid and launch.args.get("enable-prefix-caching") is None and launch.before("0.28.0"),
 )
-def _hybrid_uncached(launch: Launch) -> Hits:
-    if launch.hybrid and launch.args.get("enable-prefix-caching") is None and launch.before("0.28.0"):
-        yield {"version": launch.version}
 
 
-@rule(
+@error(
     "SPK908",
-    "error",
     "Batch smaller than a request",
     "Without chunked prefill, a request of {length} tokens must fit into a batch, which has {batch}.",
     "Set max-num-batched-tokens to {length}, or keep chunked prefill enabled.",
-    PACKAGES,
-    "max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
+    vllm_error="max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
 )
 def _batch_below_length(launch: Launch) -> Hits:
     batch, length = launch.args.get("max-num-batched-tokens"), launch.args.get("max-model-len")
@@ -136,14 +121,12 @@ def _batch_below_length(launch: Launch) -> Hits:
         yield {"batch": batch, "length": length}
 
 
-@rule(
+@error(
     "SPK909",
-    "error",
     "Batch smaller than the number of requests",
     "A batch of {batch} tokens is too small for one token of each of {requests} requests.",
     "Set max-num-batched-tokens to {requests} or more.",
-    PACKAGES,
-    "max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({requests}).",
+    vllm_error="max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({requests}).",
 )
 def _batch_below_requests(launch: Launch) -> Hits:
     batch = launch.number("max-num-batched-tokens", BATCHED_TOKENS)
@@ -152,9 +135,8 @@ def _batch_below_requests(launch: Launch) -> Hits:
         yield {"batch": batch, "requests": requests}
 
 
-@rule(
+@warning(
     "SPK910",
-    "warning",
     "Default share of the unified memory",
     "--gpu-memory-utilization has vLLM's default of {value}, meant for GPUs with dedicated "
     "memory; on GB10 it takes that share of the host's memory.",
@@ -167,29 +149,23 @@ def _utilisation_default(launch: Launch) -> Hits:
         yield {"value": "0.9" if launch.before("0.20.0") else "0.92"}
 
 
-@rule(
+error(
     "SPK912",
-    "error",
     "Removed Mamba cache mode",
     "vLLM 0.32.0 removed --mamba-cache-mode all; vLLM {version} has align and none.",
     "Set mamba-cache-mode to align.",
-    PACKAGES,
-    "argument --mamba-cache-mode: invalid choice: 'all'",
+    vllm_error="argument --mamba-cache-mode: invalid choice: 'all'",
     needs_version=True,
+    when=lambda launch: launch.word("mamba-cache-mode") == "all" and not launch.before("0.32.0"),
 )
-def _mamba_mode(launch: Launch) -> Hits:
-    if launch.word("mamba-cache-mode") == "all" and not launch.before("0.32.0"):
-        yield {"version": launch.version}
 
 
-@rule(
+@warning(
     "SPK913",
-    "warning",
     "KV cache in bytes without a memory utilisation",
     "With --kv-cache-memory-bytes vLLM still requires its default of {value} of the memory to be free at the start.",
     "Set gpu-memory-utilization to the share of weights and KV cache together.",
-    PACKAGES,
-    "is less than desired GPU memory utilization",
+    vllm_error="is less than desired GPU memory utilization",
 )
 def _kv_bytes_share(launch: Launch) -> Hits:
     if (
@@ -200,13 +176,11 @@ def _kv_bytes_share(launch: Launch) -> Hits:
         yield {"value": "0.9" if launch.before("0.20.0") else "0.92"}
 
 
-@rule(
+@info(
     "SPK914",
-    "info",
     "Swap space that is never used",
     "--swap-space {value}: the V1 engine never swaps the KV cache, and 0.18.0 removed the option.",
     "Remove it.",
-    PACKAGES,
     needs_version=True,
 )
 def _swap(launch: Launch) -> Hits:
@@ -214,15 +188,11 @@ def _swap(launch: Launch) -> Hits:
         yield {"value": launch.args["swap-space"], "changes": (Change("args", "swap-space"),)}
 
 
-@rule(
+warning(
     "SPK915",
-    "warning",
     "Chunked prefill switched off",
     "--no-enable-chunked-prefill: vLLM warns that generative models may crash or answer wrongly without it.",
     "Keep chunked prefill enabled.",
-    PACKAGES,
-    "This model does not officially support disabling chunked prefill.",
+    vllm_error="This model does not officially support disabling chunked prefill.",
+    when=lambda launch: launch.args.get("enable-chunked-prefill") is False and launch.word("runner") != "pooling",
 )
-def _unchunked(launch: Launch) -> Hits:
-    if launch.args.get("enable-chunked-prefill") is False and launch.word("runner") != "pooling":
-        yield FIRES

@@ -10,19 +10,17 @@ from typing import Any
 
 from .._vllm import catalogue
 from .._vllm.context_length import ALLOW_VARIABLE, SCALED_YARN_MINOR, ContextLimit, context_limit, rotary_settings
-from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule, version
+from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, error, info, version, warning
 
 # 4xx: model and quantisation
 
 
-@rule(
+@error(
     "SPK401",
-    "error",
     "Architecture that this vLLM does not support",
     "vLLM {version} does not support the architecture {architecture} ({span}).",
     "Use an image whose vLLM supports it.",
-    PACKAGES,
-    "Model architectures ['{architecture}'] are not supported for now.",
+    vllm_error="Model architectures ['{architecture}'] are not supported for now.",
     needs_version=True,
 )
 def _architecture(launch: Launch) -> Hits:
@@ -32,17 +30,15 @@ def _architecture(launch: Launch) -> Hits:
     # vLLM takes the first that it knows; a name in no version at all may still run through transformers.
     if all(name in architectures and launch.unsupported("architectures", name) for name in launch.architectures):
         name = launch.architectures[0]
-        yield {"version": launch.version, "architecture": name, "span": architectures[name].text()}
+        yield {"architecture": name, "span": architectures[name].text()}
 
 
-@rule(
+@error(
     "SPK417",
-    "error",
     "LoRA adapters for an unsupported model class",
     "vLLM {version} supports no LoRA adapters for the architecture {architecture}.",
     "Merge the adapters into the weights and remove lora and enable-lora, or use an image that supports them.",
-    PACKAGES,
-    "does not support LoRA yet.",
+    vllm_error="does not support LoRA yet.",
     needs_version=True,
 )
 def _adapters(launch: Launch) -> Hits:
@@ -51,7 +47,7 @@ def _adapters(launch: Launch) -> Hits:
     name = next(iter(launch.architectures), "")
     # A version that nobody has read may have learnt it.
     if catalogue.was_read(launch.version) and catalogue.has("without_adapters", name, launch.version):
-        yield {"version": launch.version, "architecture": name}
+        yield {"architecture": name}
 
 
 # Methods of one family read each other's checkpoints; other methods are not judged.
@@ -73,14 +69,12 @@ _QUANTISATION_FAMILIES = {
 }
 
 
-@rule(
+@error(
     "SPK402",
-    "error",
     "Quantisation differs from the checkpoint's",
     "--quantization {asked} does not match the checkpoint, which is quantised as {checkpoint}.",
     "Remove --quantization; vLLM reads it from the checkpoint.",
-    PACKAGES,
-    "Quantization method specified in the model config ({checkpoint}) does not match the quantization method "
+    vllm_error="Quantization method specified in the model config ({checkpoint}) does not match the quantization method "
     "specified in the `quantization` argument ({asked}).",
 )
 def _quantisation_mismatch(launch: Launch) -> Hits:
@@ -90,15 +84,13 @@ def _quantisation_mismatch(launch: Launch) -> Hits:
         yield {"asked": method, "checkpoint": launch.checkpoint, "changes": (Change("args", "quantization"),)}
 
 
-@rule(
+@error(
     "SPK403",
-    "error",
     "Context longer than the model's",
     "--max-model-len {asked} exceeds the model's maximum of {limit}.",
     "Set max-model-len to {limit} or less, or extend the context (RoPE parameters in --hf-overrides and "
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
-    PACKAGES,
-    "{error}",
+    vllm_error="{error}",
 )
 def _too_long(launch: Launch) -> Hits:
     if not any(_overridden_ropes(launch)):
@@ -119,15 +111,13 @@ def _limit(launch: Launch, minor: int | None) -> ContextLimit | None:
     return context_limit(launch.config, launch.args.get("hf-overrides"), minor)
 
 
-@rule(
+@warning(
     "SPK418",
-    "warning",
     "Context beyond the model's limit",
     "--max-model-len {asked} exceeds the {limit} tokens that the model and its RoPE parameters reach. "
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 only disables vLLM's check: answers to longer prompts are wrong, or "
     "the engine stops.",
     "Set max-model-len to {limit} or less, or extend the context with YaRN in --hf-overrides.",
-    PACKAGES,
 )
 def _unreachable_context(launch: Launch) -> Hits:
     max_model_len, limit = launch.args.get("max-model-len"), _limit(launch, None)
@@ -146,39 +136,32 @@ def _unreachable_context(launch: Launch) -> Hits:
 _NO_ROTARY = ("nemotron_h",)
 
 
-@rule(
+@error(
     "SPK404",
-    "error",
     "Quantisation that this vLLM does not support",
     "{what} {name} is not in vLLM {version}{span}.",
     "{fix}",
-    PACKAGES,
     needs_version=True,
 )
 def _quantisation_unknown(launch: Launch) -> Hits:
     # vLLM never looks up a method that a ModelOpt checkpoint overrides.
     method = "" if launch.overriding else str(launch.args.get("quantization") or "")
-    if method and launch.unsupported("quantizations", method):
-        intended = launch.respelled("quantizations", method)
-        changes = (Change("args", "quantization", intended),) if intended else ()
-        yield {"what": "--quantization", **launch.missing("quantizations", method), "changes": changes}
+    if method:
+        for hit in launch.unknown_value("quantization", "quantizations", method):
+            yield {"what": "--quantization", **hit}
     # A checkpoint may spell its method in ways that vLLM maps by itself: only names that come and go are judged.
-    elif (
-        not method
-        and launch.checkpoint in catalogue.names("quantizations")
-        and launch.unsupported("quantizations", launch.checkpoint)
+    elif launch.checkpoint in catalogue.names("quantizations") and launch.unsupported(
+        "quantizations", launch.checkpoint
     ):
         yield {"what": "The checkpoint's quantisation", **launch.missing("quantizations", launch.checkpoint)}
 
 
-@rule(
+@warning(
     "SPK405",
-    "warning",
     "NVFP4 scales of a Gemma 4 MoE without a mapping",
     "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 (KeyError), unless its weight "
     "loader is patched.",
     "Use vLLM 0.20.0 or newer.",
-    PACKAGES,
     needs_version=True,
 )
 def _gemma4_scales(launch: Launch) -> Hits:
@@ -187,22 +170,16 @@ def _gemma4_scales(launch: Launch) -> Hits:
         yield FIRES
 
 
-@rule(
+@error(
     "SPK406",
-    "error",
     "Load format that this vLLM does not support",
     "--load-format {name} is not in vLLM {version}{span}.",
     "{fix}",
-    PACKAGES,
-    "Load format `{name}` is not supported.",
+    vllm_error="Load format `{name}` is not supported.",
     needs_version=True,
 )
 def _load_format(launch: Launch) -> Hits:
-    name = str(launch.args.get("load-format") or "")
-    if name and launch.unsupported("load_formats", name):
-        intended = launch.respelled("load_formats", name)
-        changes = (Change("args", "load-format", intended),) if intended else ()
-        yield {**launch.missing("load_formats", name), "changes": changes}
+    yield from launch.unknown_value("load-format", "load_formats", str(launch.args.get("load-format") or ""))
 
 
 # Load formats that need a further package: format to package and the vLLM version that includes it.
@@ -215,13 +192,11 @@ _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
 }
 
 
-@rule(
+@info(
     "SPK407",
-    "info",
     "Load format that needs an extra package",
     "--load-format {name} needs the package {package}, which vLLM {version} does not depend on.",
     "Check that the image contains it, or remove load-format.",
-    PACKAGES,
     needs_version=True,
 )
 def _loader_package(launch: Launch) -> Hits:
@@ -229,44 +204,36 @@ def _loader_package(launch: Launch) -> Hits:
     package, since = _LOADER_PACKAGES.get(name, ("", None))
     has_package = launch.brings(package, name.partition("_")[0]) or (since is not None and not launch.before(since))
     if package and not has_package and not launch.unsupported("load_formats", name):
-        yield {"name": name, "package": package, "version": launch.version}
+        yield {"name": name, "package": package}
 
 
-@rule(
+error(
     "SPK408",
-    "error",
     "Random weights",
     "--load-format dummy initialises the model with random weights: its output is meaningless.",
     "Remove load-format.",
-    PACKAGES,
+    when=lambda launch: launch.args.get("load-format") == "dummy",
 )
-def _dummy(launch: Launch) -> Hits:
-    if launch.args.get("load-format") == "dummy":
-        yield FIRES
 
 
-@rule(
+@error(
     "SPK409",
-    "error",
     "GGUF with vLLM 0.24.0 or newer",
     "{repo} is a GGUF checkpoint; vLLM {version} loads GGUF only with a plugin.",
     "Use a safetensors checkpoint, or vLLM 0.23.0 or older.",
-    PACKAGES,
     needs_version=True,
 )
 def _gguf(launch: Launch) -> Hits:
     # A file, or a repository of such files, of which vLLM takes one by what stands behind a colon.
     if launch.repo.lower().partition(":")[0].endswith((".gguf", "-gguf")) and not launch.before("0.24.0"):
-        yield {"repo": launch.repo, "version": launch.version}
+        yield {"repo": launch.repo}
 
 
-@rule(
+@error(
     "SPK410",
-    "error",
     "Deprecated quantisation",
     "{what} {name} is deprecated in vLLM {version}, which loads it only with --allow-deprecated-quantization.",
     "Set allow-deprecated-quantization: true, and plan to replace the checkpoint.",
-    PACKAGES,
     needs_version=True,
 )
 def _deprecated_quantisation(launch: Launch) -> Hits:
@@ -280,13 +247,11 @@ def _deprecated_quantisation(launch: Launch) -> Hits:
         yield {
             "what": "--quantization" if method else "The checkpoint's quantisation",
             "name": name,
-            "version": launch.version,
         }
 
 
-@rule(
+@warning(
     "SPK411",
-    "warning",
     "Audio input without the audio packages",
     "{image} has no packages for decoding audio; requests with audio fail.",
     "Install vllm[audio] in addition (pip of the service), or remove audio from limit-mm-per-prompt.",
@@ -297,12 +262,11 @@ def _audio(launch: Launch) -> Hits:
     audio_limit = limits.get("audio") if isinstance(limits, dict) else None
     stock = launch.entry.get("repository") == "vllm/vllm-openai" and not launch.docker.values("--entrypoint")
     if audio_limit and stock and not launch.brings("av", "audio"):
-        yield {"image": launch.image}
+        yield FIRES
 
 
-@rule(
+@info(
     "SPK412",
-    "info",
     "Omni model loaded without audio",
     "--hf-overrides makes vLLM load this omni model as {architecture}: images and video, but no audio.",
     "For audio use vLLM 0.20.0 or newer without the override.",
@@ -319,9 +283,8 @@ def _omni_as_vision(launch: Launch) -> Hits:
         yield {"architecture": "NemotronH_Nano_VL_V2"}
 
 
-@rule(
+@warning(
     "SPK413",
-    "warning",
     "NVFP4 Gemma 4 MoE with tensor parallelism",
     "This NVFP4 Gemma 4 MoE was reported to run with tensor-parallel-size 1 only; here it is {size}.",
     "Serve it on one Spark; expert parallelism was reported to work.",
@@ -333,9 +296,8 @@ def _gemma4_parallel(launch: Launch) -> Hits:
         yield {"size": size}
 
 
-@rule(
+@info(
     "SPK414",
-    "info",
     "Static YaRN for every request",
     "--hf-overrides extends the context by {factor} with static YaRN, which lowers quality on short prompts too.",
     "Remove it if the model's own {own} tokens are enough.",
@@ -348,14 +310,12 @@ def _yarn(launch: Launch) -> Hits:
             yield {"factor": rope["factor"], "own": original_length or "original"}
 
 
-@rule(
+@error(
     "SPK415",
-    "error",
     "Context longer than the extended model's",
     "--max-model-len {asked} exceeds the {limit} tokens to which {how} the context.",
     "Set max-model-len to {limit} or less, {more}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
-    PACKAGES,
-    "{error}",
+    vllm_error="{error}",
 )
 def _stretched_too_far(launch: Launch) -> Hits:
     if not any(_overridden_ropes(launch)):
@@ -383,9 +343,8 @@ def _overridden_ropes(launch: Launch) -> Iterator[Mapping[str, Any]]:
                 yield from rotary_settings(place)
 
 
-@rule(
+@warning(
     "SPK416",
-    "warning",
     "Folder of local media is not mounted",
     "--allowed-local-media-path is {path} inside the container, where no folder of the host is mounted: "
     "such requests are refused.",

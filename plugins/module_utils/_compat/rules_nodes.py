@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 
 from .._vllm import nccl_data, versions
-from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
+from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, error, info, warning
 
 # 8xx: several nodes
 
 
-@rule(
+@error(
     "SPK801",
-    "error",
     "More GPUs than Sparks",
     "tensor-parallel-size x pipeline-parallel-size is {world}, but {nodes} Spark(s) with one GPU each serve it.",
     "Set tensor-parallel-size to {nodes}, or serve it from {world} Sparks.",
@@ -29,9 +28,8 @@ def _too_many_gpus(launch: Launch) -> Hits:
         yield {"world": launch.world, "nodes": launch.sparks}
 
 
-@rule(
+@error(
     "SPK802",
-    "error",
     "Ray executor in an image without Ray",
     "{image} does not contain Ray; the Ray executor cannot start.",
     "Install ray[default] on top of the image (pip of a service){or_mp}.",
@@ -41,26 +39,23 @@ def _too_many_gpus(launch: Launch) -> Hits:
 def _no_ray(launch: Launch) -> Hits:
     if launch.uses_ray and launch.entry.get("ray") is False and not launch.brings("ray"):
         or_mp = ", or use the executor mp (--nnodes, --node-rank, --master-addr)"
-        yield {"image": launch.image, "or_mp": "" if launch.before("0.11.1") else or_mp}
+        yield {"or_mp": "" if launch.before("0.11.1") else or_mp}
 
 
-@rule(
+@error(
     "SPK803",
-    "error",
     "--nnodes with the Ray executor",
     "--nnodes {nnodes} works only with the mp executor; vLLM refuses it with Ray.",
     "Remove nnodes, node-rank and master-addr, or set the executor to mp.",
-    PACKAGES,
-    "nnodes > 1 can only be set when distributed executor backend is mp",
+    vllm_error="nnodes > 1 can only be set when distributed executor backend is mp",
 )
 def _nnodes_ray(launch: Launch) -> Hits:
     if launch.number("nnodes", 1) > 1 and launch.uses_ray:
         yield {"nnodes": launch.number("nnodes", 1)}
 
 
-@rule(
+@warning(
     "SPK804",
-    "warning",
     "Pinned GID index",
     "NCCL_IB_GID_INDEX={value} pins an index that changes on a Spark (3 became 4 within half an hour; "
     "empty means 0, link-local); NCCL then hangs or falls back to TCP.",
@@ -72,14 +67,12 @@ def _gid_index(launch: Launch) -> Hits:
         yield {"value": launch.env["NCCL_IB_GID_INDEX"]}
 
 
-@rule(
+@error(
     "SPK805",
-    "error",
     "Several nodes without an executor",
     "{nodes} Sparks should serve it, but neither Ray nor --nnodes is set; vLLM sees one GPU and stops.",
     "Set the executor: mp (vLLM 0.11.1 and newer) or ray.",
-    PACKAGES,
-    "World size ({world}) is larger than the number of available GPUs (1) in this node.",
+    vllm_error="World size ({world}) is larger than the number of available GPUs (1) in this node.",
 )
 def _no_executor(launch: Launch) -> Hits:
     if (
@@ -92,59 +85,46 @@ def _no_executor(launch: Launch) -> Hits:
         yield {"nodes": launch.nodes, "world": launch.world}
 
 
-@rule(
+info(
     "SPK806",
-    "info",
     "Expert parallelism with one GPU",
     "--enable-expert-parallel has no effect on one GPU.",
     "Remove it.",
-    PACKAGES,
+    when=lambda launch: (
+        launch.args.get("enable-expert-parallel") is True and launch.world == 1 and launch.replicas == 1
+    ),
 )
-def _expert_parallel(launch: Launch) -> Hits:
-    if launch.args.get("enable-expert-parallel") is True and launch.world == 1 and launch.replicas == 1:
-        yield FIRES
 
-
-@rule(
+error(
     "SPK807",
-    "error",
     "Several nodes without Ray before 0.11.1",
     "vLLM {version} cannot span nodes without Ray.",
     "Use vLLM 0.11.1 or newer, or executor ray.",
-    PACKAGES,
     needs_version=True,
-)
-def _mp_too_old(launch: Launch) -> Hits:
-    if (
+    when=lambda launch: (
         launch.nodes > 1
         and launch.before("0.11.1")
         and (launch.executor or launch.word("distributed-executor-backend")) == "mp"
-    ):
-        yield {"version": launch.version}
+    ),
+)
 
-
-@rule(
+info(
     "SPK808",
-    "info",
     "Ray without need",
     "vLLM {version} can span Sparks without Ray (executor mp) and uses less memory on each.",
     "Set the executor to mp.",
     f"{PACKAGES}; vLLM's recipe for two Sparks",
     needs_version=True,
+    when=lambda launch: launch.uses_ray and launch.world > 1 and not launch.before("0.11.1"),
 )
-def _ray_needless(launch: Launch) -> Hits:
-    if launch.uses_ray and launch.world > 1 and not launch.before("0.11.1"):
-        yield {"version": launch.version}
 
 
-@rule(
+@error(
     "SPK809",
-    "error",
     "API servers on a headless node",
     "--headless starts no API server, and --api-server-count asks for {count}.",
     "Remove --api-server-count on this node.",
-    PACKAGES,
-    "--api-server-count={count} cannot be used with --headless (no API servers are started in headless mode).",
+    vllm_error="--api-server-count={count} cannot be used with --headless (no API servers are started in headless mode).",
 )
 def _headless_servers(launch: Launch) -> Hits:
     count = launch.number("api-server-count", 0)
@@ -152,9 +132,8 @@ def _headless_servers(launch: Launch) -> Hits:
         yield {"count": count, "changes": (Change("args", "api-server-count"),)}
 
 
-@rule(
+@error(
     "SPK810",
-    "error",
     "Parallel sizes that do not match the nodes",
     "{product} is {world}, but there are {nodes} nodes with one GPU each.",
     "Make the product {nodes}, or set nnodes to {world}.",
@@ -169,14 +148,12 @@ def _spread(launch: Launch) -> Hits:
         yield {"product": product, "world": world, "nodes": nodes}
 
 
-@rule(
+@error(
     "SPK811",
-    "error",
     "Follower that is not headless",
     "Node {rank} follows node 0, but starts its own API server.",
     "Add --headless on every node but node 0.",
-    PACKAGES,
-    "collective_rpc should not be called on follower node",
+    vllm_error="collective_rpc should not be called on follower node",
 )
 def _follower(launch: Launch) -> Hits:
     rank = launch.number("node-rank", 0)
@@ -184,31 +161,25 @@ def _follower(launch: Launch) -> Hits:
         yield {"rank": rank}
 
 
-@rule(
+error(
     "SPK812",
-    "error",
     "Leader that is headless",
     "Node 0 answers the requests; with --headless it starts no API server.",
     "Remove --headless on node 0, or set node-rank.",
-    PACKAGES,
-)
-def _headless_leader(launch: Launch) -> Hits:
-    if (
+    when=lambda launch: (
         launch.number("nnodes", 1) > 1
         and launch.number("node-rank", 0) == 0
         and launch.args.get("headless") is True
         and launch.replicas == 1
-    ):
-        yield FIRES
+    ),
+)
 
 
-@rule(
+@error(
     "SPK813",
-    "error",
     "Several nodes without the leader's address",
     "--nnodes {nodes} without --master-addr: every node looks for the leader on itself (127.0.0.1) forever.",
     "Add master-addr with node 0's address on the ConnectX-7 link.",
-    PACKAGES,
 )
 def _no_leader(launch: Launch) -> Hits:
     nodes = launch.number("nnodes", 1)
@@ -220,13 +191,11 @@ def _no_leader(launch: Launch) -> Hits:
         yield {"nodes": nodes}
 
 
-@rule(
+@error(
     "SPK814",
-    "error",
     "Rank beyond the last node",
     "--node-rank {rank} of {nodes} nodes: ranks count from 0 to {last}.",
     "Set node-rank to {last} or less.",
-    PACKAGES,
 )
 def _rank(launch: Launch) -> Hits:
     nodes, rank = launch.number("nnodes", 1), launch.number("node-rank", 0)
@@ -234,13 +203,11 @@ def _rank(launch: Launch) -> Hits:
         yield {"rank": rank, "nodes": nodes, "last": nodes - 1}
 
 
-@rule(
+@error(
     "SPK815",
-    "error",
     "Executor that vLLM does not have",
     "{option} is {value}; vLLM has {known}.",
     "Set it to mp.",
-    PACKAGES,
 )
 def _executor_unknown(launch: Launch) -> Hits:
     for option, executors in (
@@ -260,9 +227,8 @@ _NETDEV = re.compile(r"^=?\^?en[pP]")
 _HCA = re.compile(r"^=?\^?(roce|mlx5_)")
 
 
-@rule(
+@error(
     "SPK816",
-    "error",
     "Network devices instead of RDMA devices",
     "NCCL_IB_HCA={value} names network devices; NCCL needs RDMA devices and finds none.",
     "Set NCCL_IB_HCA to {instead}.",
@@ -279,9 +245,8 @@ def _netdev_as_hca(launch: Launch) -> Hits:
         yield {"value": value, "instead": instead}
 
 
-@rule(
+@warning(
     "SPK817",
-    "warning",
     "Half of the ConnectX-7 link",
     "NCCL_IB_HCA={value} names one of the two RDMA devices of a port; each carries half of its 200 Gb/s.",
     "Set NCCL_IB_HCA to {devices}.",
@@ -295,9 +260,8 @@ def _one_rail(launch: Launch) -> Hits:
         yield {"value": names[0], "devices": f"rocep1s0f{port},roceP2p1s0f{port}"}
 
 
-@rule(
+@error(
     "SPK818",
-    "error",
     "RDMA device instead of a network device",
     "{name}={value} names an RDMA device; it needs the network device.",
     "Set it to the network device, for example enp1s0f0np0 (see ibdev2netdev).",
@@ -310,35 +274,27 @@ def _hca_as_netdev(launch: Launch) -> Hits:
             yield {"name": name, "value": value}
 
 
-@rule(
+warning(
     "SPK819",
-    "warning",
     "RDMA switched off",
     "NCCL_IB_DISABLE=1 sends every tensor over TCP, at least ten times slower.",
     "Remove it, or set it to 0.",
     f"{GUIDE}; reports from ConnectX-7 pairs",
+    when=lambda launch: _rdma_is_off(launch),
 )
-def _rdma_off(launch: Launch) -> Hits:
-    if _rdma_is_off(launch):
-        yield FIRES
 
-
-@rule(
+warning(
     "SPK820",
-    "warning",
     "Several Sparks without the address of this one",
     "VLLM_HOST_IP is not set: vLLM may announce an address that the others cannot reach, and wait forever.",
     "Set VLLM_HOST_IP to this node's address on the ConnectX-7 link.",
     "vLLM's recipe for two Sparks; eugr/spark-vllm-docker#227",
+    when=lambda launch: _spans(launch) and launch.argv and "VLLM_HOST_IP" not in launch.env,
 )
-def _no_host_ip(launch: Launch) -> Hits:
-    if _spans(launch) and launch.argv and "VLLM_HOST_IP" not in launch.env:
-        yield FIRES
 
 
-@rule(
+@warning(
     "SPK821",
-    "warning",
     "Ray's memory monitor on unified memory",
     "RAY_memory_monitor_refresh_ms is {value}: Ray counts the engine's memory as host "
     "memory and kills workers at 95 %.",
@@ -352,9 +308,8 @@ def _ray_monitor(launch: Launch) -> Hits:
         yield {"value": value}
 
 
-@rule(
+@warning(
     "SPK822",
-    "warning",
     "NCCL plugin of the NGC images",
     "NGC images ship a network plugin that NCCL prefers; between Sparks it was reported to fall back to TCP silently.",
     "Set NCCL_NET_PLUGIN=none.",
@@ -366,26 +321,20 @@ def _nccl_plugin(launch: Launch) -> Hits:
         yield FIRES
 
 
-@rule(
+info(
     "SPK823",
-    "info",
     "--device-ids with Ray",
     "--device-ids has no effect with the Ray executor.",
     "Remove it.",
-    PACKAGES,
+    when=lambda launch: launch.uses_ray and launch.args.get("device-ids") is not None,
 )
-def _device_ids(launch: Launch) -> Hits:
-    if launch.uses_ray and launch.args.get("device-ids") is not None:
-        yield FIRES
 
 
-@rule(
+@warning(
     "SPK824",
-    "warning",
     "Rank without a number of nodes",
     "{option} has no effect without --nnodes: this node starts alone, with all GPUs it can see.",
     "Add nnodes, the same on every node.",
-    PACKAGES,
 )
 def _no_nnodes(launch: Launch) -> Hits:
     if launch.args.get("nnodes") is None and not launch.uses_ray and launch.replicas == 1:
@@ -395,9 +344,8 @@ def _no_nnodes(launch: Launch) -> Hits:
                 return
 
 
-@rule(
+@error(
     "SPK825",
-    "error",
     "More data-parallel replicas than Sparks",
     "data-parallel-size {size} needs {size} GPUs; {nodes} Spark(s) with one GPU each serve it.",
     "Set data-parallel-size-local 1 and start one engine on each of {size} Sparks.",
@@ -409,24 +357,21 @@ def _data_parallel(launch: Launch) -> Hits:
         yield {"size": size, "nodes": launch.sparks}
 
 
-@rule(
+info(
     "SPK826",
-    "info",
     "RDMA devices left to NCCL: the sources disagree",
     "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses one of a "
     "port's two devices, half of its 200 Gb/s.",
     "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
-)
-def _no_hca(launch: Launch) -> Hits:
-    if (
+    when=lambda launch: (
         launch.argv
         and _spans(launch)
         and launch.joined > 1
         and "NCCL_IB_HCA" not in launch.env
         and not _rdma_is_off(launch)
-    ):
-        yield FIRES
+    ),
+)
 
 
 def _rdma_is_off(launch: Launch) -> bool:
@@ -437,9 +382,8 @@ def _rdma_is_off(launch: Launch) -> bool:
 _NCCL_VARIABLES = ("VLLM_NCCL_SO_PATH", "LD_PRELOAD")
 
 
-@rule(
+@warning(
     "SPK827",
-    "warning",
     "NCCL that hangs between Sparks",
     "{image} loads NCCL {version} of {library}: {why}.",
     "{fix}",
@@ -456,12 +400,11 @@ def _old_nccl(launch: Launch) -> Hits:
     library = "pip" if installed else str(nccl.get("library") or "")
     release = installed or str(nccl.get("version") or "")
     for row in nccl_data.against(library, release):
-        yield {"image": launch.image, "version": release, "library": library, "why": row["why"], "fix": row["fix"]}
+        yield {"version": release, "library": library, "why": row["why"], "fix": row["fix"]}
 
 
-@rule(
+@error(
     "SPK828",
-    "error",
     "Stored FlashInfer autotuning with several Sparks",
     "vLLM {version} stores FlashInfer's autotuning in the mounted folder {folder}. With several GPUs the "
     "second start waits forever.",
@@ -481,64 +424,53 @@ def _kept_autotune(launch: Launch) -> Hits:
     targets = [target.rstrip("/") for _source, target in launch.docker.mounts]
     if any(f"{folder.rstrip('/')}/".startswith(f"{target}/") for target in targets):
         change = Change("env", versions.AUTOTUNE_CACHE, versions.AUTOTUNE_FOLDER)
-        yield {"version": launch.version, "folder": folder, "changes": (change,)}
+        yield {"folder": folder, "changes": (change,)}
 
 
 _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
 
 
-@rule(
+info(
     "SPK829",
-    "info",
     "Busy-waiting ranks",
     "Each waiting rank spins for a second before it sleeps: owners measured 300 to 400 % of a CPU and 11 "
     "to 20 degrees more, without gain. This fork has a variable against it.",
     "Set spin_wait: low of spark_power, or env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
+    when=lambda launch: launch.world > 1 and _SPIN[5:] in launch.entry.get("features", ()) and _SPIN not in launch.env,
 )
-def _spinning(launch: Launch) -> Hits:
-    if launch.world > 1 and _SPIN[5:] in launch.entry.get("features", ()) and _SPIN not in launch.env:
-        yield FIRES
 
 
-@rule(
+@error(
     "SPK830",
-    "error",
     "Replicas of a dense model over several nodes each",
     "data-parallel-size {size} x {world} GPUs of a model without experts: such replicas do not "
     "coordinate, and their first ranks wait on the same port.",
     "Serve each replica as a service on {world} Sparks behind one gateway, or set tensor-parallel-size "
     "and pipeline-parallel-size to 1.",
-    PACKAGES,
 )
 def _dense_replicas(launch: Launch) -> Hits:
     if launch.dense and launch.replicas > 1 and launch.world > 1 and launch.number("nnodes", 1) > 1:
         yield {"size": launch.replicas, "world": launch.world}
 
 
-@rule(
+error(
     "SPK831",
-    "error",
     "Expert parallelism without experts",
     "--enable-expert-parallel: the model has no experts.",
     "Remove it.",
-    PACKAGES,
-    "Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
+    vllm_error="Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
+    when=lambda launch: launch.args.get("enable-expert-parallel") is True and launch.dense,
 )
-def _no_experts(launch: Launch) -> Hits:
-    if launch.args.get("enable-expert-parallel") is True and launch.dense:
-        yield FIRES
 
 
-@rule(
+@error(
     "SPK832",
-    "error",
     "Experts that replicas cannot split",
     "Without enable-expert-parallel each expert is split over the {ranks} GPUs of {size} replicas, but "
     "its width {width} is not divisible by that.",
     "Set enable-expert-parallel: each GPU then gets whole experts.",
-    PACKAGES,
-    "assert intermediate_size % tp_size == 0",
+    vllm_error="assert intermediate_size % tp_size == 0",
 )
 def _split_experts(launch: Launch) -> Hits:
     width = launch.text.get("moe_intermediate_size") or launch.text.get("intermediate_size")

@@ -12,14 +12,13 @@ from typing import Any
 
 from .._common.sizes import GIB
 from .._vllm import catalogue, image_catalogue, image_names, seccomp, shared_memory, versions
-from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
+from .rulebook import FIRES, REGISTERED, Hits, Launch, error, info, meets, numbers, version, warning
 
 # 3xx: image and platform
 
 
-@rule(
+@error(
     "SPK301",
-    "error",
     "Image built for CUDA 12",
     "{image} is built for CUDA {cuda}: its FP8 and FP4 kernels are for sm_120a only, which GB10 (sm_121) cannot load.",
     "Use a CUDA 13 build: {instead}.",
@@ -36,12 +35,11 @@ def _cuda12(launch: Launch) -> Hits:
             instead = f"{tag}-cu130 if it exists, or v0.20.0 and newer"
         else:
             instead = "v0.20.0 and newer"
-        yield {"image": launch.image, "cuda": cuda, "instead": instead}
+        yield {"cuda": cuda, "instead": instead}
 
 
-@rule(
+@warning(
     "SPK302",
-    "warning",
     "Mutable tag",
     "{image} is a mutable tag; two hosts, or the same host next month, may get different builds.",
     "Pin it: {repository}@sha256:..., or a release tag.",
@@ -52,20 +50,17 @@ def _moving_tag(launch: Launch) -> Hits:
         return
     repository, tag, _digest = image_names.split_image(launch.image)
     if launch.entry.get("moving") or (not launch.entry and image_catalogue.tag_moves(tag)):
-        yield {"image": launch.image, "repository": repository}
+        yield {"repository": repository}
 
 
-@rule(
+error(
     "SPK303",
-    "error",
     "Image without an arm64 build",
     "{image} has no arm64 build; a DGX Spark is arm64.",
     "Use a tag with an arm64 build.",
     "manifests of the image",
+    when=lambda launch: launch.entry.get("arm64") is False,
 )
-def _no_arm64(launch: Launch) -> Hits:
-    if launch.entry.get("arm64") is False:
-        yield {"image": launch.image}
 
 
 def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -82,9 +77,8 @@ def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
         yield defect, hits.get(defect.get("when"), True)
 
 
-@rule(
+@error(
     "SPK304",
-    "error",
     "Image that is broken as shipped",
     "{image}: {text}.",
     "{fix}",
@@ -93,12 +87,11 @@ def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
 def _broken_image(launch: Launch) -> Hits:
     for defect, hits in _defects(launch):
         if hits:
-            yield {"image": launch.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+            yield {"text": defect["text"], "fix": defect.get("fix", "Use another image.")}
 
 
-@rule(
+@warning(
     "SPK305",
-    "warning",
     "Image with a defect that affects other launches",
     "{image}: {text}. This launch does not use it.",
     "{fix}",
@@ -107,25 +100,21 @@ def _broken_image(launch: Launch) -> Hits:
 def _limited_image(launch: Launch) -> Hits:
     for defect, hits in _defects(launch):
         if not hits and defect.get("when") == "tools":
-            yield {"image": launch.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+            yield {"text": defect["text"], "fix": defect.get("fix", "Use another image.")}
 
 
-@rule(
+warning(
     "SPK306",
-    "warning",
     "Unknown entrypoint",
     "The entrypoint of {image} is not known; it is assumed to run vllm serve itself.",
     "Set image.entrypoint of the service to serve or passthrough.",
     "catalogue of images",
+    when=lambda launch: not launch.entrypoint_known,
 )
-def _entrypoint_unknown(launch: Launch) -> Hits:
-    if not launch.entrypoint_known:
-        yield {"image": launch.image}
 
 
-@rule(
+@warning(
     "SPK307",
-    "warning",
     "Unknown vLLM version",
     "The vLLM version in {image} is not known, so {count} rules were not checked.",
     "Set image.vllm_version of the service, or let site.yml inspect the image once it is on a host.",
@@ -134,7 +123,7 @@ def _entrypoint_unknown(launch: Launch) -> Hits:
 def _version_unknown(launch: Launch) -> Hits:
     if launch.version is None:
         skipped = sorted(entry.id for entry in REGISTERED if entry.needs_version)
-        yield {"image": launch.image, "count": len(skipped), "details": f"Not checked: {', '.join(skipped)}."}
+        yield {"count": len(skipped), "details": f"Not checked: {', '.join(skipped)}."}
 
 
 # Driver branch that runs a CUDA release natively, where start-up banners showed it.
@@ -148,7 +137,7 @@ def _driver_gap(launch: Launch) -> dict[str, str] | None:
         return None
     if numbers(launch.driver)[: len(numbers(native))] >= numbers(native):
         return None
-    return {"image": launch.image, "cuda": cuda, "native": native, "driver": launch.driver}
+    return {"cuda": cuda, "native": native, "driver": launch.driver}
 
 
 def _forward_compatible(launch: Launch) -> bool:
@@ -156,9 +145,8 @@ def _forward_compatible(launch: Launch) -> bool:
     return ngc and launch.driver is not None and numbers(launch.driver)[:1] >= [580]
 
 
-@rule(
+@warning(
     "SPK308",
-    "warning",
     "Driver older than the image's CUDA",
     "{image} has CUDA {cuda}, which needs driver {native}; this host has {driver}. Kernels compiled at "
     "run time may fail with cudaErrorUnsupportedPtxVersion, even at the first token.",
@@ -171,9 +159,8 @@ def _old_driver(launch: Launch) -> Hits:
         yield gap
 
 
-@rule(
+@info(
     "SPK309",
-    "info",
     "Driver with forward compatibility",
     "{image} has CUDA {cuda}, which needs driver {native}; on this host's {driver} it runs through "
     "forward compatibility, by NVIDIA's entrypoint.",
@@ -186,9 +173,8 @@ def _forward_compatibility(launch: Launch) -> Hits:
         yield gap
 
 
-@rule(
+@warning(
     "SPK310",
-    "warning",
     "NVIDIA's entrypoint replaced",
     "{image} is started without NVIDIA's entrypoint, which enables CUDA forward compatibility on 580 "
     "drivers; without it, cudaErrorUnsupportedPtxVersion was reported.",
@@ -198,35 +184,29 @@ def _forward_compatibility(launch: Launch) -> Hits:
 def _ngc_entrypoint(launch: Launch) -> Hits:
     replaced = launch.entrypoint == "serve" or bool(launch.docker.values("--entrypoint"))
     if launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and replaced:
-        yield {"image": launch.image}
+        yield FIRES
 
 
-@rule(
+warning(
     "SPK311",
-    "warning",
     "Free memory calculated wrongly",
     "vLLM {version} counts page cache as used memory on GB10: starts fail or the KV cache is too small.",
     "Use vLLM 0.11.1 or newer, or drop the page cache before each start.",
-    PACKAGES,
     needs_version=True,
+    when=lambda launch: launch.before("0.11.1"),
 )
-def _memory_accounting(launch: Launch) -> Hits:
-    if launch.before("0.11.1"):
-        yield {"version": launch.version}
 
 
 # Backends whose kernels come out of FlashInfer.
 _FLASHINFER_OPTIONS = ("attention-backend", "moe-backend", "linear-backend")
 
 
-@rule(
+@info(
     "SPK312",
-    "info",
     "FlashInfer without its kernels",
     "vLLM {version} no longer includes flashinfer-cubin; without it or nvcc {option} {value} is not "
     "usable, and the default falls back to Triton, Marlin and vLLM's CUTLASS.",
     "Make sure that {image} has flashinfer-cubin or nvcc.",
-    PACKAGES,
     needs_version=True,
 )
 def _flashinfer_kernels(launch: Launch) -> Hits:
@@ -235,17 +215,14 @@ def _flashinfer_kernels(launch: Launch) -> Hits:
     for option in _FLASHINFER_OPTIONS:
         if launch.word(option).startswith("flashinfer"):
             yield {
-                "version": launch.version,
                 "option": f"--{option}",
                 "value": launch.args[option],
-                "image": launch.image,
             }
             return
 
 
-@rule(
+@info(
     "SPK313",
-    "info",
     "Fork of vLLM",
     "{image} is a fork: its options, variables and kernels may differ from every release.",
     "Rules about options can be wrong for it; `ignore` silences them.",
@@ -254,12 +231,11 @@ def _flashinfer_kernels(launch: Launch) -> Hits:
 def _fork(launch: Launch) -> Hits:
     repository = image_names.split_image(launch.image)[0]
     if repository.startswith(("eugr/spark-vllm", "ghcr.io/aeon-7/", "ghcr.io/z-lab/", "scitrera/")):
-        yield {"image": launch.image}
+        yield FIRES
 
 
-@rule(
+@info(
     "SPK315",
-    "info",
     "Unused compile caches of the image",
     "{image} contains compiled kernels ({variables}), but the service uses another cache folder, so its "
     "first start compiles them again.",
@@ -270,7 +246,7 @@ def _prebuilt_caches(launch: Launch) -> Hits:
     unused = {name: path for name, path in (launch.entry.get("caches") or {}).items() if launch.env.get(name) != path}
     if unused and not launch.argv:  # a typed command keeps the entrypoint of the image
         settings = ", ".join(f"{name}: {path}" for name, path in sorted(unused.items()))
-        yield {"image": launch.image, "variables": ", ".join(sorted(unused)), "settings": settings}
+        yield {"variables": ", ".join(sorted(unused)), "settings": settings}
 
 
 # Hxx: host and container
@@ -289,14 +265,12 @@ def _patched_files(launch: Launch) -> dict[str, str]:
 _DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
 
 
-@rule(
+@warning(
     "SPK314",
-    "warning",
     "Package that this vLLM was not released with",
     "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or "
     "another vLLM may be installed.",
     "Remove {name}, or install a version that fits.",
-    PACKAGES,
     needs_version=True,
 )
 def _foreign_package(launch: Launch) -> Hits:
@@ -305,40 +279,36 @@ def _foreign_package(launch: Launch) -> Hits:
     for name, installed in sorted(launch.pinned().items()):
         other = versions.parse_version(installed) if name == "vllm" else None
         if other is not None and other.release != launch.version.release:
-            yield {"name": name, "found": installed, "version": launch.version, "wants": "is what the image has"}
+            yield {"name": name, "found": installed, "wants": "is what the image has"}
         own_build = launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and name in ("flashinfer-python", "torch")
         requirement = catalogue.requirement(name, launch.version) if name in _DECISIVE and not own_build else None
         if requirement and not meets(installed, requirement):
-            yield {"name": name, "found": installed, "version": launch.version, "wants": f"asks for {requirement}"}
+            yield {"name": name, "found": installed, "wants": f"asks for {requirement}"}
 
 
-@rule(
+@error(
     "SPKH01",
-    "error",
     "Patched loader over a fixed vLLM",
     "{source} is mounted over vLLM's gemma4.py, which vLLM {version} has fixed; "
     "an older file inside a newer package breaks its imports.",
     "Remove the mount.",
-    PACKAGES,
     needs_version=True,
 )
 def _old_patch(launch: Launch) -> Hits:
     source = _patched_files(launch).get("gemma4.py")
     if source is not None and _loader_is_fixed(launch):
-        yield {"source": source, "version": launch.version}
+        yield {"source": source}
 
 
 def _loader_is_fixed(launch: Launch) -> bool:
     return launch.version is not None and launch.version >= version("0.20.0")
 
 
-@rule(
+@warning(
     "SPKH02",
-    "warning",
     "File of vLLM replaced by a mount",
     "{source} is mounted over vLLM's {target}; it fits one build and breaks with the next image.",
     "Pin the image by digest for as long as the mount is needed.",
-    PACKAGES,
 )
 def _mounted_file(launch: Launch) -> Hits:
     if not launch.entry.get("digest") and "@" not in launch.image:
@@ -350,9 +320,8 @@ def _mounted_file(launch: Launch) -> Hits:
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@rule(
+@error(
     "SPKH03",
-    "error",
     "Published port of an engine on loopback",
     "--host {host} makes vLLM listen only inside the container; the published port leads nowhere.",
     "Set host to 0.0.0.0 and publish on an address (-p 127.0.0.1:8000:8000), or use --network host.",
@@ -364,9 +333,8 @@ def _loopback(launch: Launch) -> Hits:
         yield {"host": host}
 
 
-@rule(
+@error(
     "SPKH04",
-    "error",
     "Several Sparks behind a container network",
     "Engines on several Sparks connect to each other on random ports; behind {network} they cannot.",
     "Add --network host.",
@@ -379,9 +347,8 @@ def _bridge(launch: Launch) -> Hits:
         yield {"network": networks[-1] if networks else "docker's bridge"}
 
 
-@rule(
+@warning(
     "SPKH05",
-    "warning",
     "No access to the RDMA devices",
     "Without --privileged, or /dev/infiniband and an unlimited memlock, NCCL finds no RDMA device and "
     "falls back to TCP, at least ten times slower.",
@@ -402,9 +369,8 @@ def _no_rdma(launch: Launch) -> Hits:
         yield {}
 
 
-@rule(
+@error(
     "SPKH06",
-    "error",
     "Shared memory too small for several ranks",
     "{world} ranks exchange tensors through /dev/shm, of which docker gives a container 64 MiB.",
     "Add --ipc host, or --shm-size 8g.",
@@ -420,9 +386,8 @@ def _small_shm(launch: Launch) -> Hits:
         yield {"world": launch.world}
 
 
-@rule(
+@warning(
     "SPKH07",
-    "warning",
     "Very large /dev/shm",
     "--shm-size {size} lets /dev/shm fill that much besides the engine's share; 64 GB is suspected of hard power-offs.",
     "Set --shm-size to 32g or less.",
@@ -435,9 +400,8 @@ def _large_shm(launch: Launch) -> Hits:
             yield {"size": size}
 
 
-@rule(
+@warning(
     "SPKH08",
-    "warning",
     "io_uring under Docker's seccomp profile",
     "{what} reads with io_uring, which Docker's default seccomp profile denies.",
     "Services of this collection get a matching profile. Elsewhere set --security-opt seccomp=PROFILE: "
@@ -451,9 +415,8 @@ def _uring(launch: Launch) -> Hits:
         yield {"what": feature}
 
 
-@rule(
+@error(
     "SPKH09",
-    "error",
     "Buffer larger than /dev/shm",
     "vLLM places {size} GiB ({option}) in /dev/shm, but this container has {shm}: the start "
     "ends with 'Insufficient space in /dev/shm' or a bus error.",

@@ -16,10 +16,6 @@ from .rulebook import REGISTERED, Hits, Launch, Rule, numbers
 DEFAULT_SEQUENCES = 256
 
 
-def _has_mtp(launch: Launch) -> bool:
-    return launch.method.endswith("mtp") and launch.spec.get("num_speculative_tokens") != 0
-
-
 def _has_block_fp8(launch: Launch) -> bool:
     """Tell whether the weights are FP8 with a scale for each block, as fp8 and compressed-tensors checkpoints declare it."""
     groups = launch.quantization.get("config_groups")
@@ -31,11 +27,6 @@ def _has_block_fp8(launch: Launch) -> bool:
     return "block" in strategies or (launch.checkpoint == "fp8" and bool(launch.quantization.get("weight_block_size")))
 
 
-def _has_nvfp4_activations(launch: Launch) -> bool:
-    is_nvfp4 = launch.checkpoint == "modelopt_fp4" or "nvfp4-pack" in str(launch.quantization.get("format"))
-    return is_nvfp4 and not launch.weight_only
-
-
 def _captures_full_and_piecewise(launch: Launch) -> bool:
     config = launch.args.get("compilation-config")
     return isinstance(config, Mapping) and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
@@ -44,11 +35,14 @@ def _captures_full_and_piecewise(launch: Launch) -> bool:
 FACTS: dict[str, Callable[[Launch], bool]] = {
     "hybrid": lambda launch: launch.hybrid,
     "dense": lambda launch: launch.dense,
-    "mtp": _has_mtp,
+    "mtp": lambda launch: launch.method.endswith("mtp") and launch.spec.get("num_speculative_tokens") != 0,
     "drafts": lambda launch: bool(launch.method) and launch.method not in ("ngram", "ngram_gpu", "suffix"),
     "prefix_caching": lambda launch: launch.prefix_caching,
     "fp8_block": _has_block_fp8,
-    "nvfp4_activations": _has_nvfp4_activations,
+    "nvfp4_activations": lambda launch: (
+        (launch.checkpoint == "modelopt_fp4" or "nvfp4-pack" in str(launch.quantization.get("format")))
+        and not launch.weight_only
+    ),
     "concurrent": lambda launch: launch.number("max-num-seqs", DEFAULT_SEQUENCES) > 1,
     "four_gpus": lambda launch: launch.number("tensor-parallel-size", 1) >= 4,
     "full_and_piecewise": _captures_full_and_piecewise,

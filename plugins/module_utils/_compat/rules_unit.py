@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .._common.docker_run import (
-    DockerRun,
-    Unit,
-    exec_command,
-    exec_prefix,
-)
-from .rulebook import GUIDE, Hits, rule
+from .._common.docker_run import DockerRun, Unit, exec_command, exec_prefix
+from .rulebook import FIRES, GUIDE, Hits, error, info, warning
 
 SYSTEMD = "systemd.service(5), systemd.unit(5)"
 FIELD = "field reports from GB10 hosts"
@@ -28,8 +24,8 @@ class Written:
     unit: Unit | None = None
     run: DockerRun | None = None
     text: str = ""
-    version: None = field(default=None)
-    probed: bool = False
+    common: Mapping[str, str] = field(default_factory=dict)
+    """The texts of these rules have nothing in common."""
 
     def service(self, key: str) -> str:
         """Return the value of a setting of the section Service, empty without one."""
@@ -63,9 +59,8 @@ def seconds(text: str) -> float | None:
 _DROPS = re.compile(r"drop_caches")
 
 
-@rule(
+@warning(
     "SPKU01",
-    "warning",
     "PermissionsStartOnly",
     "PermissionsStartOnly= is deprecated: it runs every ExecStartPre= as root although one needs it.",
     "Write ExecStartPre=+... for that command instead.",
@@ -73,12 +68,11 @@ _DROPS = re.compile(r"drop_caches")
 )
 def _permissions(written: Written) -> Hits:
     if written.service("PermissionsStartOnly"):
-        yield {}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPKU02",
-    "warning",
     "Docker restarts the engine",
     "--restart {policy}{why}.",
     "{fix}",
@@ -105,9 +99,8 @@ def _restart_policy(written: Written) -> Hits:
             }
 
 
-@rule(
+@warning(
     "SPKU03",
-    "warning",
     "Detached container under systemd",
     "docker run --detach ends at once: with Type={type} systemd considers the service finished and supervises nothing.",
     "Remove --detach from ExecStart.",
@@ -119,9 +112,8 @@ def _detached(written: Written) -> Hits:
         yield {"type": kind}
 
 
-@rule(
+@warning(
     "SPKU04",
-    "warning",
     "Page cache not dropped before the start",
     "{what} starts the engine without dropping the page cache; CUDA "
     "allocates from free memory and does not reclaim the cache.",
@@ -143,9 +135,8 @@ def _no_drop(written: Written) -> Hits:
         }
 
 
-@rule(
+@error(
     "SPKU05",
-    "error",
     "Page cache dropped without permission",
     "ExecStartPre= writes /proc/sys/vm/drop_caches as {user}, without permission: the unit fails.",
     "Write ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
@@ -170,9 +161,8 @@ def _ineffective_drops(written: Written) -> list[bool]:
     return is_ignored
 
 
-@rule(
+@warning(
     "SPKU06",
-    "warning",
     "Start timeout that is too short",
     "TimeoutStartSec={value} also covers ExecStartPost=; loading took 6 to 18 minutes on users' hosts, and "
     "a first start also compiles.",
@@ -188,9 +178,8 @@ def _start_timeout(written: Written) -> Hits:
         yield {"value": value}
 
 
-@rule(
+@warning(
     "SPKU07",
-    "warning",
     "Docker is not required",
     "The unit runs docker without Requires=docker.service{order}: systemd does not stop and start it together with "
     "docker.",
@@ -210,9 +199,8 @@ def _requires(written: Written) -> Hits:
         yield {"order": "" if ordered else " and After=docker.service"}
 
 
-@rule(
+@warning(
     "SPKU08",
-    "warning",
     "Restarts without a limit",
     "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in "
     "{interval} s): a failing engine restarts forever, each time with less free memory.",
@@ -238,9 +226,8 @@ def _endless(written: Written) -> Hits:
         yield {"restart": restart, "pause": pause, "burst": burst, "interval": interval}
 
 
-@rule(
+@warning(
     "SPKU09",
-    "warning",
     "Restart that ignores a dead engine",
     "Restart={restart} waits for a failure, but vllm serve ends with 0 when its engine dies.",
     "Set Restart=always.",
@@ -252,9 +239,8 @@ def _restart_on_failure(written: Written) -> Hits:
         yield {"restart": restart}
 
 
-@rule(
+@info(
     "SPKU10",
-    "info",
     "Active before it answers",
     "The unit is active as soon as docker runs, minutes before the model answers; units after it do not wait.",
     "Wait for a real answer in ExecStartPost=.",
@@ -263,12 +249,11 @@ def _restart_on_failure(written: Written) -> Hits:
 def _no_readiness(written: Written) -> Hits:
     kind = written.service("Type") or "simple"
     if written.unit and written.run and kind in ("simple", "exec") and not written.unit.all("Service", "ExecStartPost"):
-        yield {}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPKU11",
-    "warning",
     "Stop that reaches only docker's client",
     "Without ExecStop= systemd ends the docker command; an engine that ignores the signal stays behind, "
     "with its memory.",
@@ -281,9 +266,8 @@ def _no_stop(written: Written) -> Hits:
         yield {"name": names[-1] if names else "NAME, and a --name to docker run"}
 
 
-@rule(
+@info(
     "SPKU12",
-    "info",
     "Not started at boot",
     "The unit has no [Install] section, so it cannot be enabled.",
     "Add [Install] with WantedBy=multi-user.target.",
@@ -291,12 +275,11 @@ def _no_stop(written: Written) -> Hits:
 )
 def _no_install(written: Written) -> Hits:
     if written.unit and not written.unit.sections.get("Install"):
-        yield {}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPKU13",
-    "warning",
     "Memory limit that does not limit the engine",
     "{option} does not limit CUDA allocations on GB10 (it counted 8 of 40 GiB), and may kill the engine "
     "while it loads.",
@@ -311,9 +294,8 @@ def _memory_limit(written: Written) -> Hits:
         yield {"option": f"MemoryMax={written.service('MemoryMax')}"}
 
 
-@rule(
+@warning(
     "SPKU14",
-    "warning",
     "Container name that blocks the next start",
     "The container is called {name}, and nothing removes a leftover container of that name.",
     "Add ExecStartPre=-/usr/bin/docker rm -f {name}.",
@@ -327,9 +309,8 @@ def _leftover(written: Written) -> Hits:
             yield {"name": name}
 
 
-@rule(
+@error(
     "SPKU15",
-    "error",
     "Comment after a value",
     "{key}= ends with {comment}: systemd reads the comment as part of the value.",
     "Put the comment on a separate line.",
@@ -343,9 +324,8 @@ def _inline_comment(written: Written) -> Hits:
                 yield {"key": key, "comment": match.group(1)}
 
 
-@rule(
+@warning(
     "SPKU16",
-    "warning",
     "Start limit in the wrong section",
     "{key}= is in [Service], where systemd no longer reads it.",
     "Move it to [Unit].",
@@ -357,9 +337,8 @@ def _limit_section(written: Written) -> Hits:
             yield {"key": key}
 
 
-@rule(
+@warning(
     "SPKU17",
-    "warning",
     "Stop by a process name",
     "{command} ends only the API server; the process VLLM::EngineCore keeps its memory (104 GiB in one report).",
     "Use docker stop on the container.",
@@ -373,9 +352,8 @@ def _pkill(written: Written) -> Hits:
                 yield {"command": exec_command(line)}
 
 
-@rule(
+@warning(
     "SPKU18",
-    "warning",
     "Packages installed at every start",
     "The container installs packages before it serves: every start needs the network, and gets the newest versions.",
     "Build an image that contains them.",
@@ -383,12 +361,11 @@ def _pkill(written: Written) -> Hits:
 )
 def _pip_install(written: Written) -> Hits:
     if re.search(r"\b(pip3?|uv pip|apt-get|apt) install\b", written.inside):
-        yield {}
+        yield FIRES
 
 
-@rule(
+@error(
     "SPKU19",
-    "error",
     "Container without the GPU",
     "docker run gives the container no GPU.",
     "Add --gpus all.",
@@ -399,12 +376,11 @@ def _no_gpu(written: Written) -> Hits:
     options = written.options
     has_gpu = options.values("--gpus") or any("nvidia" in value for value in options.values("--runtime", "--device"))
     if written.run and not has_gpu and not options.has("--privileged"):
-        yield {}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPKU20",
-    "warning",
     "Weights inside the container",
     "No folder of the host is mounted: the weights are lost with the container.",
     "Mount a folder of the host (-v /srv/huggingface:/root/.cache/huggingface).",
@@ -412,12 +388,11 @@ def _no_gpu(written: Written) -> Hits:
 )
 def _no_volume(written: Written) -> Hits:
     if written.run and not written.run.mounts:
-        yield {}
+        yield FIRES
 
 
-@rule(
+@warning(
     "SPKU21",
-    "warning",
     "Secret in the command line",
     "{name} is in the command itself: docker inspect, ps and the unit show it to every user.",
     "Pass it by --env-file, with mode 0600.",
@@ -429,9 +404,8 @@ def _secret(written: Written) -> Hits:
             yield {"name": name}
 
 
-@rule(
+@info(
     "SPKU22",
-    "info",
     "Port open to every network",
     "--publish {value} opens the port on every address of the host, and bypasses ufw.",
     "Write -p 127.0.0.1:{value}, or the address that the clients use.",
@@ -443,9 +417,8 @@ def _published(written: Written) -> Hits:
             yield {"value": value}
 
 
-@rule(
+@info(
     "SPKU23",
-    "info",
     "Health check that proves nothing",
     "{where} requests /health, which also answers while the engine hangs.",
     "Request a token from /v1/completions instead.",
@@ -461,9 +434,8 @@ def _health(written: Written) -> Hits:
             yield {"where": "--health-cmd"}
 
 
-@rule(
+@warning(
     "SPKU24",
-    "warning",
     "Stop timeout that is too short",
     "TimeoutStopSec={value} ends before docker has waited its {wait} s for the container.",
     "Set TimeoutStopSec to {more} or more.",
@@ -482,9 +454,8 @@ def _stop_timeout(written: Written) -> Hits:
         yield {"value": value or "90 (systemd's default)", "wait": wait, "more": wait + 30}
 
 
-@rule(
+@info(
     "SPKU25",
-    "info",
     "Every start contacts the hub",
     "HF_HUB_OFFLINE is not set: every start contacts Hugging Face, and fails or waits if it cannot be reached.",
     "Add -e HF_HUB_OFFLINE=1 once the weights are on the host.",
@@ -498,4 +469,4 @@ def _online(written: Written) -> Hits:
         and "HF_HUB_OFFLINE" not in written.run.env
         and not written.run.values("--env-file")
     ):
-        yield {}
+        yield FIRES

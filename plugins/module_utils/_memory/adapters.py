@@ -5,7 +5,7 @@
 
 For every matrix of the language model that an adapter may change it reserves two: A with C(max-lora-rank) rows and B with as many columns, for
 each of C(max-loras). vLLM makes them right after loading and counts them as weights (create_lora_weights of vllm/lora/layers/, read in
-0.15.1 to 0.33.0; the bytes of vLLM's own classes are tests/unit/plugins/fixtures/adapter_rows.json). No I/O, no Ansible.
+0.15.1 to 0.33.0; the bytes of vLLM's own classes are tests/unit/plugins/fixtures/adapter_rows.json).
 """
 
 from __future__ import annotations
@@ -126,10 +126,6 @@ def compute_room(
 ) -> Room:
     """Return the memory for adapters on one rank.
 
-    :param config: config.json of the model
-    :param geometry: of the same config, in the dtype that it runs with
-    :param args: options of C(vllm serve) by their long names
-    :param split: over how many ranks the model goes
     :param minor: the 23 of vLLM 0.23, C(None) if unknown
     :param padded: the experts are padded as in MXFP4
     :returns: bytes; nothing without C(enable-lora)

@@ -4,7 +4,7 @@
 """The KV cache and the weights of a service as the vLLM of its image planned them, in the shape that the budget calculates with.
 
 An answer (C(image_answer.py)) is of one launch and one longest context. Shorter requests follow from it where only layers of full
-attention depend on the length; else a shorter request counts as much as the longest, so that no figure is too small. No I/O.
+attention depend on the length; else a shorter request counts as much as the longest, so that no figure is too small.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class AnsweredPlan(KVPlan):
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
         """Return the number in the line C(GPU KV cache size) of the start-up log.
 
-        :param blocks: of the cache
         :param length: tokens of the longest context
-        :param limit: as of C(KVPlan)
         :returns: tokens
         """
         if self.by_concurrency:
@@ -139,7 +137,6 @@ def explain_missing_plan(answer: Answer | None, reason: str) -> str:
 def release_of(answer: Answer, version: str) -> Release:
     """Return the release that an answer is of.
 
-    :param answer: of the image
     :param version: version that the plan has of the image, or empty
     :returns: the release; what a build calls itself may be none, then it counts as the newest
     """
@@ -152,10 +149,8 @@ def release_of(answer: Answer, version: str) -> Release:
 def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     """Return the plan of an answer.
 
-    :param answer: of the image, see C(usable)
     :param version: of the image as the plan knows it, or empty
     :param counted: whether blocks of full attention follow from the length, which other options could change
-    :returns: the plan
     :raises ImageRefusal: if vLLM refuses the launch
     :raises Refusal: for a plan whose figures do not follow from each other
     """
@@ -186,7 +181,7 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         request_bytes=request * cut.bytes_per_block if cut.needed is None else cut.needed,
         linear=tuple(int(group["block"]) for group in cut.groups if counted and _is_linear(group)),
         kept_back=cut.bytes_per_block if release.since(29) else 0,
-        by_concurrency=_is_by_concurrency(cut),
+        by_concurrency=cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len),
     )
 
 
@@ -206,10 +201,6 @@ def _largest_cut(answer: Answer) -> tuple[Cut, int]:
     if not is_overridden and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
         raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
     return cut, request
-
-
-def _is_by_concurrency(cut: Cut) -> bool:
-    return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
 
 
 def _read_group(spec: Mapping[str, Any]) -> KVGroup:
@@ -233,7 +224,6 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
 
     The geometry has the layers that the memory of a running batch depends on.
 
-    :param answer: of the image, with a plan
     :param config: config.json of the model, possibly incomplete; the values that vLLM read replace it
     """
     resolved = answer.resolved
@@ -248,11 +238,8 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     geometry = Geometry(
         model_type=str(text.get("model_type", "")),
         layers=tuple([*distinct, *[None] * (min(layers, MAX_LAYERS) - len(distinct))]),
-        drafts=(),
         max_position_embeddings=longest if isinstance(longest, int) else resolved.get("max_model_len", 0),
         dtype=resolved.get("dtype", "bfloat16"),
-        has_vision=False,
-        prefix_lm=False,
     )
     return text, geometry
 
@@ -298,7 +285,6 @@ class AnsweredWeights:
 def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
     """Return the weights of the fullest pipeline stage.
 
-    :param answer: of the image, with a plan
     :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
     :returns: bytes
     """
@@ -326,9 +312,6 @@ def list_differences(
 
     :param computed: the plan by arithmetic
     :param computed_weights: bytes of the model's weights on a rank by arithmetic, None for stated weights
-    :param answered: the plan of the image
-    :param loaded: the weights of the image
-    :returns: texts
     """
     length = answered.longest
     pairs = [

@@ -14,7 +14,7 @@ is an error; a check that depends on the range makes the verdict C(tight).
 Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
 was gone and no new error had come.
 
-C(memory_budget) is the only entry. No I/O, no Ansible.
+C(memory_budget) is the only entry.
 """
 
 from __future__ import annotations
@@ -80,11 +80,6 @@ def _settle_service(node: Node, item: ServiceInput, service: Service) -> None:
     service.engine = replace(settled(), length_auto=before.length_auto, sequences_auto=before.sequences_auto)
 
 
-def _without_starts(item: ServiceInput) -> ServiceInput:
-    """Return the service without measured starts: open settings follow from assumed overheads, so that a proof restarts no engine."""
-    return replace(item, starts=()) if item.starts else item
-
-
 def _judge_node(
     host: Host, items: Sequence[ServiceInput], unbuffered: frozenset[str] = frozenset()
 ) -> tuple[Node, Report]:
@@ -132,7 +127,8 @@ def _resolve_services(items: Sequence[ServiceInput], report: Report, unbuffered:
     for item in items:
         note_arguments(report, item)
         try:
-            engine = resolve(_without_starts(item))
+            # Open settings follow from assumed overheads, so that a proof restarts no engine.
+            engine = resolve(replace(item, starts=()) if item.starts else item)
         except (Refusal, PlanFailure) as error:
             report_refusal(report, item, error)
             if item.minors and not isinstance(error, ImageRefusal):
@@ -197,7 +193,6 @@ def _is_solved(
 
 
 def _changed_keys(candidate: FixCandidate) -> list[tuple[str, str]]:
-    """Return the arguments that a candidate changes."""
     return [(change["service"], key) for change in candidate for key in change["args"]]
 
 
@@ -243,7 +238,7 @@ def _judge_once(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tupl
         solves=lambda changes, finding: _is_solved(
             (finding.service, finding.rule), before, _try_changes(host, items, changes)
         ),
-        change=_change_items,
+        change=lambda services, changes: tuple(_apply_changes(services, changes)),
         name=lambda item: item.name,
         is_exclusive=lambda item: bool(item.exclusive),
         is_temporary=lambda finding: any(finding is other for other in temporary),
@@ -260,10 +255,6 @@ def _find_problems(host: Host, items: tuple[ServiceInput, ...]) -> list[Finding]
         for draft in drafts
         if draft.finding.severity != "info"
     ]
-
-
-def _change_items(items: tuple[ServiceInput, ...], changes: FixCandidate) -> tuple[ServiceInput, ...]:
-    return tuple(_apply_changes(items, changes))
 
 
 class AtOnce:

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings of the memory budget that are no checks: versions, sources of figures, solved settings and refused services.
-
-No I/O, no Ansible.
-"""
+"""Findings of the memory budget that are no checks: versions, sources of figures, solved settings and refused services."""
 
 from __future__ import annotations
 
@@ -52,8 +49,6 @@ def _minor_spans(minors: Sequence[int]) -> str:
 def note_unknown_version(report: Report, name: str, judged: str, refusing: Sequence[tuple[int, str]] = ()) -> None:
     """Report the releases that a service of unknown version was judged by.
 
-    :param report: gets the finding
-    :param name: of the service
     :param judged: how, the second half of a sentence
     :param refusing: minor releases that would refuse the launch, with their texts
     """

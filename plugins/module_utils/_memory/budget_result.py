@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of the memory budget: fields of a service, the memory map of a node and verdicts.
-
-No I/O, no Ansible.
-"""
+"""The result of the memory budget: fields of a service, the memory map of a node and verdicts."""
 
 from __future__ import annotations
 
@@ -30,19 +27,15 @@ def judge_findings(findings: Sequence[Finding], tight: bool) -> str:
     return "tight" if tight else "fits"
 
 
-def _list_sources(engine: Engine) -> dict[str, str]:
-    sources = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
-    return {name: source for name, source in sources.items() if source}
-
-
 def _gib_by_level(sizes: Mapping[str, float]) -> dict[str, float]:
     """Return sizes in GiB at each level of the overheads. sizes: in bytes."""
     return {level: to_gib(sizes.get(level, 0.0)) for level in LEVELS}
 
 
-def _list_host_memory(engine: Engine) -> list[dict[str, Any]]:
-    """Return the named parts of an engine's host memory, as the module documents them."""
-    return [
+def _list_sources(engine: Engine) -> dict[str, Any]:
+    """Return the sources of an engine's figures, and the named parts of its host memory."""
+    sources = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
+    buffers = [
         {
             "name": buffer.name,
             "gib": {level: to_gib(buffer.size(level)) for level in LEVELS},
@@ -51,6 +44,7 @@ def _list_host_memory(engine: Engine) -> list[dict[str, Any]]:
         }
         for buffer in engine.buffers
     ]
+    return {"sources": {name: source for name, source in sources.items() if source}, "host_memory": buffers}
 
 
 def service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
@@ -70,7 +64,7 @@ def service_result(node: Node, service: Service, order: int, verdict: str) -> di
         "solved": list(service.solved),
     }
     if engine.cache_from:
-        result.update(sources=_list_sources(engine), host_memory=_list_host_memory(engine))
+        result.update(_list_sources(engine))
     if engine.stated is not None:
         result["stated_gib"] = to_gib(engine.stated)
     if engine.weights or engine.plan is not None:  # the parts of a stated sum are unknown

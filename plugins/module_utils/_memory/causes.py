@@ -71,10 +71,7 @@ class Judge(Generic[Item]):
         return 2 if "error" in severities else 1 if severities else 0
 
     def find_joint_fix(self, items: tuple[Item, ...], first: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-        """Return changes after which no check fails for lack of memory; empty if none were found.
-
-        :param first: changes to start with
-        """
+        """Return changes after which no check fails for lack of memory; empty if none were found."""
         changes = list(first)
         items = self.change(items, changes)
         for _round in range(MOST_CHANGES):
@@ -93,7 +90,6 @@ class Judge(Generic[Item]):
     ) -> list[dict[str, Any]]:
         """Return changes that remove C(cause) on the whole node: C(changes), or these and others; empty if none were found.
 
-        :param items: all services of the node
         :param changes: a fix for some of them; the others may take the memory that it frees
         """
         if not changes or self.solves(changes, cause):
@@ -111,9 +107,6 @@ def merge_causes(
     """Mark the errors that have the same cause as another one, and give that one the fix for all of them.
 
     :param findings: of a node, each with its own fix
-    :param items: the services of the node
-    :param judge: how services are judged
-    :param describe: returns the changes of a fix in words
     :returns: the findings in their order; consequences name the rule of their cause
     """
     errors = [finding for finding in findings if _is_room_error(finding)]
@@ -201,11 +194,7 @@ def _fix_together(
     describe: Callable[[list[dict[str, Any]]], str],
     cause: Finding,
 ) -> _Fix:
-    """Return how services that fit one by one fit together: smaller ones, or at different times.
-
-    :param items: all services of the node
-    :param sharing: those that fit one by one
-    """
+    """Return how services that fit one by one fit together: smaller ones, or at different times."""
     changes = judge.extend_fix(items, judge.find_joint_fix(sharing), cause)
     separation = _describe_separation(judge, sharing, "one of them")
     return _Fix(to_sentence(f"{describe(changes)}, or {separation}" if changes else separation), changes)
@@ -225,7 +214,6 @@ def _merge(
 ) -> None:
     """Choose the error that explains best, give it the fix and vLLM's first words, and mark the others.
 
-    :param make_fix: returns the fix of the chosen error
     :param merged: receives the changed findings by the id of the original
     :param several: services fit one by one: the sum of the node explains best
     """

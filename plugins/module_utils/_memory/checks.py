@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""vLLM's memory checks, in vLLM's order and words, for each service and for the whole node.
-
-No I/O, no Ansible.
-"""
+"""vLLM's memory checks, in vLLM's order and words, for each service and for the whole node."""
 
 from __future__ import annotations
 
@@ -108,6 +105,9 @@ def _check_turns(
         level = node.shortfall_level(service, resident, requested)
         if level:
             free = max(0, node.free(service, resident, level))
+            running = {other.name for other in resident}
+            running |= set(node.host.resident if node.host.available is not None else ())
+            running -= {service.name, *(mate.name for mate in node.set_members(service))}
             draft = _report_failure(
                 report,
                 service,
@@ -116,7 +116,7 @@ def _check_turns(
                 f"{service.name} requests {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
                 f"{gib_text(node.host.total)} "
                 f"GiB), but {gib_text(free)} GiB are free when it {when} (with "
-                f"{_name_running(node, service, resident)}).",
+                f"{', '.join(sorted(running)) or 'no other service'}).",
                 error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
                 "device",
                 (lambda: iter(())) if is_temporary else partial(free_memory, node, service, level),
@@ -140,14 +140,6 @@ def _advise_move(node: Node, service: Service, neighbours: list[Service], reques
     beside = ", ".join(sorted(other.name for other in neighbours))
     end = f", or do not run it together with {beside}." if beside else ", or use a smaller model."
     return False, f"Move {service.name} to another node{end}"
-
-
-def _name_running(node: Node, service: Service, resident: list[Service]) -> str:
-    """Name the services that run when a service starts."""
-    running = {other.name for other in resident}
-    running |= set(node.host.resident if node.host.available is not None else ())
-    gone = {service.name, *(mate.name for mate in node.set_members(service))}
-    return ", ".join(sorted(running - gone)) or "no other service"
 
 
 def _check_loading(report: Report, node: Node, service: Service, neighbours: list[Service]) -> None:

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One vLLM engine in the memory budget: its request, its KV cache, its host memory and the seconds of its start.
-
-No I/O, no Ansible.
-"""
+"""One vLLM engine in the memory budget: its request, its KV cache, its host memory and the seconds of its start."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@
 
 Sparse attention has a second cache for its indexer, compressed attention a third for uncompressed tokens, and some
 layers remember in a convolution or in a delta rule. Each family is one function that reads its layers; C(READERS) says
-which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
+which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import lcm
 
@@ -51,13 +51,16 @@ _SPARSE_ROWS = 64
 class Read:
     """The layers of a model as a family's function found them.
 
-    layers: the first cache of every layer. further_caches: the other caches of every layer, empty for models without any.
-    drafts: the caches of each layer that drafts. draft_method: how those are asked for.
-    drafts_each: a draft token takes a draft layer, and only those needed are made.
-    mtp_modules: as in C(Geometry).
+    layers: the first cache of every layer; C(None) for a layer without cache (MLP, MoE, shared KV).
+    further_caches: the other caches of every layer, empty for models without any.
+    drafts: the caches of each multi-token-prediction layer that the checkpoint carries.
+    draft_method: the method of C(speculative-config) that uses them.
+    drafts_each: each draft token takes a draft layer, and only those needed are made.
+    mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
+    rules: what the family decides besides.
     """
 
-    layers: list[Layer | None]
+    layers: Sequence[Layer | None]
     further_caches: tuple[tuple[Layer, ...], ...] = ()
     drafts: tuple[tuple[Layer, ...], ...] = ()
     draft_method: str = "mtp"
@@ -78,7 +81,6 @@ def _listed(text: Config, key: str, count: int) -> list[int]:
 
 
 def _layer_ids(source: Config, key: str, count: int) -> frozenset[int]:
-    """Read a list of layer numbers."""
     value = source.get(key)
     if not isinstance(value, list) or any(
         isinstance(layer_id, bool) or not isinstance(layer_id, int) or not 0 <= layer_id <= count for layer_id in value
@@ -294,17 +296,17 @@ def _kimi_linear(text: Config, count: int) -> Read:
     )
 
 
+def _own_window(text: Config, value_dim: str, window: str) -> Attention:
+    """Return sliding attention that has fields of its own, two of which families name differently."""
+    heads, dim = number(text, "swa_num_key_value_heads"), number(text, "swa_head_dim")
+    return Attention("sliding", heads, dim, number(text, value_dim), number(text, window))
+
+
 def _mimo_v2(text: Config, count: int) -> Read:
     """Read MiMo-V2: windows and full attention with different heads; vLLM uses one draft layer (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
-    window = Attention(
-        "sliding",
-        number(text, "swa_num_key_value_heads"),
-        number(text, "swa_head_dim"),
-        number(text, "swa_v_head_dim"),
-        number(text, "sliding_window"),
-    )
+    window = _own_window(text, "swa_v_head_dim", "sliding_window")
     # vLLM 0.23 refuses the attention sinks on sm_121, and 0.31 keeps an FP8 cache in 16 bits.
     return Read(
         [window if flag else full for flag in flags],
@@ -333,13 +335,7 @@ def _inkling(text: Config, count: int) -> Read:
     """Read Inkling: every layer has keys and values and a short convolution, kept as a sliding window (models/inkling)."""
     local = _layer_ids(text, "local_layer_ids", count)
     full = plain_attention(text, "full")
-    window = Attention(
-        "sliding",
-        number(text, "swa_num_key_value_heads"),
-        number(text, "swa_head_dim"),
-        number(text, "swa_head_dim"),
-        number(text, "sliding_window_size"),
-    )
+    window = _own_window(text, "swa_head_dim", "sliding_window_size")
     taps, hidden = number(text, "sconv_kernel_size"), number(text, "hidden_size")
 
     def convolution(layer: Attention) -> Cache:

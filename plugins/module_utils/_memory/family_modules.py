@@ -4,7 +4,7 @@
 """The modules that only single families have: indexers, hyper-connections, n-gram layers and their tables.
 
 Modules of several families are in C(weights.py). The shapes come from vLLM's classes under
-C(vllm/models/) (0.33.0). No I/O, no Ansible.
+C(vllm/models/) (0.33.0).
 """
 
 from __future__ import annotations
@@ -168,12 +168,6 @@ def _hyper_connections(streams: int, hidden: int, prefix: str) -> Iterator[Modul
     mix = (2 + streams) * streams
     yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
     yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
-
-
-def _glm5_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """Yield the attention of GLM-5.3, which stays in 16 bits in all checkpoints (models/glm5next/common)."""
-    for module in _glm5_modules(text, index, full, prefix):
-        yield replace(module, linear=False)
 
 
 def _glm5_modules(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
@@ -356,7 +350,8 @@ LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
     "deepseek_v32": _index_layer,
     "deepseek_v4": _v4_layer,
     "deepseek_v41_text": _v41_layer,
-    "glm5_next_text": _glm5_layer,
+    # Its attention stays in 16 bits in all checkpoints (models/glm5next/common).
+    "glm5_next_text": lambda *layer: (replace(module, linear=False) for module in _glm5_modules(*layer)),
     "glm_moe_dsa": _index_layer,
     "inkling_model": _inkling_layer,
     "kimi_linear": _kimi_layer,
@@ -418,15 +413,11 @@ def expert_count_of_drafts(text: Config) -> int:
     return optional(text, "dspark_n_routed_experts") or field(text, "n_routed_experts")
 
 
-def _nothing(_text: Config, _index: int, _prefix: str) -> Iterator[Module]:
-    return iter(())
-
-
 # Modules around the block of a draft layer, for families that do not draft as in C(weights.py).
 DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
     "deepseek_v41_text": _dspark,
     "inkling_model": _inkling_draft,
-    "qwen4_exp_text": _nothing,
+    "qwen4_exp_text": lambda _text, _index, _prefix: iter(()),
 }
 
 

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Candidates for the fix of a finding of memory: changed arguments, the preferred one first.
-
-No I/O, no Ansible.
-"""
+"""Candidates for the fix of a finding of memory: changed arguments, the preferred one first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Storage formats of one matrix, and its bytes in them. No I/O, no Ansible."""
+"""Storage formats of one matrix, and its bytes in them."""
 
 from __future__ import annotations
 

@@ -21,50 +21,35 @@ from dataclasses import dataclass
 from .families import READERS, Read
 from .layers import (
     MAX_LAYERS,
-    NO_RULES,
     Attention,
     Config,
     Layer,
     Recurrent,
     Refusal,
-    Rules,
     gated_delta_net,
     number,
     plain_attention,
     text_config,
 )
+from .modules import FAMILIES
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """The properties of a model that KV planning uses.
+class Geometry(Read):
+    """The properties of a model that KV planning uses, with its layers as its family reads them.
 
     model_type: of the text part, as in C(config.json).
-    layers: the first cache of every layer; C(None) for a layer without cache (MLP, MoE, shared KV).
-    drafts: the caches of each multi-token-prediction layer that the checkpoint carries.
     max_position_embeddings: the longest context that the config allows, tokens.
     dtype: of the weights: C(bfloat16), C(float16) or C(float32).
     has_vision: there is a vision (or audio) tower.
     prefix_lm: images are attended to in both directions, so that one item must fit a batch (Gemma).
-    mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
-    further_caches: the other caches of every layer, empty for models without any.
-    draft_method: the method of C(speculative-config) that uses C(drafts).
-    drafts_each: each draft token takes one of C(drafts), and vLLM makes no more than it needs.
-    rules: what the family decides besides.
     """
 
-    model_type: str
-    layers: tuple[Layer | None, ...]
-    drafts: tuple[tuple[Layer, ...], ...]
-    max_position_embeddings: int
-    dtype: str
-    has_vision: bool
-    prefix_lm: bool
-    mtp_modules: int = 1
-    further_caches: tuple[tuple[Layer, ...], ...] = ()
-    draft_method: str = "mtp"
-    drafts_each: bool = False
-    rules: Rules = NO_RULES
+    model_type: str = ""
+    max_position_embeddings: int = 0
+    dtype: str = "bfloat16"
+    has_vision: bool = False
+    prefix_lm: bool = False
 
     @property
     def mtp_layer(self) -> Layer | None:
@@ -100,72 +85,8 @@ class Geometry:
         return tuple(layer for layer in self.layers if isinstance(layer, Attention))
 
 
-# Families whose every layer is plain attention (or says otherwise through layer_types): the file reads their fields
-# in one way. A family that is not named anywhere in this file is refused: its layers may be of any kind.
-_DECODERS = frozenset(
-    (
-        "arcee",
-        "apertus",
-        "cohere",
-        "cohere2",
-        "dots1",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "gemma4",
-        "gemma4_text",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "gpt_oss",
-        "granite",
-        "granitemoe",
-        "helium",
-        "hunyuan_v1_dense",
-        "hunyuan_v1_moe",
-        "internlm2",
-        "internlm3",
-        "laguna",
-        "llama",
-        "llama4",
-        "llama4_text",
-        "mimo",
-        "minimax_m2",
-        "ministral",
-        "ministral3",
-        "mistral",
-        "mistral3",
-        "mixtral",
-        "nemotron",
-        "olmo",
-        "olmo2",
-        "olmo3",
-        "olmoe",
-        "phi3",
-        "phimoe",
-        "qwen2",
-        "qwen2_5_vl",
-        "qwen2_5_vl_text",
-        "qwen2_moe",
-        "qwen2_vl",
-        "qwen2_vl_text",
-        "qwen3",
-        "qwen3_moe",
-        "qwen3_vl",
-        "qwen3_vl_moe",
-        "qwen3_vl_moe_text",
-        "qwen3_vl_text",
-        "seed_oss",
-        "smollm3",
-        "solar",
-        "stablelm",
-        "starcoder2",
-    )
-)
+# A family that is neither here nor in FAMILIES is refused: its layers may be of any kind. Every layer of the others is plain attention,
+# or says otherwise through layer_types.
 _MLA = frozenset(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"))
 _GDN = frozenset(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"))
 _NEMOTRON_H = frozenset(("nemotron_h",))
@@ -281,7 +202,8 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
         return _llama4_kinds(text, count)
-    window = _has_window(text, model_type)
+    switched = text.get("use_sliding_window", not _has_window_on_demand(model_type)) is not False
+    window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
     if named is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
         return ["sliding"] * count if set(named) == {"full"} and window else named
@@ -304,12 +226,6 @@ def _has_window_on_demand(model_type: str) -> bool:
     return model_type.startswith(_WINDOW_ON_DEMAND)
 
 
-def _has_window(text: Config, model_type: str) -> bool:
-    """Tell whether a model has a sliding window; a window of 0 tokens counts as absent."""
-    default = not _has_window_on_demand(model_type)
-    return bool(text.get("sliding_window")) and text.get("use_sliding_window", default) is not False
-
-
 def _periodic_kinds(kind: str, every: int, count: int) -> list[str]:
     """Return full attention in every C(every)-th layer and C(kind) in the others."""
     return ["full" if (index + 1) % every == 0 else kind for index in range(count)]
@@ -323,12 +239,6 @@ def _llama4_kinds(text: Config, count: int) -> list[str]:
     if not isinstance(rope, list) or len(rope) != count:
         return _periodic_kinds("chunked", 4, count)
     return ["chunked" if flag else "full" for flag in rope]
-
-
-def _latent_attention(text: Config) -> Attention:
-    if text.get("index_topk") is not None:
-        raise Refusal("config.index_topk", "sparse attention is not known of this family")
-    return Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
 
 
 def _mamba2(text: Config) -> Recurrent:
@@ -428,16 +338,17 @@ def _drafting(text: Config, model_type: str) -> tuple[int, int]:
 
 
 def _read_layers(config: Config, text: Config, model_type: str, count: int) -> Read:
-    """Read the layers of a model by its family."""
     if model_type in READERS:
         return READERS[model_type]({**config, **text}, count)
     if model_type in _NEMOTRON_H:
         return _nemotron_h(text, count)
     drafts, modules = _drafting(text, model_type)
     if model_type in _MLA:
-        latent = _latent_attention(text)
+        if text.get("index_topk") is not None:
+            raise Refusal("config.index_topk", "sparse attention is not known of this family")
+        latent = Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
         return Read([latent] * count, drafts=((latent,),) * drafts, mtp_modules=modules)
-    if model_type in _GDN or model_type in _DECODERS:
+    if model_type in _GDN or model_type in FAMILIES:
         layers = _decoder(text, model_type, count)
         return Read(layers, drafts=((plain_attention(text, "full"),),) * drafts if drafts else (), mtp_modules=modules)
     raise Refusal(
@@ -465,16 +376,10 @@ def read_geometry(config: Config) -> Geometry:
     vision = vision or config.get("model_type") == "llama4"  # Transformers has defaults for its tower
     longest = "model_max_length" if model_type == "inkling_model" else "max_position_embeddings"
     return Geometry(
+        **{**vars(read), "layers": tuple(read.layers), "mtp_modules": max(1, read.mtp_modules)},
         model_type=model_type,
-        layers=tuple(read.layers),
-        drafts=read.drafts,
         max_position_embeddings=number(text, longest),
         dtype=model_dtype(config),
         has_vision=vision,
         prefix_lm=vision and model_type.startswith("gemma4"),
-        mtp_modules=max(1, read.mtp_modules),
-        further_caches=read.further_caches,
-        draft_method=read.draft_method,
-        drafts_each=read.drafts_each,
-        rules=read.rules,
     )

@@ -4,12 +4,12 @@
 """Host memory of one rank: buffers, caches and processes of vLLM outside its GPU memory request.
 
 On a GB10 this is the same memory, so all of it counts. Each size follows the code of vLLM 0.15.1 to 0.33.0; comments name the file below
-C(vllm/). No I/O, no Ansible.
+C(vllm/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -219,7 +219,7 @@ def _offloading_connector(launch: HostLaunch, extra: Config) -> tuple[float, flo
     total, plan = _bytes(extra, "cpu_bytes_to_use"), launch.plan
     rank_bytes, blocks = total / launch.ranks, _whole_blocks(total, launch)
     if plan is None or not blocks:
-        return (rank_bytes, rank_bytes, rank_bytes)
+        return (rank_bytes,) * 3
     rank_bytes = blocks * plan.bytes_per_block
     if launch.release.since(27) or extra.get("spec_name") == "TieringOffloadingSpec":
         # One region in /dev/shm for all ranks. Up to 0.32 each rank registers the whole region as pinned memory, which allocates all of it
@@ -246,34 +246,24 @@ def _simple_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, 
     if plan:
         blocks = _bytes(extra, "num_cpu_blocks") if launch.release.since(33) else 0
         rank_bytes = float((blocks or max(1, rank_bytes // plan.bytes_per_block)) * plan.bytes_per_block)
-    return (rank_bytes, rank_bytes, rank_bytes)
+    return (rank_bytes,) * 3
 
 
 def _lmcache(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
     """Return the size of LMCache's local CPU cache in a worker; LMCache pins all of it at its start."""
     default = _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB)
-    size = _bytes(extra, "lmcache.max_local_cpu_size", default) * GIB
-    return (size, size, size)
+    return (_bytes(extra, "lmcache.max_local_cpu_size", default) * GIB,) * 3
 
 
-def _p2p_nccl(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Return the size of the P2pNcclConnector's pool, a power of two (p2p/tensor_memory_pool.py)."""
-    size = float(pinned(int(_bytes(extra, "mem_pool_size_gb", _P2P_POOL_GIB) * GIB)))
-    return (size, size, size)
-
-
-def _hisparse(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Return the size of the HiSparseConnector's pool (v1/hisparse/runtime.py)."""
-    size = _bytes(extra, "host_pool_gib") * GIB
-    return (size, size, size)
-
-
-_CONNECTORS = {
+_CONNECTORS: dict[str, Callable[[HostLaunch, Config], tuple[float, float, float]]] = {
     "OffloadingConnector": _offloading_connector,
     "SimpleCPUOffloadConnector": _simple_connector,
     "LMCacheConnectorV1": _lmcache,
-    "P2pNcclConnector": _p2p_nccl,
-    "HiSparseConnector": _hisparse,
+    # A pool of a power of two (p2p/tensor_memory_pool.py).
+    "P2pNcclConnector": lambda _launch, extra: (
+        (float(pinned(int(_bytes(extra, "mem_pool_size_gb", _P2P_POOL_GIB) * GIB))),) * 3
+    ),
+    "HiSparseConnector": lambda _launch, extra: (_bytes(extra, "host_pool_gib") * GIB,) * 3,  # v1/hisparse/runtime.py
 }
 
 
@@ -348,13 +338,8 @@ def host_weights(
 ) -> HostWeights:
     """Return which weights of a rank are in pinned host memory.
 
-    :param config: config.json of the model
-    :param args: options of the engine
-    :param env: variables of the engine
     :param weights: bytes of all weights of the rank
     :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
-    :param release: of vLLM
-    :param ranks: tensor-parallel-size
     """
     in_host = _count_offloaded(config, args, env, weights, release)
     engram = args.get("engram-config")

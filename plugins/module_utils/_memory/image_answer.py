@@ -269,17 +269,9 @@ def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
         raise Untrusted(f"{where} has a cache of nothing")
     if not override and value["blocks"] * value["bytes_per_block"] > value["available"]:
         raise Untrusted(f"{where} has more blocks than {value['available']} bytes allow")
-    return Cut(
-        value["available"],
-        value["blocks"],
-        value["block_size"],
-        value["bytes_per_block"],
-        value.get("tokens"),
-        float(value["concurrency"]),
-        value["max_model_len"],
-        value.get("needed"),
-        tuple(value["groups"]),
-    )
+    figures: dict[str, Any] = {name: value.get(name) for name in Cut.__dataclass_fields__}
+    figures.update(concurrency=float(value["concurrency"]), groups=tuple(value["groups"]))
+    return Cut(**figures)
 
 
 def read(value: Any, where: str = "the image's answer") -> Answer:

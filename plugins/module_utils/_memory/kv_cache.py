@@ -9,7 +9,7 @@ the planners of all these releases (tests/oracle; C(vllm/v1/core/kv_cache_utils.
 C(vllm/platforms/interface.py)), and with launches of whole models; a table of tests/oracle/memory_tables.md gives the numbers. C(Release.exact) is
 false for development builds and for later releases: they count as the nearest release that was compared.
 
-Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
+Sizes are bytes, lengths are tokens, all per rank.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A planned KV cache: its blocks, the blocks and bytes of a request, and the longest request that fits.
 
-Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
+Sizes are bytes, lengths are tokens, all per rank.
 """
 
 from __future__ import annotations

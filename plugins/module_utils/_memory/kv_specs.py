@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The page of each cache of a model: bytes of a token or of a state, block sizes, and what the release refuses.
 
-Sizes are bytes per rank. No I/O, no Ansible.
+Sizes are bytes per rank.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 """The caches of a model's layers, read from C(config.json).
 
 The families that need no more than one cache per layer are in C(geometry.py), those with several in C(families.py).
-No I/O, no Ansible.
 """
 
 from __future__ import annotations

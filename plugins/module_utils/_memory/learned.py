@@ -5,7 +5,7 @@
 
 A term of the same launch replaces the assumed one. A term of another length or batch is corrected by the computed difference and narrows
 the assumed range. Open settings are solved before, from assumed terms: settings that followed measurements would restart engines after
-their first proof. All of vLLM's checks stay unchanged. No I/O.
+their first proof. All of vLLM's checks stay unchanged.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ def apply_starts(
 
     What the inventory states (C(weights_gib), overheads) stays.
 
-    :param engine: with assumed terms
     :param item: the service, with the starts that were measured
-    :param length: planned C(max-model-len), in tokens
-    :param sequences: planned C(max-num-seqs)
-    :param resolved: makes an engine of a service
-    :returns: the engine
     """
     if engine.plan is None or not item.starts:
         return engine

@@ -4,7 +4,7 @@
 """Rows of measured launches, which the overheads are compared with: made from proofs, checked, and compared with the plan.
 
 A row names no host, service, path or key. It contains the numbers of configs and arguments, and words that published models use.
-C(docs/memory.md), What proofs measured, describes the file. No I/O.
+C(docs/memory.md), What proofs measured, describes the file.
 """
 
 from __future__ import annotations
@@ -146,7 +146,6 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
 
     :param start: as the controller keeps it, see C(measured_starts)
     :param args: of the launch, without its sizes
-    :param model: how the row names the model
     :returns: the row, or none with the reason
     """
     version = _VERSION.fullmatch(str(start["vllm_version"] or ""))
@@ -304,7 +303,6 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
 
 
 def _text_problems(row: Mapping[str, Any]) -> list[str]:
-    """Return the errors in the texts of a row."""
     messages = []
     for key, pattern in (("launch", _LABEL), ("gpu", _GPU), ("driver", _DRIVER), ("vllm", _VERSION)):
         value = row.get(key)
@@ -315,7 +313,6 @@ def _text_problems(row: Mapping[str, Any]) -> list[str]:
 
 
 def _number_problems(row: Mapping[str, Any]) -> list[str]:
-    """Return the errors in the numbers of a row."""
     messages = []
     for key in _SIZES:
         if not is_number(row.get(key), 1, 1e14):
@@ -344,11 +341,7 @@ def _argument_problems(args: Any) -> list[str]:
 
 
 def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plan of the launch of a row, as C(memory_budget) has it of a service; raises C(InputError).
-
-    :param content: of the file that it is of
-    :param row: the launch
-    """
+    """Return the plan of the launch of a row, as C(memory_budget) has it of a service; raises C(InputError)."""
     config = {"config": content["models"][row["model"]]}
     for key in ("quant_config", "draft_config"):
         more = (content.get(f"{key}s") or {}).get(row["model"])
@@ -360,11 +353,7 @@ def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 
 def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction.
-
-    :param content: of the file that it is of
-    :param row: the launch
-    """
+    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction."""
     try:
         made = planned(content, row)
     except InputError as error:
@@ -386,7 +375,6 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return rows with the new ones of another file.
 
-    :param before: content of the first file
     :param new: content of the other file, which has no problems
     :returns: content; a model with the name of another config gets another name
     """

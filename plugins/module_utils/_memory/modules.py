@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules of a model: name and size of each matrix, and the number of ranks that share it.
 
-The names come from the checkpoint, because quantisation configs name the modules that they spare. No I/O, no Ansible.
+The names come from the checkpoint, because quantisation configs name the modules that they spare.
 """
 
 from __future__ import annotations
@@ -82,3 +82,62 @@ def gated_mlp(prefix: str, hidden: int, inner: int) -> Iterator[Module]:
 def experts(prefix: str, count: int, hidden: int, inner: int, matrices: int = 3) -> Iterator[Module]:
     yield replace(linear(f"{prefix}.experts", inner, hidden, count * (matrices - 1)), experts=count)
     yield replace(linear(f"{prefix}.experts", hidden, inner, count), experts=count)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Modules of a family's layers in addition to q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
+
+    norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
+    bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
+    qk_norm: C(head) (one vector of a head's size for q and for k), C(full) (one over all heads), or nothing.
+    gated: the MLP has gate, up and down, else up and down. mlp_bias: the field that gives the MLP biases.
+    tied: what an absent C(tie_word_embeddings) means.
+    """
+
+    norms: int = 2
+    final: int = 1
+    bias: str = "attention_bias"
+    out: bool = False
+    qk_norm: str = ""
+    gated: bool = True
+    mlp_bias: str = ""
+    tied: bool = False
+
+
+_FAMILY_NAMES: dict[Family, str] = {
+    Family(bias=""): (
+        "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_v41_text glm4_moe_lite glm5_next_text "
+        "glm_moe_dsa internlm2 kimi_k2 kimi_linear mimo_v2 mimo_v2_flash mistral4 mixtral phi3"
+    ),
+    Family(qk_norm="head"): (
+        "dots1 hunyuan_v1_dense hunyuan_v1_moe laguna qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe "
+        "qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text"
+    ),
+    Family(out=True, mlp_bias="mlp_bias"): ("granite helium llama ministral ministral3 mistral mistral3 smollm3 solar"),
+    Family(bias="always"): "mimo qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text",
+    Family(): "glm glm4_moe granitemoe llama4 llama4_text seed_oss",
+    Family(norms=4, qk_norm="head", tied=True): "gemma3 gemma3_text gemma4 gemma4_text",
+    Family(bias="", qk_norm="head"): "inkling_model minimax_m3 minimax_m3_vl step3p5",
+    Family(qk_norm="full"): "olmo2 olmo3 olmoe",
+    Family(norms=1, tied=True): "cohere cohere2",
+    Family(bias="use_bias", mlp_bias="use_bias", tied=True): "ernie4_5 ernie4_5_moe",
+    Family(out=True, qk_norm="head", gated=False, mlp_bias="mlp_bias"): "apertus",
+    Family(out=True, gated=False, mlp_bias="mlp_bias"): "arcee",
+    Family(out=True, qk_norm="head", mlp_bias="mlp_bias"): "exaone4",
+    Family(tied=True): "gemma",
+    Family(norms=4, tied=True): "gemma2",
+    Family(norms=4): "glm4",
+    Family(out=True): "gpt_oss",
+    Family(bias="qkv_bias"): "internlm3",
+    Family(bias="", qk_norm="full"): "minimax_m2",
+    Family(norms=4, final=2, out=True, gated=False, mlp_bias="mlp_bias"): "nemotron",
+    Family(norms=1): "nemotron_h",
+    Family(norms=0, final=0): "olmo",
+    Family(norms=4, final=2, out=True): "phimoe",
+    Family(norms=0, final=0, qk_norm="head"): "qwen4_exp_text",
+    Family(norms=4, final=2, bias="use_qkv_bias"): "stablelm",
+    Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True): "starcoder2",
+}
+FAMILIES: dict[str, Family] = {name: family for family, names in _FAMILY_NAMES.items() for name in names.split()}
+"""Every family whose weights are known, by C(model_type)."""

@@ -4,7 +4,6 @@
 """The memory of one node with its services: free memory for each service, and solving of open settings.
 
 C(Node) adds up requested and held memory; C(solve) chooses open settings. Checks and findings are in C(checks.py).
-No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -240,7 +239,6 @@ class Node:
         """Tell whether the node holds each mixture of combinations, every service in it at any restart.
 
         :param slots: the combinations that may run at once, for each service outside of sets and for each set of services
-        :param level: of the overheads
         :param margin: bytes that stay free
         :returns: whether every choice of one combination per slot fits
         """
@@ -342,7 +340,6 @@ def _solve_length(node: Node, service: Service) -> None:
 def count_at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
     """Count the requests of full length that the cache of an engine holds, and its blocks for states (at high overheads if any).
 
-    :param node: of the service
     :param service: its share and C(max-model-len)
     :param engine: its sizes, perhaps with another C(max-num-seqs)
     :returns: requests, at most vLLM's default; blocks

@@ -5,7 +5,7 @@
 
 Where every kernel of a model takes a block-outermost layout, vLLM makes no page larger to match another
 (C(_get_packed_kv_cache_groups) of vllm/v1/core/kv_cache_planning.py in 0.33.0, the same in kv_cache_utils.py of 0.32.0): a
-block is as large as the widest group. Sizes are bytes. No I/O, no Ansible.
+block is as large as the widest group. Sizes are bytes.
 """
 
 from __future__ import annotations

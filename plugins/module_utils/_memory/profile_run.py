@@ -9,7 +9,7 @@ the cache. It follows from the widths of a model and its vocabulary. Compared wi
 twentieth. Memory that does not follow from a config (libraries, repacking) is a range in C(_vllm/overheads.py).
 
 The model runner of a model, one of vLLM's two, decides about sampling and whether CUDA graphs reduce the cache.
-Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2). No I/O.
+Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2).
 """
 
 from __future__ import annotations
@@ -127,8 +127,6 @@ def _largest_number(text: Config, *keys: str) -> int:
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
     """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner)).
 
-    :param config: of the model
-    :param hybrid: it has recurrent layers
     :param launch: its release, whether its weights are quantised, whether V2 supports its settings, and the requested runner
     """
     if launch.runner:
@@ -167,7 +165,6 @@ def count_configured_captures(compilation: Config, batch: int) -> int:
 
     :param compilation: the mapping; names of its modes in any case
     :param batch: C(max-num-batched-tokens); no graph is larger
-    :returns: how many
     """
     if str(compilation.get("cudagraph_mode", "")).upper() in ("NONE", "0"):
         return 0
@@ -283,8 +280,6 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     """Return the memory in use before an engine allocates its cache.
 
     :param config: of the model, as C(read_geometry) has read it
-    :param geometry: its layers
-    :param launch: how it is started
     :returns: bytes of one rank
     """
     text = text_config(config)

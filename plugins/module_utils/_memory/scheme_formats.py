@@ -5,7 +5,7 @@
 
 Each is a function of a config that returns a rule: the format of a module, C(None) for the model's own dtype. All three leave the
 embedding and the head unquantised. The rules follow vllm/model_executor/layers/quantization/ (quark/, torchao.py of 0.33.0 with
-torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). Formats outside of the rules are a C(Refusal). No I/O, no Ansible.
+torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). Formats outside of the rules are a C(Refusal).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
+from .._common.plain_data import is_whole
 from .formats import FP8_BLOCKS, FP8_CHANNEL, FP8_TENSOR, MXFP4, MXFP8, NVFP4, Format
 from .layers import Config, Refusal
 from .modules import GIVE, Module
@@ -57,11 +58,6 @@ def _texts(source: Config, key: str, where: str) -> list[str]:
 # Quark ----------------------------------------------------------------------------------------------------------------
 
 
-def _unwrap_single(value: Any) -> Any:
-    """Take the one entry out of a list of one (QuarkConfig._unwrap_single_quant_config)."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def _quark_pair(weight: list[Any], where: str) -> Format:
     """Read weights that are quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod)."""
     kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
@@ -85,14 +81,16 @@ def _quark_groups(weight: Config, where: str) -> Format | None:
         return _QUARK_MX[kind]
     if kind not in ("int4", "uint4"):
         return None
-    if not _is_group(group):
+    if not is_whole(group, 1):
         raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
     return Format(4, int(group or 0), 2, zero_bits=4)  # symmetric weights have zero points too
 
 
 def _quark_format(entry: Config, where: str) -> Format:
     """Read how one entry of a Quark config stores weights (QuarkConfig._get_scheme_cls_from_config)."""
-    weight = _unwrap_single(entry.get("weight"))
+    weight = entry.get("weight")
+    if isinstance(weight, list) and len(weight) == 1:  # QuarkConfig._unwrap_single_quant_config
+        weight = weight[0]
     if isinstance(weight, list):
         return _quark_pair(weight, f"{where}.weight")
     weight = _mapping(weight, f"{where}.weight")
@@ -116,20 +114,10 @@ def _quark_spared(names: tuple[str, ...], spared: list[str], experts: bool) -> b
     return False
 
 
-def _quark_known(stored: Format, minor: int, where: str) -> Format:
-    """Refuse what an older vLLM answers with "No quark compatible scheme was found"."""
-    if minor < _QUARK_NEWER_SINCE and (stored == MXFP8 or stored.block > 1 or stored.zero_bits):
-        raise Refusal(where, f"these weights are known of Quark since vLLM 0.{_QUARK_NEWER_SINCE} alone", GIVE)
-    return stored
-
-
 def quark(quantization: Config, where: str, minor: int) -> Rule:
     """Read a config of Quark.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :param minor: the 23 of vLLM 0.23
-    :returns: the rule
     :raises Refusal: for an unknown format, or a format that vLLM does not support
     """
     spared = _texts(quantization, "exclude", where)
@@ -137,7 +125,11 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
         _check_expression(pattern, f"{where}.exclude")
 
     def read(entry: Any, key: str) -> Format:
-        return _quark_known(_quark_format(_mapping(entry, key), key), minor, key)
+        stored = _quark_format(_mapping(entry, key), key)
+        if minor < _QUARK_NEWER_SINCE and (stored == MXFP8 or stored.block > 1 or stored.zero_bits):
+            # Older releases answer "No quark compatible scheme was found".
+            raise Refusal(key, f"these weights are known of Quark since vLLM 0.{_QUARK_NEWER_SINCE} alone", GIVE)
+        return stored
 
     default = read(quantization.get("global_quant_config"), f"{where}.global_quant_config")
     layers = _mapping(quantization.get("layer_quant_config") or {}, f"{where}.layer_quant_config")
@@ -203,7 +195,7 @@ def _torchao_few(name: str, data: Config) -> Format | None:
     """Read the formats of fewer bits: Int4Tensor with scales and zero points in 16 bits, IntxUnpackedToInt8Tensor in whole bytes."""
     if name == "Int4WeightOnlyConfig":
         group = data.get("group_size", 128)
-        stored = Format(4, group, 4) if _is_group(group) else None
+        stored = Format(4, group, 4) if is_whole(group, 1) else None
         packing = _packing(data, "int4_packing_format", "plain")
         if stored is None or packing not in ("plain", "tile_packed_to_4d"):
             return None
@@ -213,7 +205,7 @@ def _torchao_few(name: str, data: Config) -> Format | None:
         return None
     kind, inner = _granularity(data, keys[name])
     group = inner.get("group_size")
-    if kind == "PerGroup" and isinstance(group, int) and _is_group(group):
+    if kind == "PerGroup" and isinstance(group, int) and is_whole(group, 1):
         return Format(8, group, 3)
     return Format(8, scale=3) if kind == "PerAxis" and inner.get("axis") == 0 else None
 
@@ -222,11 +214,6 @@ def _packing(data: Config, key: str, default: str) -> str:
     """Return the name of a packing format in small letters."""
     packing = data.get(key) or default
     return str(packing.get("_data") if isinstance(packing, dict) else packing).lower()
-
-
-def _is_group(value: Any) -> bool:
-    """Tell whether a value is a number of weights that share a scale."""
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _torchao_format(entry: Any, where: str) -> Format:
@@ -248,8 +235,6 @@ def _torchao_format(entry: Any, where: str) -> Format:
 def torchao(quantization: Config, where: str) -> Rule:
     """Read a config of torchao, as Transformers serialises it.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :returns: the rule; experts stay in the dtype of the model, as TorchAOConfig quantises linear layers alone
     :raises Refusal: for a format that is not known
     """
@@ -295,10 +280,7 @@ def torchao(quantization: Config, where: str) -> Rule:
 def bitsandbytes(quantization: Config, where: str, minor: int) -> Rule:
     """Read a config of bitsandbytes; an empty one stands for C(--quantization bitsandbytes), which makes 4 bits of 16.
 
-    :param quantization: the quantization_config
-    :param where: the key of it, for refusals
     :param minor: the 23 of vLLM 0.23
-    :returns: the rule
     :raises Refusal: for a release without bitsandbytes, and for blocks of another size
     """
     if minor > BITSANDBYTES_UNTIL:

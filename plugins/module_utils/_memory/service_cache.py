@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The KV cache of a service: its settings, its batch and its context, for each release that its image may contain.
-
-No I/O, no Ansible.
-"""
+"""The KV cache of a service: its settings, its batch and its context, for each release that its image may contain."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The input of the memory budget: the host, its services and their measured starts, checked and typed.
 
-C(read_params) reports every mistake of the input at once. No I/O, no Ansible.
+C(read_params) reports every mistake of the input at once.
 """
 
 from __future__ import annotations
@@ -247,7 +247,10 @@ class _Reader:
         """Add errors for unknown keys, with the nearest known key."""
         for key in value:
             if key not in allowed:
-                self.add_error(where, str(key), f"unknown key{_suggest_key(str(key), allowed)}")
+                spelled = str(key).replace("_", "-") if "-" in "".join(allowed) else str(key)
+                near = nearest_word(spelled, allowed)
+                hint = f", did you mean {near}?" if near else f"; known are {', '.join(allowed)}"
+                self.add_error(where, str(key), f"unknown key{hint}")
 
     def read_number(
         self, value: Mapping[str, Any], key: str, where: str, *, minimum: float = 0.0, above: bool = False
@@ -328,11 +331,6 @@ class _Reader:
                 self.add_error(where, key, f"is a share, at most 1, got {values[2]:g}")
             merged[key] = (values[0], values[1], values[2])
         return merged
-
-
-def _suggest_key(key: str, allowed: tuple[str, ...]) -> str:
-    near = nearest_word(key.replace("_", "-") if "-" in "".join(allowed) else key, allowed)
-    return f", did you mean {near}?" if near else f"; known are {', '.join(allowed)}"
 
 
 def _spell_args(args: Mapping[Any, Any], reader: _Reader, where: str) -> Config:
@@ -539,8 +537,9 @@ def _read_version(value: Mapping[str, Any], reader: _Reader, where: str) -> str:
 
 def _read_env(env: Mapping[str, Any], args: Config) -> dict[str, Any]:
     """Return the fields of C(ServiceInput) that follow from the environment of the engine."""
+    runner = str("" if env.get(RUNNER_VARIABLE) is None else env[RUNNER_VARIABLE]).strip().lower()
     return {
-        "runner": _requested_runner(env),
+        "runner": {"1": 2, "true": 2, "0": 1, "false": 1}.get(runner, 0),  # maybe_convert_bool of vllm/envs.py
         "counts_graphs": _requested_graphs(env),
         "table": table_on_disk(args, env),
         "any_length": str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
@@ -562,12 +561,6 @@ def _check_statement(read: ServiceInput, overrides: Mapping[str, Any], reader: _
             )
     if read.stated is not None and read.stated[2] is not None and "inside_gib" in overrides:
         reader.add_error(where, "overheads.inside_gib", "has no effect with memory.other_gib; leave one of them out")
-
-
-def _requested_runner(env: Mapping[str, Any]) -> int:
-    """Return the model runner that the environment selects, 0 without a selection (maybe_convert_bool of vllm/envs.py)."""
-    setting = str(env.get(RUNNER_VARIABLE) if env.get(RUNNER_VARIABLE) is not None else "").strip().lower()
-    return {"1": 2, "true": 2, "0": 1, "false": 1}.get(setting, 0)
 
 
 def _requested_graphs(env: Mapping[str, Any]) -> bool | None:

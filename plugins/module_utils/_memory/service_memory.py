@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The engine of one service: by arithmetic, by the answer of its image, or by stated sizes.
 
-C(resolve) turns a checked service into an C(Engine). No I/O, no Ansible.
+C(resolve) turns a checked service into an C(Engine).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import answered, image_answer
 from .adapters import Room
 from .engine import COMPARED, IMAGE, NOT_COMPARED, STATED, Engine, start_seconds
 from .host_memory import host_weights
-from .kv_plan import KVPlan, KVSettings, PlanFailure
+from .kv_plan import KVSettings, PlanFailure
 from .layers import Config, Refusal
 from .profile_run import profile_by_batch
 from .releases import COMPARED_MINORS, Release, parse_release
@@ -172,7 +172,8 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
     # The image's planner counts tables in host memory although the launch leaves them on disk.
     disk = loaded.host if item.table and item.weights_gib is None else 0
     target, draft = _weights_of_answer(item, loaded, disk, plan.settings)
-    peak = 2 * target if _is_quantised_at_load(item, args) else target
+    # vLLM loads weights of 16 bits and quantises them itself; an answer does not separate the quantised part.
+    peak = 2 * target if args.get("quantization") and not _is_quantised(item) else target
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and loads_tower(args, config))
     room = adapter_room_of_answer(answer, args)
     release, run = plan.settings.release, measure_by_answer(item, answer, plan)
@@ -229,13 +230,7 @@ def _weights_of_answer(
 
 
 def _is_quantised(item: ServiceInput) -> bool:
-    """Tell whether the checkpoint is quantised."""
     return bool(item.quant_config or (item.config or {}).get("quantization_config"))
-
-
-def _is_quantised_at_load(item: ServiceInput, args: Config) -> bool:
-    """Tell whether vLLM loads 16-bit weights and quantises them itself; an answer does not separate the quantised part."""
-    return bool(args.get("quantization")) and not _is_quantised(item)
 
 
 def _needs_state_blocks(args: Config, release: Release, recurrent: bool, drafts: bool) -> bool:
@@ -303,7 +298,9 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
         weights_from=STATED if _are_weights_stated(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=_cache_source(args, plan),
+        cache_from=COMPARED
+        if release.exact and not plan.notes and args.get("config-format") != "mistral"
+        else NOT_COMPARED,
     )
     engine = _with_loaded_sizes(engine, weights, room, release)
     if release_known:
@@ -336,9 +333,3 @@ def _with_loaded_sizes(engine: Engine, weights: Weights, room: Room, release: Re
         load_peak=max(weights.load_peak, loaded),
         load_layerwise=max(layerwise, loaded),
     )
-
-
-def _cache_source(args: Config, plan: KVPlan) -> str:
-    """Return the source of a KV cache that was planned by arithmetic."""
-    is_compared = plan.settings.release.exact and not plan.notes and args.get("config-format") != "mistral"
-    return COMPARED if is_compared else NOT_COMPARED

@@ -1,16 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of a service besides weights and KV cache: activations, CUDA graphs, adapters and host buffers.
-
-No I/O, no Ansible.
-"""
+"""The memory of a service besides weights and KV cache: activations, CUDA graphs, adapters and host buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
@@ -78,7 +74,11 @@ def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVP
     compilation = args.get("compilation-config") or {}
     sequences = sequences if isinstance(sequences, int) else DEFAULT_SEQS
     # For the same number of requests the answer has vLLM's own number of captured graphs.
-    same = sequences == resolved.get("max_num_seqs")
+    if sequences == resolved.get("max_num_seqs"):
+        captures_none = str(resolved.get("cudagraph_mode", "")).upper() == "NONE"
+        captures = 0 if captures_none else int(resolved.get("cudagraph_sizes", 0))
+    else:
+        captures = count_configured_captures(compilation, settings.max_num_batched_tokens)
     launch = Launch(
         release=settings.release,
         batch=settings.max_num_batched_tokens,
@@ -90,19 +90,12 @@ def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVP
         quantised=bool(resolved.get("quantization")),
         # Without Triton, which an image for a GPU has, vLLM takes its older runner.
         runner=item.runner or (runner if answer.triton else 0),
-        captures=_count_captures(resolved)
-        if same
-        else count_configured_captures(compilation, settings.max_num_batched_tokens),
+        captures=captures,
         compiles=is_compiled(compilation),
         pools=args.get("runner") == "pooling",
         counts_graphs=item.counts_graphs,
     )
     return profile_run({**text, "architectures": (item.config or {}).get("architectures")}, geometry, launch)
-
-
-def _count_captures(resolved: Mapping[str, Any]) -> int:
-    """Count the sizes of batches that the vLLM of an image captures graphs for."""
-    return 0 if str(resolved.get("cudagraph_mode", "")).upper() == "NONE" else int(resolved.get("cudagraph_sizes", 0))
 
 
 def inside_terms(

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The weights of a service on one rank: from its tensors, its stated size or its config.
-
-No I/O, no Ansible.
-"""
+"""The weights of a service on one rank: from its tensors, its stated size or its config."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speculative decoding of a launch: the number of draft tokens, the caches of the drafter, and the model runner that serves it.
-
-No I/O, no Ansible.
-"""
+"""Speculative decoding of a launch: the number of draft tokens, the caches of the drafter, and the model runner that serves it."""
 
 from __future__ import annotations
 
@@ -78,7 +75,6 @@ def _count_draft_tokens(item: ServiceInput, geometry: Geometry, spec: Config) ->
 
 
 def _model_draft_caches(item: ServiceInput, geometry: Geometry, method: Any, count: int) -> tuple[Layer, ...]:
-    """Return the caches of the model's own layers that draft."""
     key = "args.speculative-config"
     if geometry.model_type.startswith("gemma4"):
         # The assistant attends to the cache of the model itself (vllm-project/speculators#586).

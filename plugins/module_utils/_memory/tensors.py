@@ -7,7 +7,7 @@ A header names every tensor with its dtype and its shape, so nothing about the m
 a tensor of that name over the ranks (vllm/model_executor/layers/linear.py and the model classes, 0.33.0). A tensor whose
 name says nothing is counted whole on every rank, which is never too little.
 
-An incomplete list is a C(Refusal), which names the missing tensors. No I/O, no Ansible.
+An incomplete list is a C(Refusal), which names the missing tensors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from .._common.plain_data import is_whole
 from .formats import Format
 from .geometry import Geometry, quantization_of
 from .layers import Config, Refusal, stages_of_layers, text_config
@@ -111,10 +112,6 @@ class _Tensor:
         return sum(size > 1 for size in self.shape) < 2
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _read_tensor(entry: Any, index: int) -> _Tensor:
     """Read one entry: a name with a dtype and a shape, or with its bytes."""
     where = f"tensors[{index}]"
@@ -137,7 +134,7 @@ def _read_shape(entry: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
     shape = entry.get("shape")
     if shape is None:
         return None
-    if not isinstance(shape, (list, tuple)) or not all(_is_size(dim) for dim in shape):
+    if not isinstance(shape, (list, tuple)) or not all(is_whole(dim, 0) for dim in shape):
         raise Refusal(f"{where}.shape", f"{entry['name']}: expected a list of whole numbers, got {shape!r}", _FIX)
     return tuple(shape)
 
@@ -150,7 +147,7 @@ def _read_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None, where: 
         if computed is None:
             raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
         return computed
-    if not _is_size(size):
+    if not is_whole(size, 0):
         raise Refusal(f"{where}.bytes", f"{name}: expected a whole number, got {size!r}", _FIX)
     if computed not in (None, size):
         raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
@@ -332,7 +329,7 @@ def _expert_padding(config: Config, quant_config: Config | None) -> float:
     method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
     text = text_config(config)
     hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
-    if method not in ("mxfp4", "gpt_oss_mxfp4") or not _is_size(hidden) or not _is_size(inner):
+    if method not in ("mxfp4", "gpt_oss_mxfp4") or not is_whole(hidden, 0) or not is_whole(inner, 0):
         return 1.0
     return prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules of vision towers, and of what joins them to the language model.
 
-The shapes come from vLLM's classes (0.32.0 and 0.33.0). An unknown tower is a C(Refusal). No I/O, no Ansible.
+The shapes come from vLLM's classes (0.32.0 and 0.33.0). An unknown tower is a C(Refusal).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Quantisation of a checkpoint: the storage format of each module. No I/O, no Ansible."""
+"""Quantisation of a checkpoint: the storage format of each module."""
 
 from __future__ import annotations
 
@@ -187,7 +187,10 @@ class Quantization:
             "auto-round",
             "auto_round",
         ):
-            self._read_packed(quantization, "gptq" in method, where)
+            self._default = _packed(quantization, where)
+            if "gptq" in method and self._minor < _PACKED_ZEROS_SINCE:
+                self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
+            self._read_exceptions(quantization, where)
         elif method in ("mxfp4", "gpt_oss_mxfp4"):
             self._default, self._only_experts, self.padded_experts = MXFP4, True, True
         elif method in SCHEMES:
@@ -207,13 +210,6 @@ class Quantization:
             # Exponents alone (deepseek_v4/quant_config.py); blocks of 32 rows are loaded as MXFP8, with scales for each row (V4.1).
             stored = MXFP8 if stored.block == 32 else replace(stored, scale=1)
         self._default = stored
-
-    def _read_packed(self, quantization: Config, gptq: bool, where: str) -> None:
-        """Read a checkpoint of GPTQ, AWQ or AutoRound."""
-        self._default = _packed(quantization, where)
-        if gptq and self._minor < _PACKED_ZEROS_SINCE:
-            self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
-        self._read_exceptions(quantization, where)
 
     def _quantize_at_load(self, runtime: str) -> None:
         """Take the format of C(--quantization) for an unquantised checkpoint; empty for no quantisation."""

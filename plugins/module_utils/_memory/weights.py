@@ -8,7 +8,7 @@ spare; each is then counted in the format that it is stored in, and divided over
 were compared with the parameters of vLLM's own model classes (0.33.0). The safetensors headers are always the better
 source: C(tensors.py) reads them. Where only their sum is known, C(weights_gib) of the budget takes it.
 
-A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
+A family or a format that is not known here is a C(Refusal).
 """
 
 from __future__ import annotations
@@ -32,122 +32,10 @@ from .family_modules import (
 from .formats import Format
 from .geometry import Geometry, nemotron_pattern
 from .layers import MAX_LAYERS, Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
-from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
+from .modules import FAMILIES, GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 from .vision_modules import vision_tower
 from .weight_formats import Quantization
 
-
-@dataclass(frozen=True)
-class _Family:
-    """Modules of a family's layers in addition to q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
-
-    norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
-    bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
-    qk_norm: C(head) (one vector of a head's size for q and for k), C(full) (one over all heads), or nothing.
-    gated: the MLP has gate, up and down, else up and down. mlp_bias: the field that gives the MLP biases.
-    tied: what an absent C(tie_word_embeddings) means.
-    """
-
-    norms: int = 2
-    final: int = 1
-    bias: str = "attention_bias"
-    out: bool = False
-    qk_norm: str = ""
-    gated: bool = True
-    mlp_bias: str = ""
-    tied: bool = False
-
-
-_LLAMA = _Family(out=True, mlp_bias="mlp_bias")
-_QWEN2 = _Family(bias="always")
-_QWEN3 = _Family(qk_norm="head")
-_OLMO2 = _Family(qk_norm="full")
-_GEMMA3 = _Family(norms=4, qk_norm="head", tied=True)
-_MLA = _Family(bias="")
-_FAMILIES: dict[str, _Family] = {
-    "apertus": _Family(out=True, qk_norm="head", gated=False, mlp_bias="mlp_bias"),
-    "arcee": _Family(out=True, gated=False, mlp_bias="mlp_bias"),
-    "cohere": _Family(norms=1, tied=True),
-    "cohere2": _Family(norms=1, tied=True),
-    "deepseek_v2": _MLA,
-    "deepseek_v3": _MLA,
-    "dots1": _QWEN3,
-    "ernie4_5": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
-    "ernie4_5_moe": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
-    "exaone4": _Family(out=True, qk_norm="head", mlp_bias="mlp_bias"),
-    "gemma": _Family(tied=True),
-    "gemma2": _Family(norms=4, tied=True),
-    "gemma3": _GEMMA3,
-    "gemma3_text": _GEMMA3,
-    "gemma4": _GEMMA3,
-    "gemma4_text": _GEMMA3,
-    "glm": _Family(),
-    "deepseek_v32": _MLA,
-    "deepseek_v4": _MLA,
-    "deepseek_v41_text": _MLA,
-    "glm4": _Family(norms=4),
-    "glm4_moe_lite": _MLA,
-    "glm_moe_dsa": _MLA,
-    "mimo": _QWEN2,
-    "mimo_v2": _Family(bias=""),
-    "mimo_v2_flash": _Family(bias=""),
-    "minimax_m2": _Family(bias="", qk_norm="full"),
-    "minimax_m3": _Family(bias="", qk_norm="head"),
-    "minimax_m3_vl": _Family(bias="", qk_norm="head"),
-    "ministral3": _LLAMA,
-    "qwen4_exp_text": _Family(norms=0, final=0, qk_norm="head"),
-    "glm4_moe": _Family(),
-    "glm5_next_text": _MLA,
-    "gpt_oss": _Family(out=True),
-    "granite": _LLAMA,
-    "granitemoe": _Family(),
-    "helium": _LLAMA,
-    "hunyuan_v1_dense": _QWEN3,
-    "hunyuan_v1_moe": _QWEN3,
-    "inkling_model": _Family(bias="", qk_norm="head"),
-    "internlm2": _Family(bias=""),
-    "internlm3": _Family(bias="qkv_bias"),
-    "kimi_k2": _MLA,
-    "kimi_linear": _MLA,
-    "laguna": _QWEN3,
-    "llama": _LLAMA,
-    "llama4": _Family(),
-    "llama4_text": _Family(),
-    "ministral": _LLAMA,
-    "mistral": _LLAMA,
-    "mistral3": _LLAMA,
-    "mistral4": _MLA,
-    "mixtral": _Family(bias=""),
-    "nemotron": _Family(norms=4, final=2, out=True, gated=False, mlp_bias="mlp_bias"),
-    "nemotron_h": _Family(norms=1),
-    "olmo": _Family(norms=0, final=0),
-    "olmo2": _OLMO2,
-    "olmo3": _OLMO2,
-    "olmoe": _OLMO2,
-    "phi3": _Family(bias=""),
-    "phimoe": _Family(norms=4, final=2, out=True),
-    "qwen2": _QWEN2,
-    "qwen2_5_vl": _QWEN2,
-    "qwen2_5_vl_text": _QWEN2,
-    "qwen2_moe": _QWEN2,
-    "qwen2_vl": _QWEN2,
-    "qwen2_vl_text": _QWEN2,
-    "qwen3": _QWEN3,
-    "qwen3_5_moe_text": _QWEN3,
-    "qwen3_5_text": _QWEN3,
-    "qwen3_moe": _QWEN3,
-    "qwen3_next": _QWEN3,
-    "qwen3_vl": _QWEN3,
-    "qwen3_vl_moe": _QWEN3,
-    "qwen3_vl_moe_text": _QWEN3,
-    "qwen3_vl_text": _QWEN3,
-    "seed_oss": _Family(),
-    "smollm3": _LLAMA,
-    "solar": _LLAMA,
-    "step3p5": _Family(bias="", qk_norm="head"),
-    "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
-    "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
-}
 # Families that older releases could not be asked about, by minor release: their Transformers has no such model.
 _KNOWN_SINCE = {"mistral4": 33}
 _GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"))
@@ -204,7 +92,7 @@ class Weights:
 def _attention(text: Config, family: str, layer: Attention, prefix: str, width: int = 1) -> Iterator[Module]:
     """Yield projections of plain attention; C(width): number of hidden states that they read side by side (EAGLE-3: 2)."""
     hidden, heads = field(text, "hidden_size"), field(text, "num_attention_heads")
-    has = _FAMILIES[family]
+    has = FAMILIES[family]
     query = heads * layer.head_dim * (2 if family in _GDN else 1)  # the output gate doubles the query projection
     key, value = layer.kv_heads * layer.head_dim, layer.kv_heads * layer.head_dim_v
     yield linear(f"{prefix}.q_proj", query, width * hidden)
@@ -258,7 +146,7 @@ def _mamba2(text: Config, layer: Recurrent, prefix: str) -> Iterator[Module]:
 
 
 def _mlp(text: Config, family: str, prefix: str, inner: int) -> Iterator[Module]:
-    hidden, has = field(text, "hidden_size"), _FAMILIES[family]
+    hidden, has = field(text, "hidden_size"), FAMILIES[family]
     if has.gated:
         yield from gated_mlp(prefix, hidden, inner)
     else:
@@ -409,7 +297,7 @@ def _layer(
     if family in LAYERS:
         yield from LAYERS[family](text, index, indexed, prefix)
     hidden = field(text, "hidden_size")
-    yield Module(f"{prefix}.norms", hidden * _FAMILIES[family].norms)
+    yield Module(f"{prefix}.norms", hidden * FAMILIES[family].norms)
     if isinstance(layer, Recurrent) and layer.kind == "gdn":
         yield from _gated_delta_net(text, family, layer, f"{prefix}.linear_attn")
     elif family == "mistral4":
@@ -517,7 +405,7 @@ def is_tied(config: Config) -> bool:
             text is not config and config.get("tie_word_embeddings") is not False
         )
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
-    family = _FAMILIES.get(str(text.get("model_type") or config.get("model_type")))
+    family = FAMILIES.get(str(text.get("model_type") or config.get("model_type")))
     return bool(family and family.tied) if tied is None else bool(tied)
 
 
@@ -543,7 +431,7 @@ def _plain_config(config: Config, family: str, minor: int | None = None) -> Conf
 
 
 def _check_family(family: str, minor: int | None = None) -> None:
-    if family not in _FAMILIES:
+    if family not in FAMILIES:
         raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", GIVE)
     if minor is not None and minor < _KNOWN_SINCE.get(family, 0):
         since = f"0.{_KNOWN_SINCE[family]}"
@@ -600,9 +488,7 @@ def weights_bytes(
 def _unquantised(stages: Sequence[Sequence[Part]], tables: Sequence[Part], tower: Sequence[Part]) -> tuple[int, int]:
     """Return the bytes before vLLM quantises them: of the fullest stage, and of the largest layer that it quantises.
 
-    :param stages: the modules of each stage
     :param tables: those of n-gram tables, which the first stage has in memory
-    :param tower: those of the vision tower
     """
     plain_sizes = [sum(part.plain_size for part in stage) for stage in stages]
     plain_sizes[0] += sum(part.plain_size for part in tables)
@@ -643,7 +529,13 @@ class RankParts:
 
     def measure(self, modules: Iterable[Module]) -> list[Part]:
         """Return modules as one rank has them."""
-        return [_part(module, self.quantization, self.dtype_bytes, self.split) for module in modules]
+        parts = []
+        for module in modules:
+            stored = self.quantization.format_of(module)
+            plain = _module_bytes(module, None, self.dtype_bytes, self.split)
+            size = _module_bytes(module, stored, self.dtype_bytes, self.split) if stored else plain
+            parts.append(Part(module, stored, size, plain, _ranks_of(module, self.split)))
+        return parts
 
 
 def rank_parts(
@@ -658,12 +550,7 @@ def rank_parts(
 ) -> RankParts:
     """List what one rank of every pipeline stage has of the language model: the one source of bytes that are held, and of bytes that are read.
 
-    :param config: config.json of the model
-    :param geometry: of the same config
-    :param split: over how many ranks it goes
-    :param quantization: the formats of its modules
     :param minor: the 23 of vLLM 0.23, C(None) for the newest
-    :param drafts: list the multi-token-prediction layers
     :param draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers
     :raises Refusal: for a family or a format that is not known
     """
@@ -675,13 +562,6 @@ def rank_parts(
     parts.stages.extend(map(parts.measure, _stages(config, text, geometry, split, padded)))
     parts.drafts.extend(parts.measure(_mtp(text, family, geometry, padded, draft_tokens) if drafts else ()))
     return parts
-
-
-def _part(module: Module, quantization: Quantization, dtype_bytes: int, split: Split) -> Part:
-    stored = quantization.format_of(module)
-    plain = _module_bytes(module, None, dtype_bytes, split)
-    size = _module_bytes(module, stored, dtype_bytes, split) if stored else plain
-    return Part(module, stored, size, plain, _ranks_of(module, split))
 
 
 def _total(parts: Iterable[Part]) -> int:
@@ -699,9 +579,6 @@ def _largest_sum(sizes: Iterable[tuple[str, int]]) -> int:
 def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list[Module]]:
     """List the matrices of the language model by pipeline stage, with the names of its checkpoint.
 
-    :param config: config.json of the model
-    :param geometry: of the same config
-    :param split: over how many ranks it goes
     :returns: modules; experts are not padded
     :raises Refusal: for a family whose weights are not known
     """
@@ -729,7 +606,7 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
         stages[stage] += _layer(text, family, index, layer, name, padded, indexed)
     embedding = Module("embed_tokens", vocabulary, hidden, split=family != "inkling_model")
     stages[0] += [embedding, *modules_before_layers(text, family)]
-    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *modules_after_layers(text, family)]
+    stages[-1] += [Module("norm", hidden * FAMILIES[family].final), *modules_after_layers(text, family)]
     if not is_tied(config):
         stages[-1].append(linear("lm_head", vocabulary, hidden))
         if text.get("lm_head_bias"):
@@ -757,7 +634,9 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
         name = f"mtp.layers.{index}" if shares_projection else f"layers.{len(geometry.layers) + index}"
         if family == "nemotron_h":
-            yield from _nemotron_drafts(text, geometry.mtp_layer)
+            for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
+                layer = geometry.mtp_layer if letter == "*" else None
+                yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
         else:
             cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
             yield from _draft_block(text, family, geometry, index, cache, name, padded)
@@ -774,13 +653,6 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)
     yield from modules_after_layers(text, family, "mtp.")
-
-
-def _nemotron_drafts(text: Config, attention: Layer) -> Iterator[Module]:
-    """Yield the layers of one draft step of Nemotron-H."""
-    for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
-        layer = attention if letter == "*" else None
-        yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
 
 
 def _draft_block(

@@ -14,7 +14,7 @@ from .._common.reader import to_dict
 from .._common.sizes import GIB
 from .._memory import geometry
 from .._memory.layers import Recurrent, Refusal
-from .._speed.bus_limit import bus_limit
+from .._speed.service_speed import bus_limit
 from .._vllm import catalogue
 from . import judging, recipes, speed_text, speeds
 from .service import JudgedLaunch, ServiceSpec

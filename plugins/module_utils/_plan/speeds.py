@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from .._common.plain_data import InputError, Written
 from .._memory.layers import Refusal
 from .._memory.service_input import DEFAULT_SEQS, read_params
-from .._speed.bus_limit import explain_impossible
 from .._speed.constants import GB10
 from .._speed.estimate import (
     SpeedInput,
@@ -27,7 +26,7 @@ from .._speed.estimate import (
 )
 from .._speed.expectation import expect_proof, unknown_proof
 from .._speed.levers import missing_levers
-from .._speed.service_speed import Range, ServiceSpeed
+from .._speed.service_speed import Range, ServiceSpeed, explain_impossible
 
 if TYPE_CHECKING:
     from .planned import PlannedService

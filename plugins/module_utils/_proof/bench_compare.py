@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._speed.bus_limit import explain_impossible
 from .._speed.judge import PREFILL_TOKENS, judge_rate
+from .._speed.service_speed import explain_impossible
 
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
@@ -100,10 +100,8 @@ def compare(
 
     :param previous: the section C(benchmark) of the receipt on the host, None without one
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
-    :param service: its name
     :param settings: C(spark_bench) with every default, of which C(ceiling), C(rebaseline) and C(regression_percent) are used
     :param speed: C(speed) of the planned service; measured rates above its ceiling are errors of the measurement
-    :returns: the new section, and findings as plain dicts
     """
     percent = settings["regression_percent"]
     baseline = _baseline_of(previous)
@@ -363,11 +361,8 @@ def published(
     A published figure is never called comparable, since its source does not name the prompts. Known differences are listed.
 
     :param expect: of the recipe: C({tokens_per_second, streams, sparks, ...}) each
-    :param section: the section C(benchmark) of the receipt
-    :param service: of the host's plan
     :param recipe: with C(images) and C(args) as they came from the recipe and its variants
     :param sparks: how many serve it; figures of another number are left out
-    :returns: rows, and findings as plain dicts
     """
     differs = ["prompts and answer length of the source are not known", *_differences_from_recipe(service, recipe)]
     rows = [
@@ -395,8 +390,6 @@ def published(
 def predicted(speed: Mapping[str, Any], section: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the predicted figures of a service with the measured ones.
 
-    :param speed: C(speed) of the service in the plan
-    :param section: the section C(benchmark) of the receipt
     :returns: C({what, low, typical, high, measured, share, verdict}) each
     """
     figures = [("decode, one stream", speed.get("one_stream"), middle(headline(section), "decode_tokens_per_second"))]

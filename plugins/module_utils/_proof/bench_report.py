@@ -61,7 +61,6 @@ def _answer_table(results: Sequence[Mapping[str, Any]], part: str, label: str) -
 
     :param results: sections with C(where), the displayed name of the service
     :param part: C(single) or C(contents)
-    :param label: header of the length or content
     """
     drafted = any(row.get("tokens_per_step") for result in results for row in _rows(result, part))
     header = ["service", label, "answer", "TTFT s", "prefill tok/s", "decode tok/s", "spread", "token ms p50/p95"]
@@ -215,7 +214,6 @@ def pair_rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]
     """Return the figures that were measured for both, in the order of the tables of a benchmark.
 
     :param a: section of a service, as C(bench_compare.compare) returns it
-    :param b: section of the other service
     :returns: C({what, a, b, change, apart, better}): C(change) is b / a - 1, C(apart) is true if the ranges of the repeats
         do not overlap (None without repeats), and C(better) C(a), C(b), or empty if the repeats overlap
     """

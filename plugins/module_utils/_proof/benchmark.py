@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from .._common import schema, validation
 from .._common.foreign_text import parse_json
+from .._common.plain_data import is_number, is_whole
 from .._common.schema import NUMBER, Key
 from .._host import docker
 from .._runtime import metrics
@@ -71,6 +72,8 @@ CONTENTS: dict[str, tuple[int, str]] = {
 and lengths in its table."""
 PROMPTS = 2
 """Version of the prompts and of the program that sends them: figures of different ones are not compared."""
+MOST_FIGURE = 1e15
+"""No figure of C(vllm bench) is larger."""
 ROUNDS = 2
 """Requests that each of the concurrent clients makes, one after another."""
 RATE_WARMUP = 4
@@ -98,10 +101,12 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     }
     settings = schema.filled(problems, spark_bench, KEYS)
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
-        wrong = [entry for entry in settings[key] if not _is_whole(entry) or entry < least]
+        wrong = [entry for entry in settings[key] if not is_whole(entry, least)]
         settings[key] = _without_wrong(problems, key, settings[key], wrong, f"whole numbers from {least}")
-    _check_contents(problems, settings["contents"])
-    wrong = [entry for entry in settings["request_rates"] if not _is_finite(entry) or not 0 < entry <= 1000]
+    unknown = [entry for entry in settings["contents"] if entry not in CONTENTS]
+    if unknown:
+        problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
+    wrong = [entry for entry in settings["request_rates"] if not is_number(entry, 0, 1000) or entry == 0]
     settings["request_rates"] = _without_wrong(
         problems, "request_rates", settings["request_rates"], wrong, "numbers above 0, at most 1000"
     )
@@ -119,12 +124,6 @@ def _without_wrong(
     if wrong:
         problems.add(f"'{key}' contains {wrong[0]!r}; its entries are {allowed}.")
     return sorted({entry for entry in entries if entry not in wrong})
-
-
-def _check_contents(problems: validation.Problems, contents: Sequence[Any]) -> None:
-    unknown = [entry for entry in contents if entry not in CONTENTS]
-    if unknown:
-        problems.add(f"'contents' has {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
 
 
 def names(value: Any) -> list[str]:
@@ -178,7 +177,6 @@ class Workload:
 def workloads(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[Workload], list[str]]:
     """Return the runs that fit into the context, and a line for each other one.
 
-    :param settings: C(spark_bench) with every default
     :param max_model_len: tokens of the context, None if unknown
     :returns: workloads, empty if no prompt fits, and the excluded ones in words
     """
@@ -214,9 +212,6 @@ def requests_in(rate: float, requests: int, seconds: float) -> int:
     """Return the number of requests that begin within half of the remaining time, at least one.
 
     :param rate: requests a second
-    :param requests: upper limit
-    :param seconds: remaining time
-    :returns: requests
     """
     return max(1, min(requests, int(rate * seconds / 2)))
 
@@ -227,9 +222,6 @@ def dataset(workload: Workload, nonce: str) -> tuple[str, list[str]]:
     A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
     block. Other prompts are of random tokens, which a drafter guesses badly: its rates are the rates of the contents.
 
-    :param workload: the run
-    :param nonce: a new one for each run
-    :returns: text and options
     """
     prompt, answer = str(workload.prompt_tokens), str(workload.output_tokens)
     if workload.part == "contents":
@@ -252,14 +244,9 @@ def serve_options(
     Load is put on plain completions: no reasoning parser stands between, and others measure the same way. The warm-up of
     single requests is the first of their requests, since C(--num-warmups) would put the first prompt into the prefix cache.
 
-    :param workload: the run
-    :param url: of the server, from inside its container
-    :param model: served name
     :param api: C(chat) or C(completions), for single requests
     :param thinking: whether the model is to think, None to leave it to the template
     :param seed: of the prompts; for C(random) a new one each time, or the second run would be answered from the prefix cache
-    :param args: of the service's launch
-    :returns: words of a command line
     """
     chat = api == "chat" and workload.part in ("single", "contents")
     endpoint = ("openai-chat", "/v1/chat/completions") if chat else ("openai", "/v1/completions")
@@ -352,13 +339,8 @@ def serve_command(
 ) -> list[str]:
     """Return the command that runs C(vllm bench serve) in a service's container.
 
-    :param container: its name
     :param wrapper: with-secrets, or empty without keys
-    :param tokenizer_words: of C(tokenizer)
-    :param seconds: that it may take
     :param text: of the dataset file, empty for none
-    :param options: of the program
-    :returns: words of a command line on the host
     """
     inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
     return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
@@ -367,11 +349,6 @@ def serve_command(
 def parse_output(rc: int, out: str, err: str, program: str) -> dict[str, Any]:
     """Return the result that a script of C(vllm bench) printed.
 
-    :param rc: its exit code
-    :param out: its output
-    :param err: its errors
-    :param program: its name, for messages
-    :returns: the result
     :raises ValueError: with the reason, for a run without a result
     """
     if rc in (124, 137):
@@ -414,7 +391,7 @@ def _unreadable(name: str) -> ValueError:
 
 def _number(result: Mapping[str, Any], name: str) -> float:
     value = result.get(name) or 0
-    if not _is_finite(value):
+    if not is_number(value, 0, MOST_FIGURE):
         raise _unreadable(name)
     return float(value)
 
@@ -427,7 +404,7 @@ def check_completed(result: Mapping[str, Any]) -> int:
         errors = [str(error).strip() for error in result.get("errors") or [] if error]
         reason = f": {errors[0].splitlines()[-1][:300]}" if errors else ""
         raise ValueError(f"all requests of vllm bench serve failed{reason}")
-    if not (_is_whole(done) and _is_whole(requests)) or not 0 < done <= requests:
+    if not is_whole(requests, 1) or not is_whole(done, 1, requests):
         raise _unreadable("completed, num_prompts")
     return int(done)
 
@@ -442,9 +419,10 @@ def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
 
 
 def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answer:
-    if not (_is_whole(prompt_tokens) and _is_whole(tokens) and isinstance(gaps, list) and all(map(_is_finite, gaps))):
+    has_gaps = isinstance(gaps, list) and all(is_number(gap, 0, MOST_FIGURE) for gap in gaps)
+    if not (is_whole(prompt_tokens, 0) and is_whole(tokens, 0) and has_gaps):
         raise _unreadable("input_lens, output_lens, itls")
-    if not _is_finite(ttft) or ttft == 0:
+    if not is_number(ttft, 0, MOST_FIGURE) or ttft == 0:
         raise _unreadable("ttfts")
     return Answer(prompt_tokens, tokens, ttft, gaps)
 
@@ -452,9 +430,6 @@ def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answe
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
     """Return the tokens of all prompts and of all answers of a run, including its warm-up.
 
-    :param workload: the run
-    :param result: of C(vllm bench serve)
-    :param api: C(chat) or C(completions)
     :returns: both; the first is None if prompts were counted without the chat template, as C(sharegpt) counts them
     """
     share = 1.0 if workload.single else 1 + workload.warmup / max(workload.requests, 1)
@@ -466,10 +441,6 @@ def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int
 def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run.
 
-    :param workload: the run
-    :param result: of C(vllm bench serve)
-    :param seen: what C(compare_counters) said of it
-    :returns: the row of C(workload.part)
     :raises ValueError: with the reason, if nothing was answered or figures make no sense
     """
     check_completed(result)
@@ -491,7 +462,6 @@ def _single_row(target: int, asked: int, answers: Sequence[Answer], seen: Mappin
     :param target: requested tokens of the prompts
     :param asked: requested tokens of the answers
     :param answers: the counted ones, at least one
-    :param seen: what C(compare_counters) said of them
     """
     gaps = [1000 * gap for answer in answers for gap in answer.gaps]
     tokens = sum(answer.tokens for answer in answers)
@@ -592,14 +562,6 @@ def _median(values: Sequence[Any]) -> float | int | None:
     return int(median) if float(median).is_integer() else median
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
-
-
 # --- counters of the engine ----------------------------------------------------------------------------------------
 
 COUNTERS = {
@@ -632,7 +594,6 @@ def compare_counters(
     """Judge a measurement by what the engine counted meanwhile.
 
     :param before: counters of the engine before the measurement, by name
-    :param after: and after it
     :param prompt_tokens: of the measurement's own requests, None if the chat template adds an unknown number
     :param generated: tokens of their answers
     :returns: C(disturbed) (other requests had more than a small share of its work), C(cached_share) (of the

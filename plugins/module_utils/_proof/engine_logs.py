@@ -30,13 +30,7 @@ def read_units(view: HostView, names: list[str]) -> dict[str, str | None]:
 
 
 def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -> list[str]:
-    """Name the running containers of a service.
-
-    :param name: of the service, which their labels have
-    :param container: its own one
-    :param containers: of C(HostView.containers)
-    :returns: their names
-    """
+    """Name the running containers of a service."""
     return [
         entry["name"]
         for entry in containers
@@ -47,8 +41,6 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
 def read_logs(view: HostView, containers: list[str], until: str | None) -> tuple[list[str], str]:
     """Read the start-up lines of all containers of a service.
 
-    :param view: of the host
-    :param containers: their names
     :param until: when the unit was active, as ISO 8601, None to read all
     :returns: lines, and the reason why one of the logs is missing, or an empty text
     """
@@ -90,8 +82,6 @@ def read_log(view: HostView, container: str, until: str | None) -> tuple[list[st
     A container is created at every start, so its log has no other start. Lines after the unit was active (requests, for
     weeks) are skipped.
 
-    :param view: of the host
-    :param container: its name
     :param until: when the unit was active, as ISO 8601, None to read all
     :returns: lines, and the reason for a missing log, or an empty text
     """

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,11 +110,8 @@ def look(
 ) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
     """Compare all engines of a host with their plan.
 
-    :param view: of the host
-    :param services: that are asked about
     :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
     :param timeout: seconds for each C(/metrics)
-    :param run_dir: where the helper of the units keeps its records
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
     active_since = engine_logs.read_units(view, [service.unit for service in services])
@@ -133,7 +130,8 @@ def look(
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        use = read_record(run_dir, service.unit, _sum_gib(held_gib_of, names))
+        sizes = [held_gib_of[name] for name in held_gib_of.keys() & {*names}]
+        use = read_record(run_dir, service.unit, round(sum(sizes), 2) if sizes else None)
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
         runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
@@ -155,23 +153,13 @@ def look(
     return results, system, [*of_host, *(finding for looked in results.values() for finding in looked.findings)]
 
 
-def _sum_gib(gib_of: Mapping[str, float], names: Iterable[str]) -> float | None:
-    """Return the sum of the named figures, None if none is known."""
-    sizes = [gib_of[name] for name in names if name in gib_of]
-    return round(sum(sizes), 2) if sizes else None
-
-
 def compare_memory(
     service: Engine, lines: list[str], workers: list[str], use: residency.HostUse, reason: str
 ) -> tuple[residency.StartLog, dict[str, residency.Term], list[Finding]]:
     """Compare what a service took with its plan.
 
-    :param service: that is asked about
-    :param lines: start-up lines of its engine
     :param workers: those that Ray's workers of this host wrote
-    :param use: memory of the host before and after its start
     :param reason: why its log is not whole, or an empty text
-    :returns: the parsed log, the terms of its memory, and findings
     """
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
@@ -188,12 +176,8 @@ def compare_path(
 ) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
     """Compare the kernels, graphs and drafts of a service with the expected ones.
 
-    :param service: that is asked about
-    :param lines: start-up lines of its engine
-    :param counted: what it counted since
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
-    :returns: what runs, the checks against the expected ones, and findings
     """
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)
@@ -217,10 +201,7 @@ def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
 def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
     """Read what the helper of the units noted at the start of a unit.
 
-    :param run_dir: folder of its records
-    :param unit: name of the unit
     :param gpu_gib: GPU memory that the unit holds, GiB, None if unknown
-    :returns: host memory and time that the start took
     """
     try:
         record = parse_json((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"), f"{unit}.json")

@@ -144,9 +144,7 @@ def clean_lines(text: str) -> list[str]:
 def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
     """Explain the newest start in a log.
 
-    :param lines: raw lines of the log
     :param redactor: knows secret values of the host; tokens and keys of a known form are taken out without it, too
-    :returns: the explanation
     """
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)
@@ -157,24 +155,19 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
     has_engine = any(_STARTED.search(line) for line in log)
     if answer is not None:
         kind, words, texts = answer
+        name = str(kind.id if isinstance(kind, Sign) else kind["id"])
         of_docker = words is not None and "Error response from daemon" in words.text
-        if not has_engine and (of_docker or (isinstance(kind, Sign) and kind.stage == CONTAINER)):
+        if not has_engine and (of_docker or getattr(kind, "stage", "") == CONTAINER):
             stage = CONTAINER
     else:
-        kind, words = None, next((word for word in last_words if not word.is_warning), None)
+        words = next((word for word in last_words if not word.is_warning), None)
+        name = UNKNOWN if words or stage != "serving" else NONE
         texts = _no_answer(words, stage, has_engine)
     redactor = redactor or Redactor(())
     # Redacted as a whole, before it is cut: a part of a secret is no secret by its form.
     error = redactor.clean(words.text)[:LONGEST_ERROR] if words else ""
     cause, fix, source = (redactor.clean(text) for text in texts)
-    return Explanation(_id_of(kind, words, stage), stage, error, cause, fix, source)
-
-
-def _id_of(kind: _Kind | None, words: _Words | None, stage: str) -> str:
-    """Return the id of an answer: of its row or sign, else C(UNKNOWN) or C(NONE)."""
-    if kind is not None:
-        return str(kind.id if isinstance(kind, Sign) else kind["id"])
-    return UNKNOWN if words or stage != "serving" else NONE
+    return Explanation(name, stage, error, cause, fix, source)
 
 
 _Kind = Any  # a Sign, a row, or _VLLM_CHECK

@@ -8,7 +8,6 @@ Its start-up lines name the choices, and /metrics the accepted drafts. This modu
 expected path (C(expected_path.py), on the controller).
 
 The patterns match the texts of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages.
-No I/O.
 """
 
 from __future__ import annotations
@@ -167,7 +166,6 @@ def parse_log(lines: Sequence[str]) -> Running:
         if _CPU.search(line):
             running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
-        _read_slow(running, line)
     if captured and running.graphs in (None, "NONE"):
         running.graphs = "captured"
     # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
@@ -182,17 +180,13 @@ def parse_log(lines: Sequence[str]) -> Running:
 
 
 def _read_graphs(running: Running, line: str) -> None:
-    """Read the mode of CUDA graphs."""
+    """Read the mode of CUDA graphs, and the signs of slow paths."""
+    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
     match = _GRAPH_MODE.search(line)
     if match:
         running.graphs = match["mode"] or match["set"]
     if _EAGER.search(line):
         running.graphs = "NONE"
-
-
-def _read_slow(running: Running, line: str) -> None:
-    """Read the signs of slow paths."""
-    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
 
 
 def _is_silent(version: str | None) -> bool:
@@ -261,7 +255,8 @@ def _read_config(running: Running, config: str) -> None:
         return {"True": True, "False": False}.get(word(rf"\b{name}=(\w+)") or "")
 
     running.device = word(r"\bdevice_config=(\w+)")
-    running.quantization = _none(word(r"\bquantization=([\w-]+)"))
+    quantization = word(r"\bquantization=([\w-]+)")
+    running.quantization = None if quantization == "None" else quantization
     running.kv_cache_dtype = word(r"\bkv_cache_dtype=([\w-]+)")
     running.prefix_caching = truth("enable_prefix_caching")
     running.chunked_prefill = truth("enable_chunked_prefill")
@@ -273,10 +268,6 @@ def _read_config(running: Running, config: str) -> None:
         running.draft_method = (re.search(r"method='([^']*)'", drafts) or ["", None])[1]
         tokens = re.search(r"num_spec_tokens=(\d+)", drafts)
         running.draft_tokens = int(tokens[1]) if tokens else None
-
-
-def _none(text: str | None) -> str | None:
-    return None if text in (None, "None") else text
 
 
 # /metrics ------------------------------------------------------------------------------------------------------------
@@ -352,12 +343,8 @@ def compare(
 ) -> tuple[dict[str, Check], list[Finding]]:
     """Compare the choices of an engine with the expected ones.
 
-    :param service: its name
     :param expected: C(fast_path) of the service in the plan
-    :param runs: choices that the engine printed
-    :param counted: its counters of drafts
     :param rank: of the service on this host; only rank 0 counts
-    :returns: every check by name, and a finding for each that is off
     """
     checks: dict[str, Check] = {}
     findings: list[Finding] = []
@@ -398,24 +385,17 @@ def compare(
 def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: set[str]) -> str:
     """Return the kernels that compute FP4 weights in 16 bits without being configured, in words.
 
-    :param expected: of C(compare)
-    :param runs: choices that the engine printed
-    :param reported: keys of kernels that already have a finding
     :returns: the kernels; empty without any, and for checkpoints with 16-bit activations
     """
     if expected.get("fp4_weight_only"):
         return ""
-    intended = {key for key in KERNELS if _expects_weight_only(expected.get(key) or {})}
+    intended = {key for key in KERNELS if any(map(is_weight_only, (expected.get(key) or {}).get("any_of") or []))}
     kernels = {key: name for key, name in runs.weight_only.items() if key not in intended and key not in reported}
     if kernels:
         return " and ".join(f"{KERNELS[key]} ({name})" for key, name in sorted(kernels.items()))
     # Marlin's own warning, of an engine whose lines name no kernel.
     named = runs.weight_only or intended or reported
     return "layers (Marlin)" if "fp4_weight_only" in runs.slow and not named else ""
-
-
-def _expects_weight_only(kernel_plan: Mapping[str, Any]) -> bool:
-    return any(is_weight_only(name) for name in kernel_plan.get("any_of") or [])
 
 
 def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
@@ -681,10 +661,6 @@ def summary(checks: Mapping[str, Check]) -> str:
 def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the part of a receipt about the fast path.
 
-    :param checks: of C(compare)
-    :param runs: choices that the engine printed
-    :param counted: its counters of drafts
-    :param findings: of C(compare)
     :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
     """
     return {

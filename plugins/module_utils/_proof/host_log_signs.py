@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 CONTAINER = "container"
@@ -38,37 +39,29 @@ class Sign:
 def sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: Any) -> Sign:
     """Return a sign whose pattern is text.
 
-    :param id: a stable word
     :param pattern: of the last words of a program; a dot also matches line ends
-    :param cause: format string for the named groups of the pattern
-    :param fix: format string, likewise
-    :param rule: rules or findings of the plan about the same failure
-    :param more: further fields of C(Sign)
-    :returns: the sign
     """
     return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
 
 
-_CONTAINER: dict[str, Any] = {"stage": CONTAINER}
+of_container = partial(sign, stage=CONTAINER)
 SIGNS_OF_HOST: tuple[Sign, ...] = (
     # --- the container and its GPU; one fix each
-    sign(
+    of_container(
         "exec_format",
         r"exec format error",
         "the image is for another architecture, or the NVIDIA container runtime (mode auto) adds unsuitable files",
         'use an arm64 image; if its architecture is right (docker image inspect), set mode = "legacy" in '
         "/etc/nvidia-container-runtime/config.toml, then sudo systemctl restart docker",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "cdi_devices",
         r"unresolvable CDI devices|failed to inject CDI devices|CDI device injection failed",
         "Docker finds no CDI specification with the GPU, or an old one",
         "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then sudo systemctl restart docker; "
         "again after each driver update",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "nvidia_runtime",
         r"could not select device driver|unknown or invalid runtime name: nvidia|nvidia-container-runtime\S*: no such file|"
         r"exec: \"nvidia-smi\": executable file not found",
@@ -76,23 +69,20 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "install nvidia-container-toolkit, then sudo nvidia-ctk runtime configure --runtime=docker and sudo "
         "systemctl restart docker",
         "host.nvidia_runtime",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "kubernetes_runtime",
         r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
         "the cluster has no runtime named nvidia",
         "install nvidia-container-toolkit and restart k3s; elsewhere sudo nvidia-ctk runtime configure "
         "--runtime=containerd, restart containerd; create the RuntimeClass nvidia",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "kubernetes_gpu",
         r"Insufficient nvidia\.com/gpu",
         "no node has a free GPU: another pod uses it, or NVIDIA's device plugin does not run",
         "if kubectl describe node shows no nvidia.com/gpu under Allocatable, install the device plugin with "
         "runtimeClassName nvidia; else delete the other pod (updates need strategy Recreate)",
-        **_CONTAINER,
     ),
     sign(
         "secure_boot",
@@ -101,23 +91,21 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, reboot, enroll the key at the console; or "
         "switch Secure Boot off",
     ),
-    sign(
+    of_container(
         "driver_mismatch",
         r"(?i)driver/library version mismatch|NVRM: API mismatch",
         "the driver was updated while in use: its libraries are newer than its loaded kernel module",
         "reboot the host",
         "doctor.driver_mismatch",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "driver_not_loaded",
         r"nvml error: driver not loaded|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open",
         "the NVIDIA driver is not loaded on the host",
         "run sudo modprobe nvidia; read its error and journalctl -k -b -g nvidia; after a kernel update "
         "install the driver's modules for it, then reboot",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "driver_too_old",
         r"compatibility mode is UNAVAILABLE|forward compatibility was attempted|unsupported display driver / cuda driver combination|"
         r"cudaErrorUnsupportedPtxVersion|unsupported toolchain|CUDA driver version is insufficient|cudaErrorInsufficientDriver|"
@@ -125,107 +113,93 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "the driver is too old for the CUDA of the image",
         "use an image of the driver's CUDA version, or install the next DGX OS release",
         "SPK308",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "nvml_unknown",
         r"Failed to initialize NVML: Unknown Error",
         "the container lost the GPU's devices, mostly by systemctl daemon-reload with Docker's systemd cgroup driver",
         "restart the container; against the next daemon-reload, pass devices by CDI, or set "
         "native.cgroupdriver=cgroupfs in /etc/docker/daemon.json",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "runtime_mode",
         r"invoking the NVIDIA Container Runtime Hook directly",
         "the NVIDIA container runtime is in mode cdi, which does not support --gpus",
         'use --runtime nvidia or --device nvidia.com/gpu=all, or set mode = "auto" in '
         "/etc/nvidia-container-runtime/config.toml, then sudo systemctl restart docker",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "nvidia_hook",
         r"nvidia-container-cli: |nvidia-container-runtime-hook|error running (?:\w+ )?hook",
         "the hook that puts the GPU into containers failed",
         "read the error of sudo nvidia-container-cli -k -d /dev/tty info; update nvidia-container-toolkit to "
         "the version of DGX OS",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "cuda_unknown",
         r"CUDA unknown error",
         "the device files of nvidia-uvm are missing or stale, for example after a suspend or an update",
         "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u "
         "-c=0; reboot if in use",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "no_gpu",
         r"No CUDA GPUs are available|no CUDA-capable device is detected|Failed to infer device type|Found no NVIDIA driver on your system|"
         r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice",
         "the container has no GPU",
         "start it with --gpus all or --runtime nvidia (in a pod runtimeClassName nvidia and the limit "
         "nvidia.com/gpu), without CUDA_VISIBLE_DEVICES",
-        **_CONTAINER,
     ),
     # --- Docker
-    sign(
+    of_container(
         "docker_socket",
         r"permission denied while trying to connect to the [Dd]ocker|docker\.sock\S*: connect: permission denied",
         "this account may not talk to Docker",
         "sudo usermod -aG docker $USER, then log in again; or use sudo",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "docker_down",
         r"Cannot connect to the Docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
         "Docker does not run",
         "sudo systemctl start docker; systemctl status docker shows why it ended",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "docker_name",
         r"container name \"/?(?P<name>[^\"]+)\" is already in use",
         "a container named {name} exists already",
         "docker rm -f {name}, or stop its unit",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "docker_image_used",
         r"unable to remove repository reference|is using its referenced image|image is being used by (?:running|stopped) container",
         "a container still uses the image",
         "docker rm -f NAME, then docker rmi with the whole name and tag",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "image_architecture",
         r"no matching manifest for linux/arm64|does not match the (?:detected host|specified) platform",
         "the image has no arm64 build for a Spark",
         "use an image that is built for linux/arm64",
         "image.architecture",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "registry_limited",
         r"toomanyrequests|pull rate limit",
         "the registry limits the pulls of this address",
         "docker login with an account of the registry, or pull later",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "registry_login",
         r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
         "the registry refuses this account, or has no such image",
         "check the image's name; for nvcr.io docker login nvcr.io with user $oauthtoken and an NGC API key",
         "doctor.registry_login",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "image_missing",
         r"manifest unknown|manifest for \S+ not found|No such image|repository \S+ not found|repository does not exist",
         "the registry has no such image and tag",
         "check name and tag; nightly tags are removed after some time",
-        **_CONTAINER,
     ),
     sign(
         "port_taken",
@@ -234,13 +208,12 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "find it with sudo ss -ltnp, and stop it or use another port",
         "host.port_taken",
     ),
-    sign(
+    of_container(
         "mount_source",
         r"bind source path does not exist|invalid mount config|error mounting \"|Are you trying to mount a directory onto a file",
         "a mounted folder or file does not exist on the host, or is of the other type",
         "create it, or correct the path before the colon of -v (source of --mount)",
         "container.mount",
-        **_CONTAINER,
     ),
     sign(
         "ray_missing",
@@ -249,26 +222,23 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "use --distributed-executor-backend mp with --nnodes and --node-rank (executor: mp), or an image with Ray",
         "SPK802",
     ),
-    sign(
+    of_container(
         "command_split",
         r"(?:^|: )-{1,2}[\w-]+: (?:command )?not found",
         "the shell read an option as a command: the previous line does not end with a backslash",
         "end each line but the last with a backslash and nothing after it",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "docker_reference",
         r"invalid reference format",
         "Docker reads another word as the image: a space after a backslash, an empty variable, or capital letters",
         "remove that space, set the variables, write the image in small letters",
-        **_CONTAINER,
     ),
-    sign(
+    of_container(
         "docker_usage",
         r"unknown (?:shorthand )?flag: (?P<option>[^\n]{1,80})|flag needs an argument|requires at least \d+ arguments?",
         "Docker cannot read its options {option}",
         "check the spelling; options of Docker belong before the image, options of vLLM after it",
-        **_CONTAINER,
     ),
     sign(
         "certificate",
@@ -278,14 +248,13 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "update-ca-certificates, restart Docker; in a container mount it and set SSL_CERT_FILE and "
         "REQUESTS_CA_BUNDLE",
     ),
-    sign(
+    of_container(
         "command_missing",
         r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
         "the command is not in the image",
         "vllm/vllm-openai runs vllm serve: pass only the model and options; NGC images need the whole vllm "
         "serve; other programs need --entrypoint",
         "SPK103",
-        **_CONTAINER,
     ),
     sign(
         "host_docker_internal",
@@ -349,12 +318,11 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "a worker of Ray ended without an error message",
         "read /tmp/ray/session_latest/logs/worker-*.err and journalctl -k -b on the worker's host",
     ),
-    sign(
+    of_container(
         "container_limit",
         r"OOMKilled|Memory cgroup out of memory",
         "the container reached its memory limit",
         "raise or remove it (resources.limits.memory, --memory); page cache, host buffers and /dev/shm count",
-        **_CONTAINER,
     ),
     sign(
         "killed",

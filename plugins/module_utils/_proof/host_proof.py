@@ -143,11 +143,7 @@ class Silent(Exception):
 def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedService) -> bool:
     """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one.
 
-    :param module: the Ansible module
     :param receipts_dir: folder of the receipts, empty for none
-    :param asks: runs a read-only program
-    :param service: to prove
-    :returns: whether the proof skips it
     """
     if not service.on_demand or not (receipts_dir or service.rank):
         return False
@@ -173,12 +169,9 @@ def new_receipt(
     """Return the receipt that follows the previous one, and findings about worse figures.
 
     :param service: that was proved; only the first rank has answered
-    :param answer: of C(readiness.wait)
-    :param looked: of C(engines.look)
     :param speed: of C(measure_speeds), None if it was not measured
     :param kv_tiers: of C(measure_kv_tiers), likewise
     :param previous: the previous receipt, None for the first
-    :returns: receipt, and findings
     """
     figures = dict(looked.measured)
     if service.url:
@@ -195,9 +188,6 @@ def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> P
     """Ask the services and compare their memory and kernels with the plan; no receipt is written.
 
     :param module: the Ansible module, which fails if a program gives no answer
-    :param task: the services to prove
-    :param explain: as C(readiness.wait) takes it
-    :returns: the results
     :raises Silent: if a service did not answer, after the others were asked
     """
     asks = command.reader(together=math.inf)
@@ -223,10 +213,6 @@ def measure_speeds(module: Any, task: Task, proof: Proof) -> Proof:
 
     Only a whole proof does that: it takes seconds for each service, and an unchanged host is proved in one.
 
-    :param module: the Ansible module
-    :param task: the proved services
-    :param proof: of C(look)
-    :returns: the proof with the records of measured services and their findings
     """
     speeds: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
@@ -282,13 +268,7 @@ def _measure_speed(
 
 
 def measure_kv_tiers(module: Any, task: Task, proof: Proof) -> Proof:
-    """Measure what the KV cache files of proved services are worth; not in check mode.
-
-    :param module: the Ansible module
-    :param task: the proved services
-    :param proof: of C(look)
-    :returns: the proof with the records of measured services and their findings
-    """
+    """Measure what the KV cache files of proved services are worth; not in check mode."""
     records: dict[str, Mapping[str, Any]] = {}
     findings = list(proof.findings)
     for service in _measurable(module, proof):
@@ -320,13 +300,7 @@ def _clock(asks: command.Run) -> float | None:
 
 
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
-    """Write the receipts, and report the findings as warnings.
-
-    :param module: the Ansible module, which may be in check mode
-    :param task: the proved services
-    :param proof: of C(look)
-    :returns: the result of M(dgxspark.vllm.service_proof)
-    """
+    """Write the receipts, and report the findings as warnings."""
     receipts_kept: dict[str, dict[str, Any]] = {}
     for service in proof.services if task.receipts_dir else []:
         name = service.name
@@ -399,8 +373,6 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
 
     Running services are proved together; services on demand count as proved only if C(rests) is true. Any problem prevents all receipts.
 
-    :param module: the Ansible module
-    :param task: the services to prove
     :returns: C({proved, changed}); after a proof with C(answers), C(receipts) and, in diff mode, C(diff); else with C(unproved), the reason
     """
     quietly = _Quietly(module)
@@ -423,11 +395,6 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
 
 
 def waking(module: Any, task: Task) -> list[str]:
-    """Return the names of the services on demand that a proof would ask, and perhaps start.
-
-    :param module: the Ansible module
-    :param task: the services to prove
-    :returns: names
-    """
+    """Return the names of the services on demand that a proof would ask, and perhaps start."""
     asks, on_demand = command.reader(together=math.inf), [service for service in task.services if service.on_demand]
     return [service.name for service in on_demand if not rests(module, task.receipts_dir, asks, service)]

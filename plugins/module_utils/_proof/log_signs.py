@@ -424,6 +424,7 @@ SIGNS: tuple[Sign, ...] = (
         r"ships a DSpark drafter|mtp_block\.(?:main_norm|main_proj|markov_head)",
         "the drafter in this checkpoint is DSpark, which method mtp cannot load",
         "set method to dspark in speculative-config, with num_speculative_tokens of at least its dspark_block_size",
+        "SPK618",
     ),
     sign(
         "weights_unmapped",

@@ -62,7 +62,6 @@ def command(
     :param settings: C(spark_bench) with every default: the shortest of C(prompt_tokens), C(output_tokens), and
         C(rate_requests), the number of requests
     :param seconds: after which the program is ended
-    :returns: words of a command line on the host
     """
     argv = list(service["argv"])
     docker_words = [argv[0].rpartition("/")[2]]  # found in PATH, like the module's other calls
@@ -94,8 +93,6 @@ def command(
 def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a result of C(vllm bench throughput).
 
-    :param result: of the program
-    :param settings: as C(command) had them
     :returns: C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
         C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)
     :raises ValueError: if figures are missing or make no sense

@@ -54,8 +54,6 @@ def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Reque
     """Return the requests to a server.
 
     :param checks: further stages, in the form of the option C(checks) of M(dgxspark.vllm.endpoint_ready)
-    :param more: other fields of C(endpoint.Requests)
-    :returns: the requests
     """
     checks = checks or {}
     return endpoint.Requests(
@@ -184,7 +182,6 @@ def wait(run: Run, question: Question, check: bool = False, explain: Explain | N
     """Wait until a server answers, or its unit is active.
 
     :param run: made by C(command.reader); silent calls of systemctl and docker are repeated until the deadline
-    :param question: with C(url) or C(unit)
     :param check: do not wait for a stopped server
     :param explain: explains the log of a server that is not ready; without it the reason is the log itself
     :returns: the answer, and the reason of a failure, or an empty text
@@ -307,10 +304,6 @@ def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
 def read_log(run: Run, unit: str | None, container: str | None, lines: int, invocation: str = "") -> list[str]:
     """Read the last lines of the unit's journal, else of the container's log.
 
-    :param run: made by C(command.reader)
-    :param unit: name of the unit
-    :param container: name of the container
-    :param lines: most lines
     :param invocation: of the unit, for the lines of one start; empty for all
     :returns: the lines, or the programs that did not answer
     """
@@ -337,10 +330,8 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int, invo
 def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     """Return one message with server, stage, reason, fix, unit and log.
 
-    :param question: with C(url) or C(unit)
     :param answer: of a failed wait, with the displayed lines of its log
     :param explanation: of C(explain.explain), None without one
-    :returns: the message
     """
     where = question.url or question.unit
     name = question.model or question.unit or question.url

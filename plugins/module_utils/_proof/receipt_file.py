@@ -20,8 +20,6 @@ Make = Callable[["receipts.Receipt | None"], tuple[receipts.Receipt, list[Findin
 def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
     """Write the receipt that follows the previous one, with its findings.
 
-    :param module: the Ansible module, which may be in check mode
-    :param path: of the receipt
     :param make: makes receipt and findings from the previous receipt, None for the first
     :returns: C(changed), C(receipt) and C(previous) as mappings, C(findings), and C(diff) with C(--diff)
     """
@@ -55,13 +53,7 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
 
 
 def keep_benchmark(module: Any, path: str, benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the figures of a benchmark into the receipt of a service; fails the module for a missing receipt.
-
-    :param module: the Ansible module
-    :param path: of the receipt
-    :param benchmark: the section
-    :returns: the result of C(keep)
-    """
+    """Put the figures of a benchmark into the receipt of a service; fails the module for a missing receipt."""
 
     def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
         if previous is None:
@@ -88,8 +80,6 @@ def write(module: Any, path: str, text: str) -> None:
     """Write to a temporary file and rename it, so that a reader never sees half a receipt.
 
     :param module: the Ansible module, which fails if the file cannot be written
-    :param path: of the receipt, whose folder exists
-    :param text: its content
     """
     directory = Path(path).parent
     if not directory.is_dir():

@@ -119,17 +119,13 @@ def build(
 ) -> Receipt:
     """Return the receipt to write; it keeps the previous baseline as long as the deployment is the same.
 
-    :param service: its name
     :param deployed: C({image, model, vllm_version, argv, env})
     :param measured: figures by name, in the units of C(FIGURES)
     :param previous: the previous receipt, None for the first
     :param cluster: the service's cluster, None on one Spark
-    :param rank: of the service on this host
-    :param fast_path: of C(fast_path.record)
     :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
     :param speed: of C(speed_record), treated as C(start)
     :param kv_tiers: of C(kv_probe.Probe), treated as C(start)
-    :returns: the receipt
     """
     receipt = Receipt(
         *(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None),
@@ -154,7 +150,6 @@ def build(
 
 
 def _figures(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures that a baseline has."""
     return {name: measured[name] for name in FIGURES if isinstance(measured.get(name), (int, float))}
 
 
@@ -194,9 +189,6 @@ _FILE = {
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
     """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes.
 
-    :param before: plain data
-    :param after: plain data
-    :param path: prefix of the paths
     :returns: paths, empty for equal values
     """
     if isinstance(before, dict) and isinstance(after, dict):
@@ -233,8 +225,6 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
 
     :param previous: the previous receipt, None for the first; for another deployment, the figures are compared with its last
         measurement, and the message says so
-    :param receipt: the new one
-    :returns: findings
     """
     if previous is None:
         return []

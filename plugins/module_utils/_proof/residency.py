@@ -177,7 +177,6 @@ def _lines_of_host(lines: Sequence[str], workers: Sequence[str]) -> Iterator[tup
 
 
 def _read_process(figures: dict[str, float], line: str) -> None:
-    """Add the figures of a line to the figures of its process."""
     for name, pattern in _OF_PROCESS.items():
         match = pattern.search(line)
         value = _number(match.group(1)) if match else None
@@ -352,16 +351,6 @@ def _scaled(value: Any, cache: Mapping[str, Any] | None) -> dict[str, float] | N
     return {level: value * max(0.0, cache[level]) / cache["typical"] for level in LEVELS}
 
 
-def _same_count(planned: str | None, logged: str | None) -> bool:
-    """Whether two versions print the same number as the tokens of the KV cache."""
-    counts = {_counts(planned), _counts(logged)}
-    return None in counts or len(counts) == 1
-
-
-def _same_share(planned: float | None, started: float | None) -> bool:
-    return planned is None or started is None or abs(planned - started) < 0.001
-
-
 def compare(
     service: str, planned: Mapping[str, Any], log: StartLog, use: HostUse, rank: int = 0
 ) -> tuple[dict[str, Term], list[Finding]]:
@@ -369,11 +358,7 @@ def compare(
 
     KV cache, tokens and residency follow from the other terms; they are findings only if no other term explains them.
 
-    :param service: its name
     :param planned: the C(memory) of the service in the plan, one of C(services) that C(memory_budget) returns
-    :param log: parsed start-up lines of its engine
-    :param use: memory of the host before and after its start
-    :param rank: of the service on this host
     :returns: the terms by name, and a finding for every term that differs on its own
     """
     kv_measured = log.kv_cache_gib if log.kv_cache_told_gib is None else log.kv_cache_told_gib
@@ -434,17 +419,16 @@ def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, s
 
 def _set_incomparable_aside(terms: dict[str, Term], planned: Mapping[str, Any], log: StartLog) -> None:
     """Mark terms as not comparable if device, gpu-memory-utilization, version or max-model-len differ from the plan."""
+    share = planned.get("gpu_memory_utilization")
     if log.device == "cpu":
         for name in ("weights", "inside", "kv_cache", "kv_cache_tokens", "max_concurrency", "outside", "residency"):
             _set_aside(terms[name], "the CPU backend sizes its KV cache and takes its memory in other ways")
-    elif not _same_share(planned.get("gpu_memory_utilization"), log.utilization):
-        reason = (
-            f"it was started with gpu-memory-utilization {log.utilization}, the plan says "
-            f"{planned['gpu_memory_utilization']}"
-        )
+    elif share is not None and log.utilization is not None and abs(share - log.utilization) >= 0.001:
+        reason = f"it was started with gpu-memory-utilization {log.utilization}, the plan says {share}"
         for name in ("inside", "kv_cache", "kv_cache_tokens", "max_concurrency", "outside", "residency"):
             _set_aside(terms[name], reason)
-    if not _same_count(planned.get("vllm_version"), log.version):
+    counts = {_counts(planned.get("vllm_version")), _counts(log.version)}
+    if None not in counts and len(counts) > 1:
         _set_aside(
             terms["kv_cache_tokens"],
             f"vLLM {log.version} prints another number of tokens than vLLM {planned.get('vllm_version')}, see max_concurrency",
@@ -525,7 +509,6 @@ def _outside_setting(outside: float, inside: float, kept_share: float, planned: 
     :param outside: planned (typical), GiB
     :param inside: planned (typical), GiB
     :param kept_share: usual share of the overhead inside that stays allocated
-    :param planned: the C(memory) of the service in the plan
     :returns: GiB
     """
     cache = planned.get("available_kv_bytes") or {}
@@ -571,7 +554,6 @@ def _findings(
     use: HostUse,
     kv_measured: float | None,
 ) -> list[Finding]:
-    """Return a finding for each term that differs on its own."""
     findings = []
     for name in ("weights", "inside", "outside"):
         term = terms[name]
@@ -682,9 +664,6 @@ def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
 def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str, Any]:
     """Return the measured figures for a receipt: plain numbers, C(None) for missing ones.
 
-    :param terms: of C(compare)
-    :param log: parsed start-up lines of its engine
-    :param use: memory of the host before and after its start
     :returns: GiB, tokens and seconds by name
     """
     values: dict[str, Any] = {
@@ -711,9 +690,6 @@ def start(
     """Return the memory that a start took, for later plans; C(None) if it is unknown or of another launch than the planned one.
 
     :param planned: the C(memory) of the service in the plan, with C(launch), which identifies the launch
-    :param terms: of C(compare)
-    :param log: parsed start-up lines
-    :param gpu: of C(HostView.gpu)
     :returns: GiB by term, C(None) for unknown ones, with the identity of the launch
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))

@@ -48,7 +48,6 @@ def starts(view: HostView, request: Request) -> dict[str, Any]:
 def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Ask one service for a token and for its metrics.
 
-    :param name: of the service
     :param probe: its C(url) (empty for a rank that answers no requests), its C(model) and its C(api_key_file)
     :param timeout: of the request and of the metrics, in seconds
     :returns: C({name, ready, stage, error}) and the metrics; ready is None without a C(url)
@@ -98,12 +97,7 @@ def starting(
 ) -> dict[str, Any]:
     """Return the progress of each service whose unit starts; unreadable starts are skipped.
 
-    :param run: runs journalctl
-    :param units: of C(HostView.units)
-    :param names: of the services that are asked about
-    :param run_dir: where the helper of the units keeps its records
     :param folder: with the stages of the last starts
-    :returns: progress by service name
     """
     service_names = {f"spark-{name}.service": name for name in names}
     progress = {}
@@ -125,9 +119,6 @@ def starting(
 def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
     """Return why units failed, or restart again and again, by the journal.
 
-    :param run: runs journalctl
-    :param units: of C(HostView.units)
-    :param names: of the services that are asked about
     :returns: cause and fix by the name of the service, for those whose cause is known
     """
     service_names = {f"spark-{name}.service": name for name in names}
@@ -146,8 +137,6 @@ def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -
 def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
     """Return the services on demand as the program that starts them reports them; none if its report is old.
 
-    :param state: its state file
-    :param names: of the services that are asked about
     :param now: seconds since 1970
     :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
     """

@@ -34,11 +34,7 @@ def prove(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Measure a service and judge the result; a bad one is measured again, and the better figures count.
 
-    :param name: of the service
-    :param expected: the prediction
-    :param measure: measures once
     :param previous: the record in the receipt of the same deployment, None for none
-    :param signs: of C(signs_of)
     :param not_judged: why rates of this host mean nothing, or an empty text
     :returns: the record for the receipt, None if nothing was measured and the receipt has an earlier record, and findings
     """
@@ -69,7 +65,8 @@ def prove(
         **verdict.to_dict(),
         "line": judge.describe(verdict, measured.streams, expected.drafted),
         "findings": [finding.to_dict() for finding in findings],
-        "first": first if first and not _replaces(first, verdict) else None,
+        # A good measurement takes the place of one that was made while something was wrong.
+        "first": None if verdict.verdict == "fine" and earlier_verdict in ("slow", "wrong") else first,
     }
     if is_measured and record["first"] is None and not verdict.refused:
         record["first"] = {"measured": figures, "verdict": verdict.verdict}
@@ -89,8 +86,3 @@ def _first_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the first measurement that a receipt keeps, None without a usable one."""
     first = (previous or {}).get("first")
     return first if isinstance(first, Mapping) and isinstance(first.get("measured"), Mapping) else None
-
-
-def _replaces(first: Mapping[str, Any], verdict: Verdict) -> bool:
-    """Tell whether a measurement takes the place of the first one, which was made while something was wrong."""
-    return verdict.verdict == "fine" and first.get("verdict") in ("slow", "wrong")

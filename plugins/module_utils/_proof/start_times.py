@@ -52,9 +52,7 @@ def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) ->
 def of_host(services: Sequence[Mapping[str, Any]], recorded_starts: Any) -> list[Finding]:
     """Return findings about the duration of the last starts of a host's services, with advice to shorten them.
 
-    :param services: of its plan
     :param recorded_starts: the last starts by service, C(health.starts) of M(dgxspark.vllm.spark_info); other types count as empty
-    :returns: findings, grouped by service
     """
     starts = recorded_starts if isinstance(recorded_starts, Mapping) else {}
     return [

@@ -77,8 +77,6 @@ def malformed_call(content: str) -> str:
 def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the tool calls of an answer in OpenAI's form.
 
-    :param choice: of the answer
-    :param names: of the tools that were offered
     :returns: C([{id, type, function: {name, arguments}}])
     :raises Problem: for a call that is damaged, also for one inside the content
     """
@@ -124,7 +122,7 @@ def garbage(text: str, chat: bool = True) -> str:
     signs = [sign for sign in stripped if not sign.isspace()]
     if not signs:
         return "nothing but blanks and line breaks" if chat and len(text) >= 2 * REPEATS else ""
-    unreadable = sum(map(_is_unreadable, signs))
+    unreadable = sum(sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Co", "Cn") for sign in signs)
     if unreadable == len(signs) or (unreadable >= REPEATS and 2 * unreadable > len(signs)):
         return f"{unreadable} of its {len(signs)} signs cannot be read"
     return (
@@ -138,10 +136,6 @@ def _repetition(text: str, signs: list[str], ignored: frozenset[str]) -> str:
         return f"{signs[0]!r} {len(signs)} times and nothing else"
     piece = _repeated_word(text[-4000:], ignored)
     return f"{piece!r} over and over" if piece else ""
-
-
-def _is_unreadable(sign: str) -> bool:
-    return sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Co", "Cn")
 
 
 def _repeated_word(tail: str, ignored: frozenset[str]) -> str:

@@ -6,7 +6,7 @@
 ready URL    wait until the client answers
 models URL   list the models that a user of the client sees, as JSON
 
-Keys and passwords come from files, so that no list of processes shows them. This file is copied to hosts unchanged.
+Keys and passwords come from files, so that no list of processes shows them.
 """
 
 from __future__ import annotations
@@ -87,8 +87,6 @@ def read_secret(path: str | None) -> str:
 def send(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
     """Send one request.
 
-    :param url: of the client
-    :param key: API key or token
     :param body: of a POST; None for a GET
     :returns: the JSON of the answer; None for other content
     :raises OSError: also for an HTTP status that may change

@@ -6,7 +6,7 @@
 Silence is never an answer. A program without an end in time is killed with all its children, and a program that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
-Output of programs is foreign text: it steers no terminal. This file is copied to hosts unchanged (units run it).
+Output of programs is foreign text: it steers no terminal.
 """
 
 from __future__ import annotations
@@ -101,13 +101,10 @@ def run(
 
     Background processes of a program keep nobody waiting, even with open pipes.
 
-    :param argv: the program and its arguments
     :param timeout: seconds that it may take
-    :param data: its standard input
     :param limit: most bytes of each output; a program that prints more is stopped
     :param tail: keep the end of longer outputs instead of stopping the program
     :param merge: both outputs in C(out), in the order of their writing
-    :param cwd: folder that it runs in
     :param env: its whole environment; the caller's when left out
     :param encoding: of its outputs; C(latin-1) keeps every byte
     :returns: exit code and outputs, and the reason if there is no answer
@@ -313,9 +310,7 @@ def failing(module: Any) -> Iterator[None]:
 def answered(program: str, rc: int, message: str = "") -> None:
     """Raise NoAnswer for a program that exists and failed: the fact is unknown.
 
-    :param program: its name
     :param rc: its exit code; 127 stands for a missing program, which is an answer
-    :param message: what it printed about its failure
     :raises NoAnswer: if it failed
     """
     if rc not in (0, 127):
@@ -324,11 +319,7 @@ def answered(program: str, rc: int, message: str = "") -> None:
 
 
 def unreadable(program: str, message: str) -> NoAnswer:
-    """Return the exception for an answer of an unexpected form: the fact is unknown.
-
-    :param program: its name
-    :param message: what it printed
-    """
+    """Return the exception for an answer of an unexpected form: the fact is unknown."""
     first = next(iter(message.strip().splitlines()), "").strip()
     return NoAnswer(
         program, f"{program} printed {first[:80]!r} instead of an answer" if first else f"{program} printed nothing"
@@ -346,15 +337,7 @@ def silence(why: str, argv: list[str]) -> str:
 
 
 def noted(unknown: dict[str, str], default: Any, look: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Return what a look finds, or a default when a program gave no answer.
-
-    :param unknown: takes the program that gave none, and a sentence about it
-    :param default: returned in that case
-    :param look: the function to call
-    :param arguments: its positional arguments
-    :param named: its keyword arguments
-    :returns: what it returns
-    """
+    """Return what a look finds, or a default when a program gave no answer."""
     try:
         return look(*arguments, **named)
     except NoAnswer as nothing:

@@ -29,10 +29,7 @@ def of_image(name: str, folder: Path, image_id: str) -> list[str]:
 
     A folder of an unknown image stays unchanged.
 
-    :param name: of the service
-    :param folder: of its caches
     :param image_id: C(sha256:...) of the image that is about to be started
-    :returns: names of removed folders
     :raises OSError: with what could not be removed or noted
     """
     note = notes() / f"{name}.json"

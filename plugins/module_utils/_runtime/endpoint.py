@@ -101,32 +101,19 @@ AGENT_PROMPT_TOKENS = 4096
 """Context that the tools and results of the conversation take with room for a chat template; shorter contexts are not asked."""
 
 
+SPEED = ("ttft_seconds", "decode_tokens_per_second", "completion_tokens")
+"""Figures that only answers with tokens have."""
+
+
 def pooled(elapsed: float, reply: str) -> dict[str, Any]:
     """Return the figures of an answer without tokens. elapsed: seconds."""
-    return {
-        "seconds": round(elapsed, 3),
-        "ttft_seconds": None,
-        "decode_tokens_per_second": None,
-        "completion_tokens": None,
-        "reply": reply,
-        "text": "",
-    }
+    return {"seconds": round(elapsed, 3), **dict.fromkeys(SPEED), "reply": reply, "text": ""}
 
 
 def blank_figures(model: str | None) -> dict[str, Any]:
     """Return the facts about a server before it has answered."""
-    return {
-        "model": model,
-        "max_model_len": None,
-        "server_version": None,
-        "api": None,
-        "warmup_seconds": None,
-        "ttft_seconds": None,
-        "decode_tokens_per_second": None,
-        "completion_tokens": None,
-        "reply": None,
-        "tool_turns": None,
-    }
+    facts = ("max_model_len", "server_version", "api", "warmup_seconds", *SPEED, "reply", "tool_turns")
+    return {"model": model, **dict.fromkeys(facts)}
 
 
 @dataclass(frozen=True)
@@ -258,13 +245,17 @@ class Readiness:
             raise Problem(
                 f"the answer is garbage, {wrong}: {figures['reply'][:60]!r}", GARBAGE_FIX, kind="http", status=500
             )
-        for name in ("ttft_seconds", "decode_tokens_per_second", "completion_tokens", "reply"):
+        for name in (*SPEED, "reply"):
             self.facts[name] = figures[name]
 
     def _completion_once(self) -> dict[str, Any]:
+        prompt = self.requests.prompt
+        chat = {"messages": [{"role": "user", "content": prompt}]}
         ways = {
-            "chat": self._stream_chat,
-            "completions": self._stream_text,
+            "chat": lambda: self._measured("/v1/chat/completions", chat, _chat_delta),
+            "completions": lambda: self._measured(
+                "/v1/completions", {"prompt": prompt}, lambda event: str(first_choice(event).get("text") or "")
+            ),
             "embeddings": self._embed,
             "rerank": self._rerank,
         }
@@ -339,13 +330,6 @@ class Readiness:
             "restart the unit; if it comes back wedged, look in its log for a compile that never ends or a lost peer",
             kind="timeout",
         )
-
-    def _stream_chat(self) -> dict[str, Any]:
-        messages = [{"role": "user", "content": self.requests.prompt}]
-        return self._measured("/v1/chat/completions", {"messages": messages}, _chat_delta)
-
-    def _stream_text(self) -> dict[str, Any]:
-        return self._measured("/v1/completions", {"prompt": self.requests.prompt}, _text_delta)
 
     def _measured(self, path: str, prompt: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
         options = {"max_tokens": self.requests.max_tokens, "temperature": 0, "stream_options": {"include_usage": True}}
@@ -536,15 +520,9 @@ def _chat_delta(event: dict[str, Any]) -> str:
     return "".join(str(delta.get(name) or "") for name in ("reasoning", "reasoning_content", "content"))
 
 
-def _text_delta(event: dict[str, Any]) -> str:
-    return str(first_choice(event).get("text") or "")
-
-
 def call_a_tool(client: Client, model: str, timeout: float) -> None:
     """Pass when a model calls an offered tool in OpenAI's form, also through a gateway.
 
-    :param client: of the server, or of a gateway in front of it
-    :param model: name, or an alias of the gateway
     :param timeout: seconds of the one request
     :raises Problem: with the answer that came instead; C(kind) C(answer) or C(length) if there was an answer
     """
@@ -621,8 +599,6 @@ def wait_ready(
     :param interval: seconds between two attempts; infinite for a single one
     :param alive: called before the first attempt, and after each failed one; returns why the server is gone for good, or None
     :param on_event: called with stage and text when a stage begins or the observation changes
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :param waited: seconds of earlier waits, which count
     :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
         reply, tool_turns, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,

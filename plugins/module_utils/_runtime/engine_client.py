@@ -151,8 +151,6 @@ class Client:
         """Return the meaning of an HTTP status, with the fix.
 
         :param status: other than 200
-        :param raw: the body
-        :param path: the requested path, for the message
         :returns: the problem, without the key
         """
         text = self.redact(error_text(raw))
@@ -178,11 +176,7 @@ class Client:
     ) -> tuple[int, bytes]:
         """Make one request.
 
-        :param method: of HTTP
-        :param path: from the root of the server
-        :param body: sent as JSON
         :param timeout: seconds for all of it
-        :returns: status and body
         :raises Problem: when there is no HTTP answer by then, or one of more than C(MAX_BODY_BYTES)
         """
         with self._exchange(method, path, body, Deadline(timeout)) as response:
@@ -198,11 +192,7 @@ class Client:
     ) -> dict[str, Any]:
         """Make one request whose answer is a JSON object.
 
-        :param method: of HTTP
-        :param path: from the root of the server
-        :param body: sent as JSON
         :param timeout: seconds for all of it
-        :returns: the object
         :raises Problem: for every other answer, and for none
         """
         status, raw = self.call(method, path, body, timeout)
@@ -221,10 +211,7 @@ class Client:
     def events(self, path: str, body: dict[str, Any], timeout: float) -> Generator[dict[str, Any], None, None]:
         """Stream a completion.
 
-        :param path: from the root of the server
-        :param body: sent as JSON
         :param timeout: seconds for every wait for the next whole event
-        :returns: the events, as they come
         :raises Problem: when the stream breaks off before its [DONE] or carries an error of the engine
         """
         deadline = Deadline(timeout)
@@ -312,7 +299,6 @@ def first_way(ways: Mapping[str, Callable[[], dict[str, Any]]], known_way: str |
 
     :param ways: name of one of C(APIS) to the function that asks, in order
     :param known_way: the way that an earlier answer showed, or None
-    :returns: the answer, and the way
     :raises Problem: of that way; if none works, the server's refusal of completions
     """
     refusals: dict[str, Problem] = {}
@@ -347,8 +333,6 @@ def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
 
     The text is not judged: the first token of a model that thinks may be the mark of a thought, which no field shows.
 
-    :param client: of the server
-    :param model: served name
     :param timeout: seconds for each request
     :returns: C({api, seconds})
     :raises Problem: when there is no token by then

@@ -11,8 +11,6 @@ A change goes into the outbox of every notifier and stays there until that notif
 network is gone. A run sends one message at most to each of them, with all that is in its outbox.
 
 An endpoint that comes and goes is told about once, as unsteady, and again when it has become steady.
-
-This file is copied to hosts unchanged (the monitor runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -67,9 +65,6 @@ def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], 
     answers;
     else the checks between would hide that it cannot make tokens.
 
-    :param state: of the monitor
-    :param key: of the endpoint
-    :param models: its served names
     :param every: n, 0 to ask only what failed
     :returns: the model, empty to take the first that the server lists
     """
@@ -87,11 +82,9 @@ def judge(
     """Take in the results of a run.
 
     :param state: of the monitor, which is changed
-    :param results: one an endpoint
     :param now: seconds since 1970
     :param failures: checks in a row that have to fail before an endpoint is down
     :param watched: keys of all watched endpoints; others are removed from the state
-    :returns: the changes, in the order of the results
     """
     changes = []
     entries = state["endpoints"]
@@ -158,8 +151,6 @@ def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any]
     """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
 
     :param state: of the monitor; receives the day
-    :param at: the time of day
-    :param local: now, in the time zone of C(at)
     :returns: the change, None when none is due
     """
     if at == "off":
@@ -209,8 +200,6 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
     A new notifier gets the endpoints that are down already.
 
     :param state: of the monitor, which is changed
-    :param notifiers: their names
-    :param changes: of this run
     :param now: seconds since 1970
     """
     outbox = state["outbox"]
@@ -235,15 +224,16 @@ def _down_already(state: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]
     """Return changes for endpoints that are down and not in the changes of this run."""
     reported = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
     return [
-        _still_down(key, entry, now)
+        {
+            "what": DOWN,
+            "key": key,
+            "at": now,
+            "since": entry.get("down_since") or now,
+            **{name: entry.get(name) for name in ("where", "failures", "error", "hint")},
+        }
         for key, entry in state["endpoints"].items()
         if entry.get("down") and not entry.get("unsteady") and key not in reported
     ]
-
-
-def _still_down(key: str, entry: Mapping[str, Any], now: float) -> dict[str, Any]:
-    row = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
-    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **row}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -253,7 +243,6 @@ def clock(moment: float, zone: tzinfo, now: float) -> str:
     """Return a moment as text: the time, with the day unless it is today.
 
     :param moment: seconds since 1970
-    :param zone: of the reader
     :param now: seconds since 1970
     :returns: HH:MM, or YYYY-MM-DD HH:MM
     """
@@ -267,11 +256,7 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{max(round(seconds), 0)} s"
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count) if minutes < 1440 else _days(parts)
-
-
-def _days(parts: Sequence[tuple[int, str]]) -> str:
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+    return " ".join(f"{count} {unit}" for count, unit in (parts if minutes < 1440 else parts[:2]) if count)
 
 
 def short(text: str) -> str:
@@ -284,9 +269,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
     """Return one change as a line.
 
     :param change: of C(judge) or C(heartbeat)
-    :param zone: of the reader
     :param now: seconds since 1970
-    :returns: one line
     """
     kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
@@ -310,7 +293,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
     if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    return _alive_line(int(change["total"]), list(change["down"]), zone, now)
+    return _alive_line(int(change["total"]), change["down"], zone, now)
 
 
 def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
@@ -333,12 +316,7 @@ def compose(
 ) -> tuple[str, str, int]:
     """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
 
-    :param host: the monitor's
-    :param changes: the outbox
-    :param zone: of the reader
     :param now: seconds since 1970
-    :param total: number of watched endpoints
-    :returns: title, text, and how many changes are in it
     """
     head = _head(host, changes, total)
     lines: list[str] = []
@@ -370,8 +348,6 @@ def delivered(state: dict[str, Any], name: str, count: int) -> None:
     """Note that a notifier has taken the first changes of its outbox.
 
     :param state: of the monitor, which is changed
-    :param name: of the notifier
-    :param count: changes of the message
     """
     del state["outbox"][name][:count]
     state["delivery"].pop(name, None)
@@ -381,8 +357,6 @@ def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> N
     """Note that a notifier has not taken its message; the changes stay.
 
     :param state: of the monitor, which is changed
-    :param name: of the notifier
-    :param error: its error
     :param now: seconds since 1970
     """
     since = (state["delivery"].get(name) or {}).get("since") or now

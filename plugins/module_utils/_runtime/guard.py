@@ -11,8 +11,6 @@ the least important one.
 A healthy engine inside its plan is never stopped while another step is left, nor when the memory went to other processes than this host's
 services: then the guard names them. An account of the memory that is missing, old or incomplete is "not known", and no engine is
 touched for it.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -186,8 +184,6 @@ class Step:
 def level(settings: Settings, look: Look, last: tuple[float, int] | None = None) -> str:
     """Return how short the memory is, one of C(LEVELS).
 
-    :param settings: of the host
-    :param look: memory now
     :param last: clock and C(MemAvailable) of the look before, from which follows how fast it falls
     :returns: C(CALM), C(SHORT) or C(CRITICAL)
     """
@@ -208,9 +204,6 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
     """Return the steps after one look, at most one against a shortage, and the next state.
 
-    :param settings: of the host
-    :param state: what the call before returned
-    :param look: memory now
     :param account: the holders of the memory at the last look; None if unknown
     :returns: the steps in their order, and the state for the next call
     """
@@ -276,8 +269,6 @@ def _admit(
 def calm_needed(settings: Settings, state: State, now: float) -> float:
     """Return the seconds without a shortage after which it is over: longer after several within an hour.
 
-    :param settings: of the host
-    :param state: with the refusals so far
     :param now: monotonic seconds
     :returns: seconds
     """
@@ -363,7 +354,6 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
 
 
 def _stop_least(engines: Sequence[Engine], short: str) -> Step | None:
-    """Return the stop of the least important engine."""
     if not engines:
         return None
     least = max(engines, key=lambda engine: (engine.rank, engine.name))
@@ -387,18 +377,13 @@ def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], cur
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
     """Return whether the limits allow to restart an engine.
 
-    :param settings: of the host
-    :param state: with the restarts so far
-    :param name: of the engine
     :param now: monotonic seconds
-    :returns: whether they do
     """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
 
 def _after(state: State, step: Step, now: float, current: str) -> State:
-    """Return the state after a step."""
     pause = URGENT_SECONDS if current == CRITICAL else MILD_SECONDS
     if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS
@@ -442,10 +427,8 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
     """Return the state for a later process, with wall clocks: limits, and the engines without requests.
 
-    :param state: of this process
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: a value for JSON
     """
     ahead = wall - clock
     return {
@@ -458,10 +441,8 @@ def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
 def from_record(content: Any, wall: float, clock: float) -> State:
     """Return the state from a record of C(to_record), in any condition; impossible times are left out.
 
-    :param content: of the record
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: a state to begin with
     """
     content = content if isinstance(content, Mapping) else {}
 

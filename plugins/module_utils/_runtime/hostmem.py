@@ -6,8 +6,6 @@
 On GB10 the GPU has no separate memory, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
 vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is the difference
 between the two, which is why it is dropped before an engine loads.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -61,11 +59,6 @@ def available_gib(root: str = "/") -> float | None:
         return None
 
 
-def mem_free_gib(meminfo: dict[str, int]) -> float:
-    """What cudaMemGetInfo reports as free and the driver allocates from."""
-    return gib(meminfo, "MemFree")
-
-
 def page_cache_gib(meminfo: dict[str, int]) -> float:
     """What a write of 3 to drop_caches can give back: page cache, buffers, reclaimable slab; not shared memory."""
     kib = sum(meminfo.get(name, 0) for name in ("Cached", "Buffers", "SReclaimable")) - meminfo.get("Shmem", 0)
@@ -76,7 +69,7 @@ def summary(meminfo: dict[str, int]) -> dict[str, float]:
     """Return C({available_gib, free_gib, page_cache_gib}) rounded to MiB-ish precision, for results and messages."""
     return {
         "available_gib": round(mem_available_gib(meminfo), 3),
-        "free_gib": round(mem_free_gib(meminfo), 3),
+        "free_gib": round(gib(meminfo, "MemFree"), 3),  # what cudaMemGetInfo reports, and the driver allocates from
         "page_cache_gib": round(page_cache_gib(meminfo), 3),
     }
 
@@ -84,7 +77,6 @@ def summary(meminfo: dict[str, int]) -> dict[str, float]:
 def drop_caches(root: str = "/", threshold_gib: float = 0.0, clean_only: bool = False) -> dict[str, Any]:
     """Write dirty pages back and drop page cache, dentries and inodes.
 
-    :param root: where C(/proc) is
     :param threshold_gib: do nothing when the page cache is smaller
     :param clean_only: drop only clean pages, without writing dirty ones first
     :returns: C({dropped, freed_mib, before, after}); before and after are C(summary) dicts, freed_mib is the
@@ -136,14 +128,7 @@ def wait_for_memory(
     vLLM checks MemAvailable: no start without enough of it. MemFree alone being short (something refills
     the page cache) is waited for briefly, then C(free_short) tells it.
 
-    :param need_gib: that has to be there
-    :param root: where C(/proc) is
-    :param timeout_seconds: for all of it
-    :param interval_seconds: between two looks
-    :param free_grace_seconds: for MemFree alone
     :param on_wait: called with the summary before every sleep
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :returns: C({ok, free_short, waited_seconds, available_gib, free_gib, page_cache_gib})
     """
     start = clock()
@@ -180,13 +165,7 @@ def wait_until_back(
 ) -> dict[str, Any]:
     """Wait until the memory of an engine whose processes are gone is available again: the driver lets go of it later.
 
-    :param before_gib: available memory while it ran
     :param expected_gib: its memory, None if unknown; then the wait ends when the memory no longer grows
-    :param root: where C(/proc) is
-    :param timeout_seconds: longest wait
-    :param interval_seconds: between two looks
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :returns: C({ok, freed_gib, waited_seconds}); ok tells whether the expected memory is free
     :raises OSError: where the memory cannot be read
     """

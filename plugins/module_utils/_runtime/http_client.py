@@ -93,12 +93,8 @@ class _Socket:
 def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = "") -> http.client.HTTPConnection:
     """Connect to a server; connecting, sending and reading of the connection all end by the deadline.
 
-    :param host: name or address
-    :param port: TCP port
     :param tls: whether to speak TLS, with the certificate checked
-    :param deadline: of the connection and all its requests
     :param proxy: URL of a proxy; it gets whole URLs, and a tunnel for TLS
-    :returns: the connection, open
     :raises OSError: if it cannot be made
     """
     connection = http.client.HTTPConnection(host, port)
@@ -163,12 +159,6 @@ def exchange(
 ) -> Iterator[http.client.HTTPResponse]:
     """Send a request, yield its answer with status and headers parsed, and close the connection.
 
-    :param connection: of C(connect)
-    :param method: of HTTP
-    :param target: path, or whole URL for a proxy
-    :param data: the body
-    :param headers: by name
-    :returns: the answer
     :raises OSError: also for an answer that is no HTTP
     """
     try:
@@ -223,13 +213,9 @@ def fetch(
     """Make one HTTP request; a redirect is an answer and not followed.
 
     :param url: with http or https
-    :param method: of HTTP
-    :param headers: by name
-    :param data: the body
     :param timeout: seconds in all
     :param proxies: go by the proxies of the environment
     :param most_bytes: longest body; 0 for C(MAX_BODY_BYTES)
-    :returns: status, headers and body
     :raises OSError: also for an answer that is longer or no HTTP
     :raises ValueError: if C(url) is no URL of a server
     """
@@ -255,10 +241,7 @@ def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> 
     """POST a body to a server near by and yield the lines of its answer.
 
     :param url: of the server, with the path
-    :param headers: by name
-    :param data: the body
     :param timeout: seconds for every wait for the next whole line
-    :returns: lines, with their ends
     :raises OSError: with the server's message if it refuses
     """
     parts, deadline = urlsplit(url), Deadline(timeout)

@@ -46,26 +46,22 @@ def note_of(name: str) -> Path:
 def identity(settings: Mapping[str, Any], image_id: str) -> str:
     """Return a hash of everything that the values and the layout of a KV cache depend on.
 
-    :param settings: C(kv_files) of the settings of a unit
     :param image_id: C(sha256:...) of the image that is about to be started
-    :returns: the hash
     :raises OSError: if the revision of a model cannot be read
     """
     parts: list[Any] = [settings.get("key"), image_id]
     for model in settings.get("models") or []:
         parts.append([model["repo"], commit_of(Path(settings["hub"]), str(model["repo"]), str(model["revision"]))])
     if settings.get("path"):
-        parts.append(_listing(Path(settings["path"])))
+        # A model without a repository is what its files are.
+        entries = [(path.name, path.stat()) for path in sorted(Path(settings["path"]).iterdir())]
+        parts.append([[name, status.st_size, status.st_mtime_ns] for name, status in entries])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def commit_of(hub: Path, repo: str, revision: str) -> str:
     """Return the commit of a snapshot.
 
-    :param hub: folder of the snapshots
-    :param repo: ORG/NAME
-    :param revision: commit, tag or branch
-    :returns: the commit that the revision names
     :raises OSError: if no file says it
     """
     if COMMIT.fullmatch(revision):
@@ -79,17 +75,9 @@ def commit_of(hub: Path, repo: str, revision: str) -> str:
     return commit
 
 
-def _listing(folder: Path) -> list[list[Any]]:
-    """Return names, sizes and times of the files of a model without a repository."""
-    entries = sorted(folder.iterdir())
-    return [[path.name, status.st_size, status.st_mtime_ns] for path in entries for status in [path.stat()]]
-
-
 def prepare(name: str, settings: Mapping[str, Any], image_id: str) -> int:
     """Make the folder of a service ready for its start.
 
-    :param name: of the service
-    :param settings: C(kv_files) of the settings of its unit
     :param image_id: C(sha256:...) of the image that is about to be started
     :returns: bytes of removed files
     :raises OSError: with what could not be read, removed or noted; the engine must not start then, since it would trust the files
@@ -117,9 +105,7 @@ def bound(settings: Mapping[str, Any]) -> int:
 def trim(folder: Path, most: int) -> int:
     """Remove the files of a folder that were not used for longest, if it has more bytes than it may.
 
-    :param folder: of the files of one service
     :param most: bytes that it may have; the disk's free space may allow less
-    :returns: the removed bytes
     """
     by_age: Counter[int] = Counter()
     for _descriptor, _name, status in _files(folder):
@@ -139,8 +125,6 @@ def trim(folder: Path, most: int) -> int:
 def _remove(folder: Path, last: int, excess: int) -> int:
     """Remove all files older than an age, and the newest of that age; return the removed bytes.
 
-    :param folder: of the files
-    :param last: the youngest age from which files are removed
     :param excess: bytes to remove of that age
     """
     since, removed = 0.0, 0

@@ -9,8 +9,6 @@ answer. Memory that is free in small pieces only is of no use to the driver eith
 
 Dropping memory that does not become free is no help and costs the disk twice, so the guard waits longer after each drop that gave
 little. It sets nothing: both files that it writes are commands to the kernel, and there is nothing to restore.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -127,8 +125,6 @@ class Guard:
 
         :param now: seconds of the guard's clock
         :param action: C(DROP), C(COMPACT) or another step
-        :param text: the kernel's error
-        :returns: whether this is worth a line
         """
         if action == DROP:
             self._next_drop = math.inf

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
-
-This file is copied to hosts unchanged (watchdog and fleet monitor run it).
-"""
+"""The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves."""
 
 from __future__ import annotations
 
@@ -53,13 +50,12 @@ def labelled(text: str, prefix: str | tuple[str, ...]) -> dict[str, list[tuple[d
     """Return labels and value of the samples of each name that begins with C(prefix), or one of them."""
     rows: dict[str, list[tuple[dict[str, str], float]]] = {}
     for name, inner, value in _samples(text, prefix):
-        labels = {label: printable(ESCAPED.sub(_plain, escaped)) for label, escaped in LABEL.findall(inner)}
+        labels = {
+            label: printable(ESCAPED.sub(lambda sign: sign[1].replace("n", "\n"), escaped))
+            for label, escaped in LABEL.findall(inner)
+        }
         rows.setdefault(name, []).append((labels, value))
     return rows
-
-
-def _plain(escape: re.Match[str]) -> str:
-    return "\n" if escape.group(1) == "n" else escape.group(1)
 
 
 def samples(text: str) -> dict[str, list[float]]:

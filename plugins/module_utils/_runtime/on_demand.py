@@ -9,8 +9,6 @@ ever idle, one is drained after that stay: its new requests wait, so that a stor
 nobody starves.
 
 A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -134,8 +132,6 @@ _LEAST = {
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :param content: of the settings file
-    :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
     services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
@@ -215,9 +211,6 @@ def decide(
     """Return the next actions, at most one a service.
 
     :param now: monotonic seconds
-    :param services: by name
-    :param groups: the sets, by name
-    :param views: each service at this moment
     :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
     turn = _Turn(now, services, groups, views)
@@ -397,7 +390,6 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
     """Return the state of a service by its unit: an admin may start and stop it too.
 
     :param now: monotonic seconds
-    :param past: the state so far
     :param unit: its properties as C(systemctl show) prints them; with C(Job) while a job is queued or runs
     :returns: one of C(STATES); C(STARTING) goes on while a start fails, until systemd is done with it
     """
@@ -486,7 +478,6 @@ class Head:
 def read_head(data: bytes | bytearray) -> Head | None:
     """Read the head of a request.
 
-    :param data: bytes received so far
     :returns: the head; None while its end has not come
     :raises BadHead: for anything but a request of HTTP/1
     """
@@ -530,7 +521,6 @@ def _length(headers: list[tuple[str, str]]) -> int | None:
 def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
     """Return the head of a request as the engine is given it: one request a connection.
 
-    :param head: as the client sent it
     :param without: names of further headers that are left out, in lower case
     :returns: bytes up to the body
     """
@@ -545,7 +535,6 @@ def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
 def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
     """Read the head of an answer.
 
-    :param data: bytes received so far
     :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
     :raises BadHead: for anything but an answer
     """

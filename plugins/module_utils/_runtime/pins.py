@@ -5,8 +5,6 @@
 
 A pin is a file below C(/run), so it holds until the next boot at the longest. Its first line is C(warm) or C(cold), its second one why,
 if the owner did not set it.
-
-This file is copied to hosts unchanged, so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -36,12 +34,7 @@ class Pin:
 
 
 def read(folder: Path, name: str) -> Pin:
-    """Return the pin of a service; an unreadable or invalid one counts as no pin.
-
-    :param folder: of the pins
-    :param name: of the service
-    :returns: its pin
-    """
+    """Return the pin of a service; an unreadable or invalid one counts as no pin."""
     try:
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -54,7 +47,6 @@ def write(folder: Path, name: str, word: str, why: str = "") -> None:
     """Keep a service up or down from now on.
 
     :param folder: of the pins; it is made
-    :param name: of the service
     :param word: C(warm), C(cold), or empty to leave it to its requests
     :param why: the reason, unless the owner sets it
     :raises OSError: if it cannot be written

@@ -109,7 +109,6 @@ class Verdict:
 def make_question(kind: str, seed: int, prompt_tokens: int) -> tuple[dict[str, Any], str]:
     """Return a question.
 
-    :param kind: of C(QUESTIONS)
     :param seed: another seed is another text, which no prefix cache has
     :param prompt_tokens: about how long a prompt of C(RETRIEVAL) is
     :returns: part of a chat request, and the text that its answer has to contain
@@ -167,11 +166,7 @@ def read_answer(body: Mapping[str, Any]) -> Answer:
 def judge(kind: str, answer: Answer, expected: str, temperature: float | None = None) -> Verdict:
     """Judge an answer.
 
-    :param kind: of the question
-    :param answer: to it
-    :param expected: text that it has to contain
     :param temperature: of the request, None for the server's default
-    :returns: the verdict
     """
     figures = measure(answer)
     is_call = bool(entries_of(answer.choice.get("message") or {}, "tool_calls"))
@@ -222,8 +217,6 @@ def measure(answer: Answer) -> dict[str, float]:
 def degeneration(answer: Answer, figures: Mapping[str, float], temperature: float | None = None) -> str:
     """Judge whether no working model writes this answer.
 
-    :param answer: to a question of this file
-    :param figures: of C(measure)
     :param temperature: of the request, None for the server's default
     :returns: the reason, or an empty text
     """
@@ -257,7 +250,6 @@ class Tracker:
     def __init__(self, settings: Settings, now: float, saved: Mapping[str, Any] | None = None) -> None:
         """Start from the state of an earlier process.
 
-        :param settings: of the server
         :param now: monotonic seconds
         :param saved: of C(facts), None without an earlier state
         """
@@ -299,8 +291,6 @@ class Tracker:
 
         :param now: monotonic seconds
         :param running: requests that the server runs, None if unknown
-        :param waiting: requests that wait
-        :param kinds: of questions for this server
         :returns: its kind, empty for none
         """
         if now < self.due or running is None:
@@ -316,9 +306,6 @@ class Tracker:
     def answered(self, kind: str, verdict: Verdict, seconds: float, now: float) -> str:
         """Take in the verdict on an answer.
 
-        :param kind: of the question
-        :param verdict: on its answer
-        :param seconds: that it took
         :param now: monotonic seconds
         :returns: C(DEGENERATE) or C(RECOVERED) if the state becomes that, else an empty text
         """

@@ -17,8 +17,6 @@ exit, come back as new incarnations and meet again::
 A cold model on demand has no running supervisors. The first rank's is started for a request; its datagrams wake the others, whose
 sockets systemd holds. None comes back by itself: a rank that the first one does not ask for ends, and the first one ends when all others
 have let go of their memory. It does not wait for longer than ranks may be silent to meet them.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -70,7 +68,6 @@ PART_SECONDS = 155.0
 def stop_seconds(parts: int, seconds: float) -> float:
     """Return how long a rank may take to end its containers, seconds.
 
-    :param parts: its containers
     :param seconds: seconds that a container is given to end by itself
     """
     return parts * (seconds + PART_SECONDS)
@@ -205,10 +202,7 @@ class Attempts:
     def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
         """Return the recorded attempts; failures and messages of other settings do not count.
 
-        :param content: plain data that an earlier run kept
-        :param fingerprint: of the settings now
         :param now: seconds of the same clock as the times that were kept; later ones are left out
-        :returns: the attempts
         """
         attempts = cls(fingerprint)
         if not isinstance(content, dict):
@@ -269,6 +263,9 @@ class Rank:
             for rank, received in self.received.items()
             if now - received.at <= self.config.fresh
         }
+        facts = self.facts or Facts(problem="has not looked for its image yet")
+        if self.unlinked and not facts.problem:  # a broken link prevents a start, as a missing image does
+            facts = replace(facts, problem=self.unlinked)
         return Message(
             cluster=self.config.cluster,
             service=self.config.service,
@@ -277,7 +274,7 @@ class Rank:
             seq=self._seq,
             phase=self.phase,
             fingerprint=self.config.fingerprint,
-            facts=self._facts(),
+            facts=facts,
             members=self.members,
             reachable_peers=reachable_peers,
             reason=self.reason[:MAX_TEXT],
@@ -289,9 +286,7 @@ class Rank:
     def speaks_to(self, rank: int, now: float) -> bool:
         """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
 
-        :param rank: of the peer
         :param now: seconds of the clock of this state
-        :returns: whether it is
         """
         if not self.config.on_demand:
             return True
@@ -310,11 +305,6 @@ class Rank:
             peer.host: self.received[rank].message.freed_gib if rank in self.received else None
             for rank, peer in self.peers.items()
         }
-
-    def _facts(self) -> Facts:
-        """Return the facts of this host for the others: a broken link prevents a start, as a missing image does."""
-        facts = self.facts or Facts(problem="has not looked for its image yet")
-        return replace(facts, problem=self.unlinked) if self.unlinked and not facts.problem else facts
 
     def next_datagram(self, now: float) -> bytes:
         self._seq += 1
@@ -462,12 +452,6 @@ class Rank:
             return True
         return heard.message.released or heard.message.boot != self.members[rank]
 
-    def _all_gone(self, now: float) -> bool:
-        """Return whether the first rank of a model on demand may end: its end means that the memory of all hosts is free."""
-        if not self.config.on_demand or self.config.rank or self._left is None:
-            return True
-        return now - self._left > self.config.let_go or all(self._gone_by(rank, now) for rank in self.peers)
-
     def _lost(self, now: float, members: Mapping[int, str]) -> str:
         """Return which member is gone and the evidence; empty if all are present."""
         for rank, peer in self.peers.items():
@@ -500,7 +484,8 @@ class Rank:
                 self.members.update({rank: received.message.boot for rank, received in self.received.items()})
                 self.phase, self._joined = JOINED, now
         elif self.phase == JOINED:
-            if all(self._reached(rank, ARMED) for rank in self._before_me()):
+            order = self.config.order
+            if all(self._reached(rank, ARMED) for rank in order[: order.index(self.config.rank)]):
                 self.phase = GATING
                 self._todo.append(GATE)
         elif self.phase == GATING:
@@ -528,15 +513,12 @@ class Rank:
             self._todo.append(ACTIVE)
 
     def _end(self, now: float) -> None:
-        """Exit once the containers are stopped."""
+        """Exit once the containers are stopped; the end of the first rank of a model on demand means that the memory of all hosts is free."""
         self._left = now if self._left is None else self._left
-        if self._stopped and self._all_gone(now):
+        alone = not self.config.on_demand or self.config.rank > 0 or now - self._left > self.config.let_go
+        if self._stopped and (alone or all(self._gone_by(rank, now) for rank in self.peers)):
             self._stopped = False
             self._todo.append(EXIT)
-
-    def _before_me(self) -> list[int]:
-        order = self.config.order
-        return order[: order.index(self.config.rank)]
 
     def _start(self, now: float) -> None:
         since = now - self.config.engine_interval

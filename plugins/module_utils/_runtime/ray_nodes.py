@@ -95,8 +95,6 @@ def judge(nodes_alive: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[
     """Return whether the nodes of Ray are complete, and list the missing ones.
 
     :param nodes_alive: C({id, alive, address, resources}) of each node
-    :param nodes: how many have to be alive
-    :param gpus: how many they have together
     :returns: C({ready, nodes, gpus, ray, error})
     """
     rows = sorted(nodes_alive, key=lambda row: (not row["alive"], row["address"], row["id"]))
@@ -132,13 +130,8 @@ def wait(
     """Ask until the answer is the one waited for or time is up.
 
     :param address: HOST:PORT of Ray's head
-    :param nodes: how many are waited for
-    :param gpus: how many they have together
     :param seconds: most that is waited
     :param tell: gets every answer; the last one counts
-    :param ask: returns the nodes that Ray knows
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     """
     deadline = clock() + seconds
     while True:
@@ -160,7 +153,6 @@ def main(argv: list[str], write: Callable[[str], Any], ask: Ask = ask_ray) -> in
 
     :param argv: ADDRESS NODES GPUS SECONDS
     :param write: takes each answer as a line of JSON
-    :param ask: returns the nodes that Ray knows
     :returns: 0 when they are there, 1 when not, 2 for wrong arguments
     """
     try:

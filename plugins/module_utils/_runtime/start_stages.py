@@ -6,8 +6,6 @@
 A start begins with C(gate), in which the unit waits for its turn and for memory; then come the stages that the engine prints itself
 (C(STAGES)), the last of which ends with the first answer. The texts are from vLLM 0.15 to 0.33. Clocks are seconds of the
 monotonic clock, which the journal has of each line.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -175,9 +173,7 @@ def _decoded(message: list[Any]) -> str:
 def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]]) -> list[tuple[str, float]]:
     """Return the stages of a start in their order, with the clock at which each began.
 
-    :param began: when the unit began to start
     :param gate: when it had its turn and its memory, None while it waits for them
-    :param lines: of C(read_journal)
     :returns: of C(ALL_STAGES); a stage that was reached twice is there twice
     """
     stages = [(GATE, began)]
@@ -211,8 +207,6 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
 
     :param at: when it was over, as ISO 8601
     :param launch: identity of the launch, empty if unknown
-    :param stages: of C(durations)
-    :param of_engine: of C(figures_of)
     :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
     """
     return {
@@ -312,9 +306,6 @@ def progress(
     """Say how far a start is.
 
     :param starts: the last ones, of C(checked)
-    :param stages: of C(timeline)
-    :param lines: of its engine so far
-    :param now: clock
     :returns: C({stage, percent, seconds, left_seconds}): of the stage, seconds since the start began, and those that are left, where known
     """
     stage, since = stages[-1]
@@ -338,12 +329,8 @@ def under_way(
     """Say how far the start of a unit is.
 
     :param record: what the helper of the units notes of its start, None without one
-    :param invocation: InvocationID of the unit
-    :param began: clock when the unit began to start
     :param starts: the last ones, of C(checked)
     :param lines: of C(read_journal), of this start
-    :param now: clock
-    :returns: of C(progress)
     """
     mine = record is not None and bool(invocation) and record.get("invocation") == invocation
     gate = record.get("gate") if record is not None and mine else None

@@ -30,7 +30,6 @@ def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
 
     :param path: of the file; its folder is made
     :param value: a value for JSON
-    :param mode: of the file
     """
     write_text(path, json.dumps(value, indent=1) + "\n", mode)
 
@@ -39,7 +38,6 @@ def write_text(path: Path, text: str, mode: int | None = 0o644) -> None:
     """Replace a file of text at one go, as C(write_bytes) does.
 
     :param path: of the file; its folder is made
-    :param text: its content
     :param mode: of the file; None leaves it to the umask
     """
     write_bytes(path, text.encode(), mode)

@@ -55,7 +55,6 @@ def handed_over() -> list[tuple[str, socket.socket]]:
 def notify(state: str, wait: bool = True) -> None:
     """Send C(READY=1), C(STATUS=...), C(WATCHDOG=1) and their like, as sd_notify(3) does; without systemd it is nothing.
 
-    :param state: lines of the message
     :param wait: whether to wait for a service manager that is busy; otherwise the message is lost
     """
     path = os.environ.get("NOTIFY_SOCKET", "")

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something.
-
-This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
-"""
+"""Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def ollama_url(etc: Path) -> str | None:
 def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Ask Ollama something. Raises OSError or ValueError.
 
-    :param url: of Ollama
-    :param path: below it
     :param body: posted as JSON; None for a GET
-    :returns: the answer
     """
     data = None if body is None else json.dumps(body).encode()
     address = url.rstrip("/") + path
@@ -70,7 +64,6 @@ def loaded_models(url: str) -> dict[str, float]:
 def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool]:
     """Unload all models, and wait until none is left.
 
-    :param url: of Ollama
     :param limit_seconds: time limit for unloading; a busy model answers first
     :param poll: seconds between two looks, at most half a second
     :returns: a text about it, empty where nothing was loaded or nothing answers, and whether memory came back

@@ -9,8 +9,6 @@ proof, so two real requests in a row have to fail before anything is done.
 
 Healthy states that look alike: an engine that loads, a long prefill (tokens in, or steps of the scheduler, go on), a kernel
 that is being compiled in the middle of a request, a client that is not let in. Those are left alone.
-
-This file is copied to hosts unchanged (the watchdog runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -21,17 +19,8 @@ from typing import Any
 
 NOTHING, PROBE, ACT, REPORT = "nothing", "probe", "act", "report"
 """The next step."""
-STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED = (
-    "stopped",
-    "starting",
-    "idle",
-    "working",
-    "frozen",
-    "suspect",
-    "wedged",
-    "unjudged",
-)
-STATES = (STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED)
+STATES = ("stopped", "starting", "idle", "working", "frozen", "suspect", "wedged", "unjudged")
+STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED = STATES
 """What an engine can be, as the state file has it."""
 OK, FAILED, REFUSED = "ok", "failed", "refused"
 """Outcomes of a probe; refused: the server answered that it will not (a key, an unknown model)."""
@@ -91,7 +80,6 @@ class Tracker:
     ) -> None:
         """Start from the state of an earlier process.
 
-        :param settings: of the service
         :param restarts: when it was restarted, in seconds since 1970
         :param clocks: the monotonic clock and the wall clock at the moment when C(restarts) was written, None after a reboot
         """
@@ -122,8 +110,10 @@ class Tracker:
         """Take in one look; returns C(NOTHING) or C(PROBE)."""
         gap = None if self.looked is None else now.clock - self.looked
         restarted = self.invocation != now.invocation or gap is None
-        # Looks this far apart prove nothing; the host may have stood still as a whole.
-        if restarted or (gap is not None and gap > self._longest_gap()):
+        # Looks this far apart prove nothing: the host may have stood still as a whole. Probes and evidence of any service lie between them.
+        settings = self.settings
+        usual = max(5 * settings.interval_seconds, settings.window_seconds) + 4 * settings.probe_seconds + 120
+        if restarted or (gap is not None and gap > usual):
             self._forget(now.clock)
         self.invocation, self.looked, self.moved = now.invocation, now.clock, False
         hold = self._hold(now)
@@ -152,20 +142,16 @@ class Tracker:
         """Take in what a probe found.
 
         :param outcome: C(OK), C(REFUSED), or what failed
-        :param text: the observation, for messages
-        :param clock: monotonic seconds
         :param wall: seconds since 1970
         :returns: C(NOTHING), C(ACT) or C(REPORT)
         """
-        if outcome == OK:
+        if outcome in (OK, REFUSED):
             self._alive(clock)
             self.quiet_at = clock
-            self._become(WORKING, f"a request was answered: {text}", clock)
-            return NOTHING
-        if outcome == REFUSED:
-            self._alive(clock)
-            self.quiet_at = clock
-            self._become(UNJUDGED, f"the probe was turned away: {text}", clock)
+            if outcome == OK:
+                self._become(WORKING, f"a request was answered: {text}", clock)
+            else:
+                self._become(UNJUDGED, f"the probe was turned away: {text}", clock)
             return NOTHING
         self.failures += 1
         if self.failures < self.settings.probes:
@@ -223,11 +209,6 @@ class Tracker:
         self._become(STARTING, "restarted by the watchdog", clock)
 
     # --- how it is judged ---
-
-    def _longest_gap(self) -> float:
-        """Seconds between two looks that are usual: probes and evidence of any service lie between them."""
-        settings = self.settings
-        return max(5 * settings.interval_seconds, settings.window_seconds) + 4 * settings.probe_seconds + 120
 
     def _hold(self, now: Observation) -> tuple[str, str] | None:
         """Say why the service is not judged at all; None when it is."""

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The speed of a service as ranges: tokens per second by streams, prefill and first token by prompt, and the limit.
 
-A figure that is not known is left out, with the reason. No I/O, no Ansible.
+A figure that is not known is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -135,7 +135,6 @@ def speed_estimate(params: Mapping[str, Any], constants: Constants = GB10) -> di
     """Predict the speed of services, each alone on its Sparks.
 
     :param params: options of the module C(speed_estimate), as documented there
-    :param constants: of the GPU
     :returns: C(services) by name
     :raises InputError: for malformed input
     """
@@ -216,9 +215,6 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
     """Return the figures of a service as plain data.
 
     :param service: with the reads of its ranks
-    :param workload: the requests of the service
-    :param constants: of the GPU
-    :returns: the mapping that the module documents as RV(services)
     """
     length = workload.prompts[-1] + workload.output / 2
     read = read_bytes(service.launch, 1, length, constants)
@@ -226,7 +222,9 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
         "sparks": service.sparks,
         "bytes_per_token": {**{key: round(value) for key, value in vars(read).items()}, "total": round(read.total)},
         "ceiling": round_figure(ceiling(service.launch, 1, length)),
-        "load_seconds": _load_seconds(service),
+        "load_seconds": start_seconds(
+            service.item.overheads, int(max(stage.held for stage in service.reads.stages)), "graphs"
+        ),
         "unknown": {},
     }
     if service.decode_unknown:
@@ -249,10 +247,7 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
 def read_bytes(launch: Launch, streams: int, length: float, constants: Constants) -> StepBytes:
     """Return the bytes that the ranks of all stages read one after the other in a decode step.
 
-    :param launch: the model and how it is served
-    :param streams: sequences in the batch
     :param length: context of each, tokens
-    :param constants: of the GPU
     :returns: bytes by kind
     """
     total = StepBytes()
@@ -265,10 +260,7 @@ def decode_range(service: SpeedInput, streams: int, length: float, constants: Co
     """Return tokens per second of one stream.
 
     :param service: with the reads of its ranks
-    :param streams: of its replica at once, this one included
     :param length: context of each, tokens
-    :param constants: of the GPU
-    :returns: the range that published rates of such launches have around the prediction
     """
     rates = [1 / decode_seconds(launch, constants, streams, length) for launch in service.launches]
     return Range.around(rates, _spread_of(service, streams))
@@ -278,10 +270,7 @@ def steps_range(service: SpeedInput, streams: int, length: float, constants: Con
     """Return decode steps per second, which do not depend on how many drafted tokens are accepted.
 
     :param service: with the reads of its ranks
-    :param streams: at once, this one included
     :param length: context of each, tokens
-    :param constants: of the GPU
-    :returns: the range around the prediction
     """
     launch = service.launch
     accepted = launch.drafting.accepted if launch.drafting else 1.0
@@ -294,7 +283,6 @@ def ceiling(launch: Launch, streams: float, length: float = 0) -> float:
 
     Nothing in it is fitted: it follows from the data sheet and the config.
 
-    :param launch: the model and how it is served
     :param streams: of a replica at once; with several replicas their mean
     :param length: context of each, tokens; at 0 no launch is faster
     :returns: tokens per second; a launch with C(k) draft tokens may be C(k + 1) times as fast
@@ -316,8 +304,6 @@ def prefill_range(service: SpeedInput, prompt: int, constants: Constants) -> Ran
 
     :param service: with the reads of its ranks
     :param prompt: its length, tokens
-    :param constants: of the GPU
-    :returns: the range that published rates of such launches have around the prediction
     """
     rate = prompt / prefill_seconds(service.launch, constants, prompt)
     return Range.around([rate], PREFILL_SEVERAL if service.joined > 1 else PREFILL)
@@ -326,10 +312,7 @@ def prefill_range(service: SpeedInput, prompt: int, constants: Constants) -> Ran
 def bound_by(launch: Launch, streams: int, length: float, constants: Constants) -> str:
     """Name the largest part of a decode step.
 
-    :param launch: the model and how it is served
-    :param streams: sequences in the batch
     :param length: context of each, tokens
-    :param constants: of the GPU
     :returns: C(memory), C(compute), C(all-reduce) or C(launch overhead)
     """
     time = step_time(launch, constants, streams, length)
@@ -338,21 +321,14 @@ def bound_by(launch: Launch, streams: int, length: float, constants: Constants) 
     return max(parts, key=lambda name: parts[name])
 
 
-def _load_seconds(service: SpeedInput) -> dict[str, int]:
-    held = max(stage.held for stage in service.reads.stages)
-    return start_seconds(service.item.overheads, int(held), "graphs")
-
-
 # Input -------------------------------------------------------------------------------------------------------------------
 
 
 def read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: float | None = None) -> SpeedInput:
     """Return what the speed of a service follows from.
 
-    :param item: the service
     :param service: the same as it was given; of it count C(nodes), and C(args) and C(env) for kernels
     :param acceptance: mean tokens of a step with a drafter, None for the range of published rates
-    :returns: the reads of its ranks
     :raises Refusal: for a config or a division that is not known
     """
     args, config = item.args, item.config

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The predicted results of the measurements of a proof (C(judge.py)), for the plan. No I/O, no Ansible."""
+"""The predicted results of the measurements of a proof (C(judge.py)), for the plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _LEAST_PREFILL = 768
 def expect_proof(service: SpeedInput, streams: int, context: int = 0, constants: Constants = GB10) -> dict[str, Any]:
     """Return the prediction for the measurements of a proof.
 
-    :param service: what its speed follows from
     :param streams: most requests at a time in one replica
     :param context: C(max-model-len), 0 if it is unknown
-    :param constants: of the GPU
     :returns: C(judge.Expected) as plain data, without fields that have their defaults
     """
     launch, replicas = service.launch, service.replicas

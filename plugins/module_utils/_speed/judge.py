@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judge the measured speed of a service: by its earlier measurement first, then by the predicted range, and name probable causes.
 
-Hosts run this file, so it imports nothing of the model; the plan carries the prediction. No I/O, no Ansible.
+Hosts run this file, so it imports nothing of the model; the plan carries the prediction.
 """
 
 from __future__ import annotations
@@ -195,11 +195,8 @@ def judge(
 ) -> Verdict:
     """Judge a measurement.
 
-    :param expected: the prediction
-    :param measured: the new measurement
     :param earlier: the first measurement of the same deployment, which counts before the prediction
     :param earlier_verdict: on that; the prediction counts too unless it was fine
-    :param signs: findings about the engine itself
     :returns: the verdict, with the probable causes of a bad one
     """
     impossible = "; ".join(_above_ceiling(expected, measured))
@@ -270,12 +267,7 @@ def _is_comparable(name: str, measured: Measured, streams: int, prompt_tokens: i
 def judge_rate(name: str, against: str, rate: float, low: float, typical: float) -> Compared:
     """Compare a measured rate with its range.
 
-    :param name: of the figure
     :param against: C(receipt) or C(plan), whose range it is
-    :param rate: the measured one
-    :param low: end of the range
-    :param typical: middle of the range
-    :returns: the comparison with its verdict
     """
     verdict = "wrong" if rate < WRONG * low else "slow" if rate < SLOW * low else "fine"
     return Compared(name, against, round(rate, 2), low, typical, round(rate / typical, 3), verdict)
@@ -347,8 +339,6 @@ def describe_figure(name: str, streams: int) -> str:
 def describe(verdict: Verdict, streams: int, drafted: int = 0) -> str:
     """Return the verdict in one line.
 
-    :param verdict: of C(judge)
-    :param streams: of the measurement in several streams
     :param drafted: tokens per step of a drafter, 0 without one
     :returns: such as C(wrong: decode in one stream 12.3 tokens/s; 25.1 or more are predicted)
     """
@@ -363,14 +353,7 @@ def describe(verdict: Verdict, streams: int, drafted: int = 0) -> str:
 
 
 def findings(service: str, verdict: Verdict, measured: Measured, expected: Expected) -> list[Finding]:
-    """Return the finding about a service that is slow, or whose measurement is wrong.
-
-    :param service: its name
-    :param verdict: of C(judge)
-    :param measured: the judged measurement
-    :param expected: the prediction
-    :returns: at most one finding
-    """
+    """Return the finding about a service that is slow, or whose measurement is wrong."""
     if verdict.refused:
         text = f"the speed of {service} is not judged. {verdict.reason[0].upper()}{verdict.reason[1:]}."
         fix = "Compare the checkpoint that is served with the recipe; a proxy that answers from a cache makes such figures too."

@@ -53,10 +53,6 @@ def _compilation(launch: LaunchFacts) -> Mapping[str, Any]:
     return config if isinstance(config, Mapping) else {}
 
 
-def _graph_mode(launch: LaunchFacts) -> str:
-    return str(_compilation(launch).get("cudagraph_mode") or "").upper()
-
-
 def _runs_marlin(launch: LaunchFacts, name: str) -> bool:
     has_format = any(stage.flops.get(name) for stage in launch.service.reads.stages)
     return bool(has_format) and launch.service.launch.kernels.get(name) == MARLIN
@@ -64,7 +60,9 @@ def _runs_marlin(launch: LaunchFacts, name: str) -> bool:
 
 FACTS: dict[str, Callable[[LaunchFacts], bool]] = {
     "eager": lambda launch: launch.service.launch.eager,
-    "piecewise": lambda launch: not launch.service.launch.eager and _graph_mode(launch) == "PIECEWISE",
+    "piecewise": lambda launch: (
+        not launch.service.launch.eager and str(_compilation(launch).get("cudagraph_mode") or "").upper() == "PIECEWISE"
+    ),
     "flashinfer": lambda launch: str(launch.args.get("attention-backend") or "").upper() == "FLASHINFER",
     "uncaptured": lambda launch: (
         not launch.service.launch.eager
@@ -88,12 +86,8 @@ def missing_levers(
 ) -> list[str]:
     """Return the names of the levers that a launch does not have.
 
-    :param service: the reads of the launch
-    :param args: its options
-    :param env: of the engine
     :param streams: most requests at a time
     :param length: longest context
-    :returns: names
     """
     launch = LaunchFacts(service, parse(dict(args)).args, env, service.item.vllm_version, streams, length)
     return [name for name, row in rows().items() if _applies(row["when"], launch)]

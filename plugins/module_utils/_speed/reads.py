@@ -4,7 +4,7 @@
 """The bytes that one rank reads in a decode step, and the operations that it does for a token, from a model's config.
 
 A decode step reads every weight that its tokens pass through once, the keys and values of the context, and reads and writes
-recurrent states. The figures come from the modules and caches that the memory budget counts. No I/O, no Ansible.
+recurrent states. The figures come from the modules and caches that the memory budget counts.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ class LaunchSettings:
 def format_name(part: Part) -> str:
     """Name the format of a module for the choice of its kernel.
 
-    :param part: the module on a rank
     :returns: C(bf16), C(fp8), C(fp4), or C(int) and the bits
     """
     stored = part.stored
@@ -169,10 +168,7 @@ def format_name(part: Part) -> str:
 def read_launch(config: Config, quant_config: Config | None, settings: LaunchSettings) -> Reads:
     """Return the reads of the ranks of a launch.
 
-    :param config: config.json of the model
     :param quant_config: hf_quant_config.json, or None
-    :param settings: of the launch
-    :returns: the reads of one rank of each pipeline stage
     :raises Refusal: for a family, a format or a division that is not known
     """
     geometry = read_geometry(config)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Predicted figures as objects: a range, and the speed of a service. Hosts import it, so it must not import the engine."""
+"""Predicted figures as objects: a range, the speed of a service, and rates that no launch can have. Hosts import it, so it must not import the engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .bus_limit import bus_limit
-from .constants import Spread
+from .constants import BUS, Spread
+
+
+def bus_limit(speed: Mapping[str, Any], requests: int = 1) -> float | None:
+    """Return the tokens/s of so many requests together that the memory bus allows, None if unknown.
+
+    :param speed: C(speed) of a planned service: C(ceiling), C(ceiling_all), C(drafted)
+    :param requests: at a time, with different prompts; those beyond the streams of the service wait
+    :returns: tokens per second
+    """
+    single, together = speed.get("ceiling"), speed.get("ceiling_all")
+    if single is None or together is None:
+        return None
+    return float(min(requests * single, together) * (1 + (speed.get("drafted") or 0)))
+
+
+def explain_impossible(speed: Mapping[str, Any], rate: float, requests: int = 1) -> str:
+    """Say why a rate is impossible, empty if it is possible or the limit is unknown.
+
+    :param speed: C(speed) of a planned service
+    :param rate: tokens/s of all requests together
+    """
+    limit = bus_limit(speed, requests)
+    if limit is None or rate <= limit:
+        return ""
+    drafts = f" and {speed['drafted']} drafted tokens" if speed.get("drafted") else ""
+    return (
+        f"{rate:g} tokens/s need {BUS / 1e9 * rate / limit:.0f} GB/s of each Spark, whose memory bus carries {BUS / 1e9:g}: at most "
+        f"{limit:.3g} tokens/s are possible with the {speed['bytes_per_token'] / 1e9:.3g} GB that a token reads{drafts}"
+    )
 
 
 def round_figure(value: float) -> float:
@@ -84,5 +112,5 @@ class ServiceSpeed:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def limit(self, requests: int = 1) -> float | None:
-        """Return C(bus_limit.bus_limit) of so many requests together."""
+        """Return C(bus_limit) of so many requests together."""
         return bus_limit(vars(self), requests)

@@ -4,7 +4,7 @@
 """The seconds of a decode step and of a prefill: bytes over bandwidths, operations over rates, and fixed times of layers and all-reduces.
 
 Reading and computing overlap in part: their time together is the root of the sum of squares, which is near the larger of the two if they
-differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
+differ much, and 1.4 times either if they are equal.
 """
 
 from __future__ import annotations
@@ -106,11 +106,7 @@ class StepBytes:
 def touched_experts(count: int, active: int, tokens: float, alpha: float) -> float:
     """Return how many different experts the tokens of a step pass through.
 
-    :param count: experts of the layer
-    :param active: experts that one token passes through
-    :param tokens: of the step
     :param alpha: 1 where each token chooses independently of all others, less where tokens of a batch agree
-    :returns: the expected number
     """
     if not count:
         return 0.0
@@ -121,11 +117,8 @@ def touched_experts(count: int, active: int, tokens: float, alpha: float) -> flo
 def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float, tokens: int = 0) -> StepBytes:
     """Return the bytes that a rank reads in one step, and writes of recurrent states.
 
-    :param stage: the pipeline stage of the rank
-    :param sequences: in the batch
     :param width: tokens of each, 1 and the drafted ones
     :param length: context of each, tokens
-    :param alpha: see C(touched_experts)
     :param tokens: that pass through the experts, if others than those of the batch do: padding, and tokens of other replicas
     :returns: bytes by kind
     """
@@ -149,8 +142,6 @@ def least_step_seconds(launch: Launch, sequences: float, length: float, bus: flo
     All tokens may choose the same experts, evenly over the ranks. Pipeline stages work on as many batches at a time as there are stages: a
     batch passes all stages one after the other, and each stage reads its weights for at least one batch.
 
-    :param launch: the model and how it is served
-    :param sequences: in all batches of a replica, a mean
     :param length: context of each, tokens
     :param bus: bytes per second of the memory
     :returns: seconds, of a step that drafts nothing
@@ -168,10 +159,7 @@ def least_step_seconds(launch: Launch, sequences: float, length: float, bus: flo
 def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants) -> float:
     """Return the seconds of all-reduces between Sparks.
 
-    :param count: all-reduces
     :param size: bytes of each
-    :param ranks: that take part
-    :param constants: of the GPU
     :returns: seconds, 0 for a single rank
     """
     if ranks <= 1:
@@ -223,9 +211,6 @@ def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
 def step_time(launch: Launch, constants: Constants, sequences: int, length: float, width: int = 1) -> StepTime:
     """Return the seconds of one forward pass of all pipeline stages, one after the other.
 
-    :param launch: the model and how it is served
-    :param constants: of the GPU
-    :param sequences: in the batch
     :param length: context of each sequence, tokens
     :param width: tokens of each sequence in the step
     :returns: seconds by cause
@@ -298,9 +283,6 @@ def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, seq
 def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
     """Return the seconds between two tokens of one stream.
 
-    :param launch: the model and how it is served
-    :param constants: of the GPU
-    :param sequences: streams at once
     :param length: context of each stream, tokens
     :returns: seconds, with a drafter those of a step divided by the tokens that it yields
     """
@@ -316,8 +298,6 @@ def decode_seconds(launch: Launch, constants: Constants, sequences: int, length:
 def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
     """Return the seconds until the first token of one prompt on an idle engine.
 
-    :param launch: the model and how it is served
-    :param constants: of the GPU
     :param prompt: its length, tokens
     :returns: seconds
     """

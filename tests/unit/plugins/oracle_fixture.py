@@ -54,7 +54,7 @@ def geometry(case: dict[str, Any]) -> Geometry:
         )
     made = {"-": None, "R": state, **{letter: Attention(**shape) for letter, shape in case["palette"].items()}}
     layers = tuple(made[letter] for letter in case["pattern"])
-    return Geometry("case", layers, (), case["max_model_len"], "bfloat16", False, False)
+    return Geometry(layers, model_type="case", max_position_embeddings=case["max_model_len"])
 
 
 def settings(case: dict[str, Any], version: str) -> KVSettings:

@@ -518,6 +518,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         version("0.24.0", {"max-num-seqs": 16, **spec(method="mtp")}, QWEN36),
         version("0.24.0", {"max-num-seqs": 8, **spec(method="mtp")}, QWEN36),
     ),
+    "SPK618": (
+        version("0.26.0", spec(method="mtp"), {**QWEN36, "text_config": {"dspark_block_size": 5}}),
+        version("0.26.0", spec(method="dspark"), {**QWEN36, "text_config": {"dspark_block_size": 5}}),
+    ),
     "SPK416": (
         version("0.24.0", {"allowed-local-media-path": "/media/"}, docker_args=["--volume", "/srv/pictures:/pictures"]),
         version("0.24.0", {"allowed-local-media-path": "/media/"}, docker_args=["--volume", "/srv/media:/media:ro"]),

@@ -24,7 +24,7 @@ def test_parses_a_capture_of_a_loaded_spark(tree: Any) -> None:
     assert result["MemTotal"] == 127535224
     assert result["HugePages_Total"] == 0
     assert hostmem.mem_available_gib(result) == pytest.approx(22.064, abs=0.001)
-    assert hostmem.mem_free_gib(result) == pytest.approx(4.302, abs=0.001)
+    assert hostmem.gib(result, "MemFree") == pytest.approx(4.302, abs=0.001)
 
 
 def test_page_cache_leaves_shared_memory_out(tree: Any) -> None:

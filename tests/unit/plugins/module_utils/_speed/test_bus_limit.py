@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict, to_dict
-from ansible_collections.dgxspark.vllm.plugins.module_utils._speed import bus_limit, service_speed
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed import service_speed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants import Spread
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.service_speed import Range, ServiceSpeed
 
@@ -18,15 +18,15 @@ SPEED = ServiceSpeed(4, Range(30, 33, 36), ceiling=50.0, ceiling_all=160.0, byte
 @pytest.mark.parametrize(("requests", "drafted", "limit"), [(1, 0, 50.0), (2, 0, 100.0), (16, 0, 160.0), (1, 3, 200.0)])
 def test_the_limit_follows_from_the_ceilings(requests: int, drafted: int, limit: float) -> None:
     speed = {**to_dict(SPEED), "drafted": drafted}
-    assert bus_limit.bus_limit(speed, requests) == limit
-    assert bus_limit.explain_impossible(speed, limit, requests) == ""
-    reason = bus_limit.explain_impossible(speed, 2 * limit, requests)
+    assert service_speed.bus_limit(speed, requests) == limit
+    assert service_speed.explain_impossible(speed, limit, requests) == ""
+    reason = service_speed.explain_impossible(speed, 2 * limit, requests)
     assert "need 546 GB/s of each Spark, whose memory bus carries 273" in reason
     assert ("3 drafted tokens" in reason) is bool(drafted)
 
 
 def test_nothing_is_impossible_without_a_ceiling() -> None:
-    assert bus_limit.bus_limit({}) is None and bus_limit.explain_impossible({}, 1e9) == ""
+    assert service_speed.bus_limit({}) is None and service_speed.explain_impossible({}, 1e9) == ""
     assert ServiceSpeed(1).limit() is None and SPEED.limit(2) == 100.0
 
 
