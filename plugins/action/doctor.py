@@ -14,9 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     doctor,
-    doctor_host,
     drift,
-    drift_host,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
@@ -113,7 +111,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     silent = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
-    report = doctor_host.HostReport.from_dicts(
+    report = doctor.HostReport.from_dicts(
         planned=planned,
         facts=spark,
         looked=health,
@@ -154,7 +152,7 @@ def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, 
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift_host.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 

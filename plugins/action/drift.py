@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
@@ -40,7 +40,7 @@ class ActionModule(ControllerAction):
         for name in map(str, variables.get("ansible_play_hosts_all") or []):
             hostvars = variables["hostvars"][name]
             answer = plain(hostvars.get(args["asked_from"])) or {}
-            planned = drift_host.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
+            planned = drift.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
             services += len(planned.services)
             lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
@@ -86,7 +86,7 @@ def planned_checksums(
 
 
 def _judge_alone(
-    name: str, host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
+    name: str, host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return summary and findings of one host, after a test that they can be printed."""
     body, findings = summary(result), judge(host, lock_findings, result)
@@ -108,13 +108,13 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
+def judge(host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host."""
     findings = drift.check_lock(lock_findings, host.services)
     return findings + [finding.to_dict() for finding in _of_answers(host, result)]
 
 
-def _of_answers(host: drift_host.Host, result: dict[str, Any]) -> list[Finding]:
+def _of_answers(host: drift.Host, result: dict[str, Any]) -> list[Finding]:
     if not result.get("reached"):
         return [drift.unreachable(str(result.get("why") or "it was not asked"))]
     sections = sections_apart(result.get("answers") or {}, "host", "images")

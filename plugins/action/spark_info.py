@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
@@ -38,7 +39,7 @@ def compared(adoption: dict[str, Any], services: list[dict[str, Any]]) -> dict[s
     for launch in adoption["launches"]:
         try:
             if launch["container"]:
-                draft = import_launch(adopt.command_of(launch["argv"]), form="docker")
+                draft = import_launch(shlex.join(launch["argv"]), form="docker")
             else:
                 draft = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
             imported[launch["name"]] = draft["service"]

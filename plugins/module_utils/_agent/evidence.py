@@ -137,11 +137,7 @@ def python_stacks(processes: Mapping[int, str]) -> str:
 
 
 def stack_of(pid: int, container: str) -> str:
-    """Return what py-spy of the host, or else of the image, prints about a process; a sentence if neither has py-spy.
-
-    :param pid: of the process on the host
-    :param container: that the process runs in
-    """
+    """Return what py-spy of the host, or else of the image, prints about a process; a sentence if neither has py-spy."""
     if shutil.which("py-spy"):
         return run(["py-spy", "dump", "--pid", str(pid)], SHORT_SECONDS)[1]
     status = read_text(PROC / str(pid) / "status")
@@ -165,14 +161,8 @@ def collect(
 ) -> Path:
     """Write the evidence about a service. A source that fails leaves its reason.
 
-    :param service: of this host
-    :param etc: folder of settings
-    :param state_dir: folder that holds the evidence of all services
-    :param why: content of C(why.json)
     :param keep: folders of this service that stay
-    :param beat: called now and then
     :param only: names of files to write beside C(why.json); all if empty
-    :returns: the folder
     """
     folder = state_dir / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

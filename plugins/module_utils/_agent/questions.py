@@ -46,9 +46,7 @@ class QualityLoop:
     def __init__(self, watchdog: Watchdog, gateway: Path = GATEWAY, beat: Callable[[], None] = lambda: None) -> None:
         """Read the state of an earlier process.
 
-        :param watchdog: of this process; knows the servers and their settings
         :param gateway: program that drains backends of a gateway on this host
-        :param beat: called now and then while a question runs
         """
         self.watchdog, self.gateway, self.beat = watchdog, gateway, beat
         self.file = watchdog.state_dir / STATE
@@ -166,11 +164,6 @@ class QualityLoop:
     def ask(self, service: Service, kind: str, seed: int, tokens: int, seconds: float) -> tuple[quality.Verdict, str]:
         """Ask a server one question.
 
-        :param service: of this host
-        :param kind: of the question
-        :param seed: of its text
-        :param tokens: of a long prompt
-        :param seconds: timeout
         :returns: the verdict, and begin and end of the answer
         """
         question, expected = quality.make_question(kind, seed, tokens)

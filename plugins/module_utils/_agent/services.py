@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import decode_text
+from .._host.units import read_properties, show_command
 from .._runtime import command, engine_client, state_file
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -20,7 +21,7 @@ GUARD, WATCHDOG, EXPORTERS, LIVE = "guard", "watchdog", "exporters", "live"
 LOOPS = (GUARD, WATCHDOG, EXPORTERS, LIVE)
 """Loops of the agent, each named after the role that deploys its settings file."""
 CONTAINER_LIST = ["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
-UNIT_PROPERTIES = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"
+UNIT_PROPERTIES = ("Id", "ActiveState", "InvocationID", "ActiveEnterTimestampMonotonic")
 PROC = Path("/proc")
 
 
@@ -92,22 +93,14 @@ def unit_states(units: Collection[str], seconds: float) -> dict[str, dict[str, s
     """Return properties of units by name; None if systemd does not answer. seconds: that it may take."""
     if not units:
         return {}
-    answer = command.run(["systemctl", "show", f"--property={UNIT_PROPERTIES}", "--", *units], seconds)
+    answer = command.run(show_command(list(units), UNIT_PROPERTIES), seconds)
     if answer.state != command.FINISHED or answer.rc != 0:
         return None
-    states = {}
-    for block in answer.out.strip().split("\n\n"):
-        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        states[properties.get("Id", "")] = properties
-    return states
+    return {properties.get("Id", ""): properties for properties in read_properties(answer.out)}
 
 
 def container_ids(names: Collection[str], seconds: float) -> dict[str, str] | None:
-    """Return the names of running containers by id; None if Docker does not answer.
-
-    :param names: of the containers; others are left out
-    :param seconds: that Docker may take
-    """
+    """Return the names of running containers by id; None if Docker does not answer."""
     if not names:
         return {}
     answer = command.run(CONTAINER_LIST, seconds)

@@ -99,11 +99,7 @@ class Watchdog:
     ) -> None:
         """Read the settings and the state of an earlier process.
 
-        :param etc: folder of settings
-        :param run_dir: folder of records of starts
-        :param state_dir: folder of the state file and of the evidence
         :param is_dry: restart and write nothing
-        :param beat: called now and then during a look
         """
         self.etc, self.run_dir, self.state_dir, self.is_dry, self.beat = etc, run_dir, state_dir, is_dry, beat
         self.content = services.load_settings(etc, services.WATCHDOG)
