@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     if added and not options.check:
         options.fixture.write_text(dump(after), encoding="utf-8")
         print(
-            f"Added to {options.fixture.name}. Now run scripts/generate_measured_doc.py and the tests of test_profile_run.py."
+            f"Added to {options.fixture.name}. Now run scripts/generate_docs.py and the tests of test_profile_run.py."
         )
         if wrong:
             print("Widen what does not hold in _vllm/overheads.py, with the launch as its source.")

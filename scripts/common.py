@@ -12,8 +12,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
@@ -156,6 +159,19 @@ def write_generated(texts: Mapping[Path, str]) -> int:
         else:
             path.write_text(texts[path], encoding="utf-8")
     return 1 if check and stale else 0
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def recipes_by_name() -> dict[str, Any]:
+    """Return the recipes of the collection."""
+    paths = sorted((ROOT / "playbooks" / "recipes").glob("*.yml"))
+    recipes = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+    return {recipe["name"]: recipe for recipe in recipes}
 
 
 def duration(seconds: float) -> str:

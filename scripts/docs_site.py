@@ -149,10 +149,7 @@ MENDED = (
 
 
 def mend(folder: Path) -> None:
-    """Put into the written pages what the theme lacks.
-
-    :param folder: with the pages
-    """
+    """Put into the written pages what the theme lacks."""
     for path in folder.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         for pattern, better in MENDED:

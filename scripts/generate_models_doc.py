@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from common import ROOT, write_generated
+from common import ROOT, markdown_table, recipes_by_name, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
@@ -28,7 +27,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table im
 
 HTML = ROOT / "docs" / "models.html"
 PAGE = ROOT / "docs" / "models.md"
-RECIPES = ROOT / "playbooks" / "recipes"
 TEMPLATE = Path(__file__).with_suffix(".txt")
 DEFAULT = "(default)"
 """Name of a recipe without a variant on the page."""
@@ -256,14 +254,12 @@ def _link(recipe: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    return markdown_table(header, [[cell.replace("|", "/") for cell in row] for row in rows]).splitlines()
 
 
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
-    recipes = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
-    by_name = {recipe["name"]: recipe for recipe in recipes}
+    by_name = recipes_by_name()
     rows = model_rows(by_name)
     return write_generated({PAGE: render_page(rows, by_name), HTML: models_page.page(rows)})
 

@@ -58,20 +58,22 @@ OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR
 
 from __future__ import annotations
 
-RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 '''
-FOOTER = '''\
+FOOTER = f'''\
 )
+_BEGIN, _END = r"{BEGIN}", r"{END}"
+RULES = [(name, words, form.replace("<begin>", _BEGIN).replace("<end>", _END)) for name, words, form in _RULES]
 """Rules: id, words of which one is in each text with such a token (in lower case), regular expression."""
 '''
-PIECE = 100
-"""Characters of a piece of a long expression; escapes add to them."""
+PIECE = 110
+"""Characters of a piece of a long expression."""
 
 
 def translate_regex(regex: str) -> str:
     """Return an expression of Go's RE2 as one of Python's re, which knows no flag in the middle of an expression.
 
-    :raises ValueError: the expression cannot be translated or does not compile
+    Raises ValueError for an expression that cannot be translated or does not compile.
     """
     regex = (
         regex.replace(GITLEAKS_END, END)
@@ -112,9 +114,10 @@ def end_of_group(regex: str, at: int) -> int:
 
 
 def literal(text: str) -> str:
-    """Return a text as Python literal, in pieces that fit into a line."""
-    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-    return " ".join(map(repr, pieces)) if len(pieces) == 1 else f"({' '.join(map(repr, pieces))})"
+    """Return an expression as Python literal, in pieces that fit into a line."""
+    text = text.replace(BEGIN, "<begin>").replace(END, "<end>")
+    pieces = re.findall(rf".{{1,{PIECE}}}(?<!\\)|.+", text)
+    return " ".join(repr(piece) if '"' in piece else f'r"{piece}"' for piece in pieces)
 
 
 def render_rules(config: dict[str, Any]) -> str:

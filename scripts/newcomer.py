@@ -55,11 +55,7 @@ def contacts_hosts(command: Typed) -> bool:
 
 
 def terminal(place: Path, log: Path) -> Terminal:
-    """Return a terminal in an empty home, with Python, uv and git.
-
-    :param place: a folder to make the home in
-    :param log: where all that is typed and printed goes
-    """
+    """Return a terminal in an empty home, with Python, uv and git. log: where all that is typed and printed goes."""
     python = find_python(*PYTHONS)
     if python is None:
         raise SystemExit(f"none of Python {', '.join(PYTHONS)} is here")
@@ -92,11 +88,7 @@ def terminal(place: Path, log: Path) -> Terminal:
 
 
 def installed(place: Path, log: Path) -> Terminal:
-    """Return such a terminal with simulated Sparks, after typing the commands that install the collection.
-
-    :param place: a folder to make anew
-    :param log: as for C(terminal), begun anew
-    """
+    """Return such a terminal with simulated Sparks, after typing the commands that install the collection."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     log.unlink(missing_ok=True)

@@ -145,9 +145,7 @@ os._exit(code[0] if code else 137)
 def quick_ansible(env: Mapping[str, str], folder: Path, own_settings: bool = True) -> Iterator[Path]:
     """Yield a folder for the front of PATH, whose ansible-playbook need not import Ansible first.
 
-    :param env: the environment of the commands
-    :param folder: where to make it
-    :param own_settings: whether commands keep other settings of Ansible or Python; they start the program themselves
+    own_settings: commands with other settings of Ansible or Python start the program themselves.
     """
     settings = {name: value for name, value in env.items() if is_setting(name)}
     server = Server("playbooks", {**settings, "PATH": env["PATH"], "HOME": env.get("HOME", str(Path.home()))})

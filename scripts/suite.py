@@ -150,10 +150,7 @@ def shell_files() -> list[str]:
 
 
 def workflow_scripts(folder: Path) -> list[str]:
-    """Write each script of a workflow into a folder, as the runner's shell gets it; returns their paths.
-
-    :param folder: created again
-    """
+    """Write each script of a workflow into a folder, as the runner's shell gets it; returns their paths."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = []
@@ -200,11 +197,7 @@ def docs_lint(thorough: bool) -> list[Result]:
 
 
 def unit(thorough: bool, *options: str) -> list[Result]:
-    """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus.
-
-    :param thorough: also the tests that are marked C(nightly), and more generated cases
-    :param options: of pytest
-    """
+    """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
     # More workers than cores: the tests of the supervisors mostly wait. Idle workers take tests of others.
     spread = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")
     selection = options if thorough or options else ("-m", "not nightly")
@@ -346,13 +339,7 @@ def ansible_test_sanity(venv: Path) -> list[str]:
 
 
 def checks_of_core(core: str, venv: Path, folder: Path, thorough: bool) -> tuple[Check, Check]:
-    """Return the sanity check and the syntax check of one ansible-core.
-
-    :param core: a key of CORES
-    :param venv: its environment
-    :param folder: for the copy of the collection
-    :param thorough: include nightly tests, unit tests and every inventory
-    """
+    """Return the sanity check and the syntax check of one ansible-core."""
     env = ansible_test_env(core, venv)
     tree = copy_collection(folder / core, [*SANITY_PATHS, UNIT_TESTS] if thorough else SANITY_PATHS)
     minor = controller_python(venv)
@@ -368,12 +355,7 @@ def checks_of_core(core: str, venv: Path, folder: Path, thorough: bool) -> tuple
 
 
 def imports_on_hosts(venv: Path, folder: Path, thorough: bool) -> tuple[Check, list[str]]:
-    """Return the check that compiles and imports modules on Pythons of hosts, and the Pythons that are not installed.
-
-    :param venv: of an ansible-core
-    :param folder: for the copy of the collection
-    :param thorough: on every installed Python, else on the oldest
-    """
+    """Return the check that compiles and imports modules on Pythons of hosts, and the Pythons that are not installed."""
     minor = controller_python(venv)
     available = [python for python in HOST_PYTHONS if python != minor and find_python(python)]
     pythons = available if thorough else available[:1]
@@ -389,8 +371,7 @@ def imports_on_hosts(venv: Path, folder: Path, thorough: bool) -> tuple[Check, l
 def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     """Check one ansible-core on one Python, a row of CI's matrix: unit tests that do not wait, sanity and syntax.
 
-    :param version: a key of CORES; the newest when left out
-    :param minor: the controller's Python; the first of the core's when left out
+    The newest core, and its first Python, by default.
     """
     version = version or next(iter(CORES))
     release, pythons = CORES[version]
@@ -428,21 +409,8 @@ def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     env["PATH"] = f"{venv / 'bin'}{os.pathsep}{env['PATH']}"
     pytest = [str(venv / "bin" / "python"), "-m", "pytest", "-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
     results = [execute(Check(f"pytest, {label}", [[*pytest, "-m", "not slow", "tests/unit", "tests/repo"]], env=env))]
-    test_env = ansible_test_env(f"{version}-{minor}", venv)
-    syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
     with tempfile.TemporaryDirectory(prefix="core-") as temporary:
-        tree = copy_collection(Path(temporary), [*SANITY_PATHS, UNIT_TESTS])
-        sanity_argv = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no", "--python", minor]
-        results += together(
-            [
-                Check(f"ansible-test sanity, {label}", [sanity_argv], tree, test_env),
-                Check(
-                    f"syntax of {len(playbooks())} playbooks, {label}",
-                    [[*syntax, "-i", str(inventory)] for inventory in inventories()],
-                    env={**test_env, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-                ),
-            ]
-        )
+        results += together(list(checks_of_core(f"{version}-{minor}", venv, Path(temporary), thorough=True)))
     return results
 
 
@@ -512,11 +480,7 @@ def artifact(thorough: bool) -> list[Result]:
 
 
 def imported_by_galaxy(place: Path, tarball: Path) -> Check:
-    """Return the check that Galaxy runs on a published tarball: its own importer, without the network.
-
-    :param place: a folder for its settings and results
-    :param tarball: the collection
-    """
+    """Return the check that Galaxy runs on a published tarball: its own importer, without the network."""
     python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
     settings = place / "galaxy-importer.cfg"
     # Lint has its ansible-lint already.
@@ -665,10 +629,7 @@ def print_summary(
 ) -> None:
     """Print a line per stage, the failed stages and their reasons, and the sum of tests as the last line.
 
-    :param rows: stage, state, seconds, passed and failed tests
-    :param failed: names of failed stages
-    :param reasons: lines about failed checks
-    :param watch: since the start of the suite
+    rows: stage, state, seconds, passed and failed tests.
     """
     heading("summary")
     for name, state, seconds, passed, not_passed in rows:

@@ -51,8 +51,7 @@ def lane_env(lane: str) -> dict[str, str]:
 def molecule(thorough: bool, only: str = "") -> list[Result]:
     """Run every scenario on simulated Sparks, one per lane at a time.
 
-    :param thorough: also the tests that are marked C(nightly), by molecule itself
-    :param only: the name of one scenario, which then runs alone
+    thorough: also the tests that are marked C(nightly), by molecule itself. only: one scenario, which then runs alone.
     """
     order = {name: position for position, name in enumerate(SLOWEST)}
     if only == RING:

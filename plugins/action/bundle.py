@@ -26,7 +26,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bund
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import incoming, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_json, read_manifest, select_models
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_manifest, select_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -53,11 +54,9 @@ class ActionModule(HostSteps):
     ANSWERS = answers.BUNDLE
     OPTIONS = ("action", "dir", "hf_home", "verify", "staging", "piece_bytes", "sums_dir")
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Carry out the action of the task."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        self.args = plain(dict(self._task.args))
+        self.args = plain(self.args)
         for name in ("action", "dir"):
             if not self.args.get(name):
                 raise AnsibleActionFail(f"{name} is missing")
@@ -71,9 +70,7 @@ class ActionModule(HostSteps):
         }
         if self.args["action"] not in actions:
             raise AnsibleActionFail(f"action is '{self.args['action']}'; it must be one of {', '.join(actions)}")
-        result.update({"changed": False, "bytes": 0, "_ansible_verbose_override": True})
-        result.update(actions[self.args["action"]]())
-        return result
+        return {"changed": False, "bytes": 0, "_ansible_verbose_override": True, **actions[self.args["action"]]()}
 
     # --- packing: from hosts to the controller ---
 
@@ -125,7 +122,7 @@ class ActionModule(HostSteps):
 
     def _packed_image(self, item: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the entry of an image that the bundle has whole, or None."""
-        entry = read_json(self.dir / item["folder"] / "image.json")
+        entry = state_file.read(self.dir / item["folder"] / "image.json")
         if not entry or entry.get("id") != item["id"]:
             return None
         layers = [self._packed_layer(name, entry["compression"]) for name in entry.get("layers") or []]
@@ -138,7 +135,7 @@ class ActionModule(HostSteps):
     def _packed_layer(self, name: str, compression: str) -> dict[str, Any] | None:
         """Return the entry of a layer that the bundle has whole, or None."""
         folder = self.dir / engine.layer_folder(name, compression)
-        entry = read_json(folder / LAYER)
+        entry = state_file.read(folder / LAYER)
         if entry and all(size_of(folder / piece["name"]) == piece["size"] for piece in entry["pieces"]):
             return {"name": name, **entry}
         return None
@@ -159,7 +156,7 @@ class ActionModule(HostSteps):
 
     def _has_model(self, item: Mapping[str, Any]) -> bool:
         """Whether the bundle has a model whole, and its revisions stand for it."""
-        entry = read_json(self.dir / model_entry_path(item)) or {}
+        entry = state_file.read(self.dir / model_entry_path(item)) or {}
         return (
             not self._missing_bytes(item)
             and entry.get("files") == manifest_files(item)
@@ -176,7 +173,7 @@ class ActionModule(HostSteps):
         """Let a tag stand for the latest packed build; earlier builds stay, since a lock file names them by id."""
         changed = False
         for path in self.dir.glob("images/*/image.json"):
-            entry = read_json(path) or {}
+            entry = state_file.read(path) or {}
             is_current = entry.get("id") == item["id"]
             if entry.get("ref") == item["ref"] and entry.get("current") is not is_current:
                 changed = True
@@ -250,7 +247,7 @@ class ActionModule(HostSteps):
             for name, file in item["files"].items()
         ]
         fetched = self._fetch_all(f"{repo}@{commit[:12]}", files)
-        earlier = read_json(self.dir / model_entry_path(item)) or {}
+        earlier = state_file.read(self.dir / model_entry_path(item)) or {}
         revisions = sorted({*item["revisions"], *(earlier.get("revisions") or [])})
         for revision in revisions:
             if revision != commit:
@@ -262,9 +259,7 @@ class ActionModule(HostSteps):
     def _fetch_all(self, title: str, files: Sequence[tuple[str, str, int, str]]) -> int:
         """Fetch missing and damaged files; each gets its name after it was hashed.
 
-        :param title: of the transfer
-        :param files: path on the host, path below the bundle, size and SHA-256 of each
-        :returns: bytes that were fetched
+        files: path on the host, path below the bundle, size and SHA-256 of each.
         """
         missing = []
         for remote, relative, size, sha256 in files:
@@ -291,13 +286,7 @@ class ActionModule(HostSteps):
         return progress.done
 
     def _fetch(self, title: str, remote: str, draft: Path, size: int) -> None:
-        """Fetch a file of at most the announced size.
-
-        :param title: of the transfer
-        :param remote: path on the host
-        :param draft: path on the controller
-        :param size: announced bytes
-        """
+        """Fetch a file of at most the announced size."""
         reason = ""
         for method in transfer_methods(self._connection):
             try:
@@ -571,14 +560,7 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
 
 
 def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:
-    """Return the answer of a host that is registered under a name, checked.
-
-    :param variables: of the host
-    :param name: of the variable
-    :param form: of the answer
-    :param host: for messages
-    :returns: the answer, empty for a failed or missing one
-    """
+    """Return the answer of a host that is registered under a name, checked."""
     answer = plain(variables.get(name))
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}
@@ -598,7 +580,7 @@ def with_locked(images: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[st
 
 def read_entries(folder: Path, pattern: str) -> list[dict[str, Any]]:
     """Return the readable JSON files of a bundle that match a pattern, by name."""
-    return [entry for path in sorted(folder.glob(pattern)) if (entry := read_json(path))]
+    return [entry for path in sorted(folder.glob(pattern)) if (entry := state_file.read(path))]
 
 
 def model_entry_path(item: Mapping[str, Any]) -> str:

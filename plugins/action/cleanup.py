@@ -10,27 +10,20 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 
 
 class ActionModule(HostAction):
     """Run the module with the names of used images, models and services in place of the large plan."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.cleanup"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the module's answer."""
-        super().run(tmp, task_vars)
-        args = dict(self._task.args)
+        args = self.args
         _kinds, messages = cleanup.check_request(args.get("remove"), bool(args.get("weights")))
         if messages:  # before any host is asked
             raise AnsibleActionFail("nothing was removed:\n- " + "\n- ".join(messages))
         planned, addons = args.pop("planned", None) or {}, args.pop("addons", None) or {}
         args["wanted"] = cleanup.in_use(planned, addons)
-        result: dict[str, Any] = self._execute_module(
-            module_name="dgxspark.vllm.cleanup", module_args=args, task_vars=task_vars or {}
-        )
-        return dict(
-            checked_answer(result, Any, str((task_vars or {}).get("inventory_hostname", "")), self._task.action)
-        )
+        return self.ask(args)

@@ -17,14 +17,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller i
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-MODULE = "dgxspark.vllm.compare"
 OF_CONTROLLER = ("plan", "addons", "clusters", "lacking", "earlier")
 """Options that stay on the controller."""
 VERDICT = ("up_to_date", "why", "proved", "unproved", "answers", "recorded", "differences", "compared_with")
@@ -53,18 +52,16 @@ class Question:
 class ActionModule(HostAction):
     """Compare a host in one round trip, or none if an earlier answer holds."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.compare"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the module's answer; without a plan, the facts of the host and V(false) for RV(up_to_date)."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        args = dict(self._task.args)
+        args = self.args
         prove = boolean(args.pop("prove", False), strict=False)
         options = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
         if not options["plan"] and "plan" not in self._task.args:  # a comparison with the record
-            return {**result, **self._ask(args)}
-        return {**result, **self._compare(args, options, prove)}
+            return self._ask(args)
+        return self._compare(args, options, prove)
 
     def _compare(self, args: dict[str, Any], options: dict[str, Any], prove: bool) -> dict[str, Any]:
         """Return the answer for a plan. args: of the module; options: of C(OF_CONTROLLER)."""
@@ -131,9 +128,8 @@ class ActionModule(HostAction):
         cluster = (plan.get("cluster") or {}).get("name")
         network = ((options["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
         role_variables = own_variables(self.variables, self._templar.template) if plan else {}
-        host = str(self.variables.get("inventory_hostname", ""))
         read = self._loader.get_text_file_contents
-        return PlannedParts(host, plan, options["addons"] or {}, network, role_variables, read)
+        return PlannedParts(self.host, plan, options["addons"] or {}, network, role_variables, read)
 
     def _tags(self, kind: str) -> list[str]:
         """Return the tags of this run. kind: C(run) or C(skip)."""
@@ -141,14 +137,13 @@ class ActionModule(HostAction):
 
     def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
         """Run the module; keep the measurements of a proof."""
-        host = str(self.variables.get("inventory_hostname", ""))
         variables = {**self.variables, "ansible_no_target_syslog": True}
-        raw = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        raw = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=variables)
         if _has_failed(raw):
             return raw
-        answer: dict[str, Any] = dict(checked_answer(raw, Any, host, MODULE))
+        answer: dict[str, Any] = dict(checked_answer(raw, Any, self.host, self.MODULE))
         if answer.get("proved"):
-            take_over(raw, host, self.variables, MODULE)
+            take_over(raw, self.host, self.variables, self.MODULE)
             # They are on the host; Ansible copies a registered result several times a run.
             answer.pop("receipts", None)
         answer.pop("invocation", None)
@@ -181,9 +176,7 @@ def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
     """Return the answer of an earlier task of this run if it holds for the present plan, empty if the host has to be asked.
 
-    :param earlier: the result of that task
-    :param mark: checksum of the present comparison
-    :param why: reasons to apply the roles without asking the host
+    mark: checksum of the present comparison. why: reasons to apply the roles without asking the host.
     """
     if not why and "recorded" in earlier and not earlier["recorded"]:
         why = ["nothing was recorded yet"]

@@ -16,11 +16,10 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-MODULE = "dgxspark.vllm.deploy"
 COLLECTION = Path(__file__).resolve().parents[2]
 OPTIONS = ("state", "weights", "fabric")
 """Arguments that are no rows."""
@@ -29,13 +28,12 @@ OPTIONS = ("state", "weights", "fabric")
 class ActionModule(HostAction):
     """Read the files on the controller, ask the host which of them it needs, send those."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.deploy"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the module's answer."""
-        super().run(tmp, task_vars)
         # Contents, and checksums of secrets, are no matter for the host's log.
-        variables = {**(task_vars or {}), "ansible_no_target_syslog": True}
+        variables = {**self.variables, "ansible_no_target_syslog": True}
         state = document_of(plain(self._task.args))
         contents = {file.path: self._content(file, variables) for file in state.distinct().files if not file.generate}
         files = [_asked(file, contents.get(file.path)) for file in state.files]
@@ -56,7 +54,9 @@ class ActionModule(HostAction):
             "parts": parts_of(plain(self._task.args), state),
             "controller": run_name(str(self._task._uuid)),
         }
-        answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=variables)
+        answer: dict[str, Any] = self._execute_module(
+            module_name=self.MODULE, module_args=arguments, task_vars=variables
+        )
         return answer
 
     def _content(self, file: HostFile, variables: dict[str, Any]) -> bytes:
@@ -96,12 +96,7 @@ def document_of(arguments: Mapping[str, Any]) -> HostState:
 
 
 def parts_of(arguments: Mapping[str, Any], state: HostState) -> list[str]:
-    """Return the parts that a task deploys entirely.
-
-    :param arguments: of the task
-    :param state: the document that they describe
-    :returns: the argument C(parts); without it the parts that the task, its documents and the rows name
-    """
+    """Return the parts that a task deploys entirely. Without the argument C(parts): the parts that the task, its documents and the rows name."""
     if arguments.get("parts") is not None:
         return [str(part) for part in arguments["parts"]]
     documents = arguments.get("documents") or []

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import queue
+import functools
 import socket
 import stat
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
@@ -26,8 +24,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
-from ansible_collections.dgxspark.vllm.plugins.modules.discover import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.parallel import run_jobs
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -43,22 +41,15 @@ SSH_CONFIG_SECONDS = 10.0
 """ssh reads its configuration in milliseconds, unless that runs a program (Match exec)."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Search for machines, or write an inventory of their answers."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the machines or the inventory; fails for malformed input, and without any Spark."""
-        result = super().run(tmp, task_vars)
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        if args["action"] == "find":
-            return {**result, **find(args)}
-        return {**result, **self._write(args, task_vars or {}), "_ansible_verbose_override": True}
+        return find(self.args) if self.args["action"] == "find" else self._write(self.args)
 
-    def _write(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        machines = read_machines(plain(args["found"]), args, task_vars["hostvars"])
+    def _write(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        machines = read_machines(plain(args["found"]), args, self.variables["hostvars"])
         sparks = [machine for machine in machines if machine.state == "spark"]
         discovery.give_names(sparks)
         cables = discovery.find_cables(machines)
@@ -89,6 +80,7 @@ class ActionModule(ActionBase):
             "files": states,
             "diff": diffs,
             "folder": str(folder),
+            "_ansible_verbose_override": True,
             "sparks": [host_entry(machine, picks.get(machine.name), args["user"]) for machine in sparks],
         }
 
@@ -126,12 +118,7 @@ def choose(
 
 
 def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """Write missing files, and show the differences of existing ones; return the state of each, and the diffs for Ansible.
-
-    :param folder: of the inventory
-    :param texts: by file name
-    :param check: check mode
-    """
+    """Write missing files, and show the differences of existing ones; return the state of each, and the diffs for Ansible."""
     states: dict[str, str] = {}
     diffs: list[dict[str, str]] = []
     for name, text in texts.items():
@@ -155,12 +142,7 @@ def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[
 
 
 def read_machines(targets: Mapping[str, Any], args: Mapping[str, Any], hostvars: Any) -> list[Machine]:
-    """Return all machines, each once, with their answers.
-
-    :param targets: of C(find)
-    :param args: of the task, with the names of variables
-    :param hostvars: of all hosts, with these variables
-    """
+    """Return all machines, each once, with their answers. targets: of C(find). args: of the task, with the names of variables."""
 
     def answer_of(address: str, name: str) -> dict[str, Any]:
         variables = hostvars[address] if name and address in hostvars else {}
@@ -233,31 +215,11 @@ def search(root: str) -> tuple[list[Target], list[str]]:
 def read_greetings(targets: Sequence[Target], timeout: float) -> dict[Target, tuple[str, str]]:
     """Return the greeting of each ssh server, or the reason without one.
 
-    There is a deadline for all of them, because name resolution has no timeout.
-
-    :param targets: C(AT_ONCE) are tried at a time
-    :param timeout: seconds for each
+    There is a deadline for all of them, because name resolution has no timeout. timeout: seconds for each.
     """
-    waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
-    for target in targets:
-        waiting.put(target)
-    answers: dict[Target, tuple[str, str]] = {}
-
-    def work() -> None:
-        while True:
-            try:
-                target = waiting.get_nowait()
-            except queue.Empty:
-                return
-            answers[target] = read_greeting(target, timeout)
-
-    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, len(targets)))]
-    deadline = time.monotonic() + (2 * timeout + 1) * (1 + len(targets) // AT_ONCE)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
-    in_time = dict(answers)
+    jobs = {target: functools.partial(read_greeting, target, timeout) for target in targets}
+    seconds = (2 * timeout + 1) * (1 + len(targets) // AT_ONCE)
+    in_time = run_jobs(jobs, seconds, lambda why: ("", why), at_once=AT_ONCE)
     return {target: in_time.get(target, ("", f"did not answer in {timeout:g} s")) for target in targets}
 
 

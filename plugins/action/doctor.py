@@ -9,22 +9,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     doctor,
-    doctor_host,
     drift,
-    drift_host,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
-from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 
 TITLES = {
@@ -40,21 +35,20 @@ COVERED = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned
 """Rules of drift that repeat a finding of doctor about the same service."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Report the findings of plan, proof and doctor; fail by the worst."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Print findings with their fixes, the worst first."""
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan, hostvars = args["plan"], variables["hostvars"]
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
-        findings = [dict(finding) for finding in plan["findings"] if _is_reported(finding["host"], hosts, plan)]
+        findings = [
+            dict(finding)
+            for finding in plan["findings"]
+            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
+        ]
         silent = 0
         for host in hosts:
             results = [hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from")]
@@ -66,11 +60,7 @@ class ActionModule(ActionBase):
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
-        return conclude("doctor", result, report, args, variables, "findings")
-
-
-def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:
-    return host in hosts or host not in plan["hosts"]
+        return conclude("doctor", report, args, variables, "findings")
 
 
 def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
@@ -110,29 +100,27 @@ def _judge_alone(
 def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host, apart from its plan.
 
-    :param planned: its part of the plan
-    :param first: result of M(dgxspark.vllm.ask) with facts and images
-    :param second: result with services, engines and health; empty if it was not asked
+    first: result of M(dgxspark.vllm.ask) with facts and images. second: with services, engines and health; empty if it was not asked.
     """
     if not first.get("reached"):
         return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
-    spark, health = _section(sections, "host", "spark"), _section(sections, "health", "health")
+    spark, health = section_of(sections, "host", "spark"), section_of(sections, "health", "health")
     missing = _missing_answers(second, sections)
-    of_programs = _silent_programs(spark, health)
+    silent = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
-    report = doctor_host.HostReport.from_dicts(
+    report = doctor.HostReport.from_dicts(
         planned=planned,
         facts=spark,
         looked=health,
-        answers={entry["name"]: entry for entry in _section(sections, "services", "services") or []},
-        images=_section(sections, "images", "images"),
+        answers={entry["name"]: entry for entry in section_of(sections, "services", "services") or []},
+        images=section_of(sections, "images", "images"),
         times={key: second[key] for key in ("began", "ended") if second.get(key)},
     )
     findings = [
-        *of_programs,
+        *silent,
         *doctor.check(report),
         *start_times.of_host(planned.get("services") or [], health.get("starts")),
         *drifted(planned, spark, sections),
@@ -140,7 +128,7 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     ]
     return [
         *(finding.to_dict() for finding in missing),
-        *(_section(sections, "engines", "engines").get("findings") or []),
+        *(section_of(sections, "engines", "engines").get("findings") or []),
         *(finding.to_dict() for finding in findings),
     ]
 
@@ -158,18 +146,13 @@ def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Find
     return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
 
 
-def _section(sections: dict[str, Any], name: str, key: str) -> Any:
-    """Return a section of an answer, empty without one."""
-    return (sections.get(name) or {}).get(key) or {}
-
-
 def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
     """Return the differences between a host and its deployed document that doctor does not report itself."""
     deployed, images = sections.get("deployed") or {}, sections.get("images") or {}
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift_host.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 

@@ -9,15 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
-from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
@@ -30,17 +27,12 @@ TITLES = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Compare the plan with the answers of the hosts of the play."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Print the differences; fails in one line, as C(fail_on) demands."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         plan = plain(args["plan"])
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
@@ -48,7 +40,7 @@ class ActionModule(ActionBase):
         for name in map(str, variables.get("ansible_play_hosts_all") or []):
             hostvars = variables["hostvars"][name]
             answer = plain(hostvars.get(args["asked_from"])) or {}
-            planned = drift_host.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
+            planned = drift.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
             services += len(planned.services)
             lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
@@ -62,7 +54,7 @@ class ActionModule(ActionBase):
         report = drift.report(findings, hosts, services, at, args["fail_on"])
         if args["show"] != "none":
             show(lambda colored: drift.text(report, args["show"], colored))
-        return conclude("drift", result, report, args, variables, "healthy", "reason", "hosts", "findings")
+        return conclude("drift", report, args, variables, "healthy", "reason", "hosts", "findings")
 
 
 def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
@@ -94,7 +86,7 @@ def planned_checksums(
 
 
 def _judge_alone(
-    name: str, host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
+    name: str, host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return summary and findings of one host, after a test that they can be printed."""
     body, findings = summary(result), judge(host, lock_findings, result)
@@ -116,38 +108,28 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of one host.
-
-    :param host: as planned
-    :param lock_findings: findings of its plan
-    :param result: result of M(dgxspark.vllm.ask)
-    """
+def judge(host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings of one host."""
     findings = drift.check_lock(lock_findings, host.services)
     return findings + [finding.to_dict() for finding in _of_answers(host, result)]
 
 
-def _of_answers(host: drift_host.Host, result: dict[str, Any]) -> list[Finding]:
+def _of_answers(host: drift.Host, result: dict[str, Any]) -> list[Finding]:
     if not result.get("reached"):
         return [drift.unreachable(str(result.get("why") or "it was not asked"))]
     sections = sections_apart(result.get("answers") or {}, "host", "images")
     failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
-    spark = _section(sections, "host", "spark")
+    spark = section_of(sections, "host", "spark")
     # Without facts no difference is certain, and the other answers mostly fail for the same reason.
     if "host" in failed or spark.get("unknown"):
         why = failed["host"] if "host" in failed else "; ".join(spark["unknown"].values())
         return [drift.not_asked(TITLES["host"], why)]
-    unanswered = _section(sections, "deployed", "unanswered")
+    unanswered = section_of(sections, "deployed", "unanswered")
     if unanswered:
         failed.setdefault("deployed", "; ".join(unanswered))
     answered = host.with_answers(
         spark,
-        None if "images" in failed else _section(sections, "images", "images"),
+        None if "images" in failed else section_of(sections, "images", "images"),
         None if "deployed" in failed else sections.get("deployed"),
     )
     return [*(drift.not_asked(TITLES.get(name, name), why) for name, why in failed.items()), *drift.check(answered)]
-
-
-def _section(sections: dict[str, Any], name: str, key: str) -> Any:
-    """Return a section of an answer, empty without one."""
-    return (sections.get(name) or {}).get(key) or {}

@@ -8,27 +8,23 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import LOAD
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import HEARD_EVERY, Channel
 
-MODULE = "dgxspark.vllm.endpoint_ready"
 LONGEST_LOOK = 60.0  # s; a start of minutes is asked less and less often
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Run the module once. If a callback shows progress, run it again and again until the server answers."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.endpoint_ready"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the module's last answer."""
-        super().run(tmp, task_vars)
-        variables, args = task_vars or {}, dict(self._task.args)
-        host = str(variables.get("inventory_hostname", ""))
+        args, host = self.args, self.host
         # The name of the service, as the event "proof" has it.
         name = str(args.get("unit") or "").removeprefix("spark-").removesuffix(".service") or str(
             args.get("model") or ""
@@ -40,16 +36,15 @@ class ActionModule(ActionBase):
             if waited + look >= float(args.get("timeout") or 600):
                 args["waited_seconds"] = waited
                 break
-            result = self._ask({**args, "look_seconds": look, "waited_seconds": waited}, variables)
+            result = self._ask({**args, "look_seconds": look, "waited_seconds": waited})
             if not result.get("waiting"):
                 return result
-            progress = checked_answer(result, answers.ENDPOINT_STARTS, host, MODULE)
+            progress = checked_answer(result, answers.ENDPOINT_STARTS, host, self.MODULE)
             args["restarts_before"] = progress["restarts_before"]
             stage = f"{name} ({progress['log_stage']})" if progress["log_stage"] else name
             Channel.send(host, LOAD, stage, progress["log_percent"], None, "%")
             look = min(look * 1.5, LONGEST_LOOK)
-        return self._ask(args, variables)
+        return self._ask(args)
 
-    def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run the module."""
-        return dict(self._execute_module(module_name=MODULE, module_args=args, task_vars=variables))
+    def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
+        return self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)

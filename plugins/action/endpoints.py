@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import reach
-from ansible_collections.dgxspark.vllm.plugins.modules.endpoints import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, resolve
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -26,17 +24,12 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Print the endpoints of the hosts of the play."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the endpoints after printing them."""
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         planned = variables.get(args["planned_from"]) or {}
         addons = _bodies(planned.get("addons") or {}, planned.get("for_all") or [])
         gateways = [host for host, body in addons.items() if body.get("gateway")]
@@ -52,7 +45,7 @@ class ActionModule(ActionBase):
         rows = [{key: getattr(entry, key) for key in keys} for entry in listed]
         for row in rows:
             EventLog.write("endpoint", **row)
-        return {**result, "changed": False, "endpoints": rows, "_ansible_verbose_override": True}
+        return {"changed": False, "endpoints": rows, "_ansible_verbose_override": True}
 
 
 def _bodies(planned: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, dict[str, Any]]:

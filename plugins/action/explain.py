@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
-from ansible_collections.dgxspark.vllm.plugins.modules.explain import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import Action
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 
 display = Display()
@@ -25,37 +24,34 @@ PART_BYTES = 2**20
 """Bytes that are read of each end of a long file: a failed start stands at the end."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """Explain a file or a text on the controller, or have the module explain the logs of services on the host."""
 
-    TRANSFERS_FILES = False
+    VALIDATED = True
+    RULES: Mapping[str, Any] = {
+        rule: [["src", "content", "services"]] for rule in ("mutually_exclusive", "required_one_of")
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the explanations; print them as labelled lines."""
-        result = super().run(tmp, task_vars)
-        sources = ["src", "content", "services"]
-        _spec, args = self.validate_argument_spec(
-            documented(DOCUMENTATION), mutually_exclusive=[sources], required_one_of=[sources]
-        )
-        host = ""
+        args, host = self.args, ""
         if args["services"] is None:
             text = read_log(args["src"]) if args["src"] else args["content"]
             explanations = [{"name": args["src"] or "", **explain.explain(text.splitlines()).to_dict()}]
         else:
-            answer = self._execute_module(task_vars=task_vars or {})
+            answer = self._execute_module(task_vars=self.variables)
             if answer.get("failed"):
-                return {**result, **answer}
+                return dict(answer)
             try:
                 explanations = foreign_text.received(answer.get("explanations") or [])
             except foreign_text.Untrusted as error:
                 raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
-            host = str((task_vars or {}).get("inventory_hostname") or "")
+            host = self.host
         for explanation in explanations:
             EventLog.write("explanation", host=host, **explanation)
         if args["show"]:
             display.display("\n\n".join(page(explanation, host) for explanation in explanations))
-        result.update(changed=False, explanations=explanations)
-        return result
+        return {"changed": False, "explanations": explanations}
 
 
 def page(explanation: dict[str, str], host: str) -> str:

@@ -16,32 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_tables
-from ansible_collections.dgxspark.vllm.plugins.modules.fabric_plan import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Plan one network, and add it and its figures to the records of all clusters."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the plan of O(hosts), and where the page is."""
-        result = super().run(tmp, task_vars)
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        args = plain(args)
+        args = plain(self.args)
         planned = plan_network(args) if args["hosts"] else {}
-        result.update(changed=False, **planned)
+        result = {"changed": False, **planned}
         if args["dest"]:
-            result["page"] = write_page(args, planned, task_vars or {})
+            result["page"] = write_page(args, planned, self.variables)
         return result
 
 

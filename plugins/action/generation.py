@@ -10,37 +10,31 @@ from typing import Any
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import applies_everything
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-MODULE = "dgxspark.vllm.generation"
-
 
 class ActionModule(HostAction):
     """Run the module in one round trip, with the few fields of the plan that a generation keeps."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.generation"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Run the module; keep the gathered facts for the next run."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        host = str(variables.get("inventory_hostname", ""))
-        answer = self._execute_module(module_name=MODULE, module_args=self._arguments(variables), task_vars=variables)
-        result.update(checked_answer(answer, Any, host, MODULE))
+        result = self.ask(self._arguments())
         facts = {name: result.pop(name, None) for name in ("spark", "images", "unknown", "host_architecture")}
         if not self._task.check_mode and not result.get("failed"):
-            KeptFacts(variables).keep(host, facts["spark"], facts["images"])
+            KeptFacts(self.variables).keep(self.host, facts["spark"], facts["images"])
         return result
 
-    def _arguments(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         """Return the arguments of the module."""
-        args = {**self._task.args, "controller": run_name(str(self._task._uuid))}
+        variables = self.variables
+        args = {**self.args, "controller": run_name(str(self._task._uuid))}
         plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
         if "facts" in args:
             args["facts"] = generations.facts_of(plain(args["facts"]))

@@ -7,27 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Send the token with the module; no file of the host holds it."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.hub_access"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the answer of the module."""
-        super().run(tmp, task_vars)
-        variables, args = task_vars or {}, dict(self._task.args)
-        path = of_host(str(args.get("token_file") or ""), variables)
+        path = of_host(str(self.args.get("token_file") or ""), self.variables)
         if path:
-            args["token"] = read_secret(self._loader, path, "spark_hf_token_file", "token")
-        answer: dict[str, Any] = self._execute_module(
-            module_name="dgxspark.vllm.hub_access", module_args=args, task_vars=variables
-        )
-        host = str(variables.get("inventory_hostname", ""))
-        return dict(checked_answer(answer, Any, host, self._task.action))
+            self.args["token"] = read_secret(self._loader, path, "spark_hf_token_file", "token")
+        return self.ask(self.args)

@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
-from ansible_collections.dgxspark.vllm.plugins.modules.import_recipe import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
     BrokenYaml,
     document_of,
@@ -39,24 +38,19 @@ MOST_BYTES = 100_000
 TEMPLATE = re.compile(r"\{[{%#]|^#jinja2:")
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Read the text and its env files, call the engine, write the service as YAML."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    RULES: Mapping[str, Any] = {"mutually_exclusive": [("src", "content")], "required_one_of": [("src", "content")]}
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the service and all omissions; fail without a launch of vLLM."""
-        result = super().run(tmp, task_vars)
-        _spec, args = self.validate_argument_spec(
-            documented(DOCUMENTATION), mutually_exclusive=[("src", "content")], required_one_of=[("src", "content")]
-        )
+        args = self.args
         launch = imported(args, *source_of(args["src"], args["content"]))
         text, lines = yaml_of(inventory_of(launch)), report(launch)
         if args["show"]:
             display.display(page(text, lines))
-        result.update(changed=False, yaml=text, report=lines, **launch)
-        return result
+        return {"changed": False, "yaml": text, "report": lines, **launch}
 
 
 def source_of(src: str | None, content: str | None) -> tuple[str, Path]:
@@ -74,14 +68,7 @@ def source_of(src: str | None, content: str | None) -> tuple[str, Path]:
 
 
 def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
-    """Have the engine read a launch.
-
-    :param args: of the module
-    :param text: the launch
-    :param folder: of its env files and scripts
-    :returns: as C(importer.import_launch)
-    :raises AnsibleActionFail: without a launch of vLLM
-    """
+    """Have the engine read a launch. Raises AnsibleActionFail without a launch of vLLM."""
     text = with_settings(text, folder)
     known_recipes, _messages = load_recipes([RECIPES])
     broken = document = None

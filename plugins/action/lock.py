@@ -9,35 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock_making
-from ansible_collections.dgxspark.vllm.plugins.modules.lock import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock, render
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Join the answers of the play's hosts, compare them with the file, write it."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Write the file; on disagreements fail with all of them, and write nothing."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         planned = plain(args["planned"])
         dest = Path(of_fleet(args["dest"], variables)) if args["dest"] else _planned_path(planned, variables)
         previous, messages = read_lock(dest)
@@ -45,14 +38,15 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("\n- ".join(["the lock file cannot be read:", *messages]))
         new, notes = _collect(args, planned, variables, previous, dest)
         before = dest.read_text(encoding="utf-8") if dest.exists() else ""
-        after = lock_making.render(new)
+        after = render(new)
         changes = lock_making.changes(previous, new)
         for line in [*changes, *notes]:
             display.display(f"  {line}")
         changed = after != before
         if changed and not self._task.check_mode:
             write(dest, after)
-        result.update(changed=changed, dest=str(dest), changes=changes, notes=notes, _ansible_verbose_override=True)
+        result: dict[str, Any] = {"changed": changed, "dest": str(dest), "changes": changes, "notes": notes}
+        result["_ansible_verbose_override"] = True
         if changed and self._task.diff:
             result["diff"] = {"before": before, "after": after, "before_header": str(dest), "after_header": str(dest)}
         return result

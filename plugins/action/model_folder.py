@@ -31,10 +31,8 @@ class ActionModule(HostSteps):
     ANSWERS = answers.MODEL_FOLDER
     OPTIONS = ("source", "path", "verify", "hf_home", "staging")
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the files that were sent; in check mode those that would be."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables, self.args = task_vars or {}, dict(self._task.args)
         missing = [name for name in ("source", "path") if not self.args.get(name)]
         if missing:
             raise AnsibleActionFail(f"{missing[0]} is missing")
@@ -46,7 +44,7 @@ class ActionModule(HostSteps):
         digests = {name: self._sha256(name) for name in state["digests"]}
         same = [name for name in digests if digests[name] == state["digests"][name]]
         outgoing = sorted([*state["missing"], *(set(digests) - set(same))])
-        result.update(changed=bool(outgoing or state["changed"]), brought=outgoing, bytes=0)
+        result: dict[str, Any] = {"changed": bool(outgoing or state["changed"]), "brought": outgoing, "bytes": 0}
         if outgoing and self._task.diff:
             lines = "".join(f"+ {name}\n" for name in outgoing)
             result["diff"] = [{"header": str(self.args["path"]), "prepared": lines}]
@@ -59,10 +57,7 @@ class ActionModule(HostSteps):
     def _pending(self, files: Files, outgoing: list[str], same: list[str], digests: dict[str, str]) -> Files:
         """Return the files to place on the host.
 
-        :param files: of the folder
-        :param outgoing: names of files to send
-        :param same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them
-        :param digests: known digests
+        same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them.
         """
         pending = {name: {**files[name], "part": ""} for name in same}
         for name in outgoing:

@@ -9,36 +9,32 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import FETCH
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import bytes_moved, poll_seconds
 
 display = Display()
-MODULE = "dgxspark.vllm.model_snapshot"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Start the download on the host, then look at it until it has ended."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.model_snapshot"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the last answer of the module."""
-        super().run(tmp, task_vars)
-        variables, args = task_vars or {}, dict(self._task.args)
+        args, host = self.args, self.host
         timeout, poll = int(args.get("timeout", 14400)), int(args.get("poll", 15))
-        token_file = of_host(str(args.get("token_file") or ""), variables)
+        token_file = of_host(str(args.get("token_file") or ""), self.variables)
         if token_file:
             args["token"] = read_secret(self._loader, token_file, "token_file", "token")
-        answer = self._ask(args, variables)
-        host, model = str(variables.get("inventory_hostname", "")), f"{args.get('repo')}@{args.get('revision', 'main')}"
+        answer = self.ask(args, answers.MODEL_SNAPSHOT)
+        model = f"{args.get('repo')}@{args.get('revision', 'main')}"
         verb = "would be" if self._task.check_mode else "is"
         for entry in answer.get("wrong") or []:
             display.display(f"  {host}: {model}: {entry['file']} {entry['why']}; it {verb} fetched again")
@@ -50,17 +46,9 @@ class ActionModule(ActionBase):
                     "the download goes on, run the play again to wait for it"
                 )
             time.sleep(poll_seconds(poll))
-            answer = self._ask({**args, "token": "", "step": "look"}, variables)
+            answer = self.ask({**args, "token": "", "step": "look"}, answers.MODEL_SNAPSHOT)
             if answer.get("running"):
                 done = int(answer.get("bytes") or 0)
                 before = done if before is None else before
                 bytes_moved(host, FETCH, model, done, answer.get("total_bytes"), time.monotonic() - began, before)
         return answer
-
-    def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run the module; fails for a malformed answer."""
-        answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
-        if answer.get("failed"):
-            return dict(foreign_text.received(answer))
-        host = str(variables.get("inventory_hostname", ""))
-        return dict(checked_answer(answer, answers.MODEL_SNAPSHOT, host, MODULE))

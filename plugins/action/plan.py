@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
@@ -42,9 +41,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
+    addon_documents,
+    controller_paths,
+    model_configs,
+    recipe_sources,
+)
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -73,20 +76,15 @@ PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
 PROPOSED = "# Proposed by dgxspark.vllm.plan for spark_wishes; a later proposal replaces this file."
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Plan the hosts of the group; show and write the plan."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return C(hosts) and C(findings); fail on malformed input, and on errors if C(fail_on_error) is set."""
-        result = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, task_vars = self.args, self.variables
         args["inventory"] = inventory_names(task_vars)
         if standing_plan := self._standing_plan(args, task_vars):
-            return {**result, **standing_plan}
+            return standing_plan
         hosts, messages = self._read_hosts(args, task_vars)
         other_hosts = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
@@ -97,7 +95,7 @@ class ActionModule(ActionBase):
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
         recipe_messages += problems
         if args["models"]:  # without an inventory too
-            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages, args)}
+            return models({**recipes, **sources.every(recipes)}, recipe_messages, args)
         messages += recipe_messages
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
@@ -113,7 +111,7 @@ class ActionModule(ActionBase):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
 
         if args["wishes"]:
-            return {**result, **self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)}
+            return self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
@@ -122,11 +120,11 @@ class ActionModule(ActionBase):
 
         plan = judged_with(self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}, judged)
         if args["measurements"]:
-            return {**result, **self._export(plan.plan, recipes, args["measurements"])}
+            return self._export(plan.plan, recipes, args["measurements"])
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
         limit = None if args["kept_facts"] == "none" else task_vars.get("ansible_play_hosts_all") or []
-        return {**result, **self._conclude(args, plan, locked, limit)}
+        return self._conclude(args, plan, locked, limit)
 
     def _conclude(
         self,
@@ -445,9 +443,7 @@ def judged_with(
 
     An error that the inventory alone explains stops the run before any host is contacted: its plan is returned then.
 
-    :param kept_facts: C({measured, images}) by host
-    :param judged: makes a plan with such facts
-    :returns: the plan
+    kept_facts: C({measured, images}) by host.
     """
     if not kept_facts:
         return judged({})
@@ -472,23 +468,17 @@ def plan_of_result(result: Mapping[str, Any], schema: int) -> dict[str, Any]:
 
 
 def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mapping[str, str]) -> bool:
-    """Tell whether all hosts of a play are up to date, with the facts of the plan; see C(is_unchanged)."""
+    """Tell whether all hosts of a play are up to date, with the facts of the plan.
+
+    comparisons: answers of M(dgxspark.vllm.compare). checksums: of the facts of the plan.
+    """
     return comparisons.keys() == checksums.keys() and all(
-        is_unchanged(comparison, checksums[name]) for name, comparison in comparisons.items()
+        answer.get("up_to_date")
+        and checksum_of(plain({"measured": answer.get("spark"), "images": answer.get("images")})) == checksums[name]
+        for name, answer in comparisons.items()
     )
 
 
-def is_unchanged(answer: Mapping[str, Any], checksum: str) -> bool:
-    """Tell whether a host is up to date, with the facts of the plan.
-
-    answer: of M(dgxspark.vllm.compare). checksum: of the facts of the plan.
-    """
-    facts = {"measured": answer.get("spark"), "images": answer.get("images")}
-    return bool(answer.get("up_to_date")) and checksum_of(plain(facts)) == checksum
-
-
-# Add-on services with data of other hosts, which every run applies.
-FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
 # Keys of a planned host with questions that precede the final plan.
 LOOKED = ("image_candidates", "image_questions")
 
@@ -498,11 +488,7 @@ def models(
 ) -> dict[str, Any]:
     """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
 
-    :param recipes: by name
-    :param problems: of unreadable recipes
-    :param args: of the action: C(pick) and C(show)
-    :returns: the result
-    :raises AnsibleActionFail: for unreadable recipes and a wish that cannot be read
+    Raises AnsibleActionFail for unreadable recipes and a wish that cannot be read.
     """
     if problems:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
@@ -593,7 +579,7 @@ def answer(
             kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
         },
         "on_demand": [host for host, body in hosts.items() if _has_on_demand(body)],
-        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in FOR_ALL)],
+        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in addon_documents.ROLES)],
         "locked_names": lock_findings.questions(locked, _names_in_use(plan)),
         "errors": picture.count_causes(list_causes(findings)),
         # The screen shows the plan already, so -v must not repeat it.

@@ -8,42 +8,35 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Send passwords with the module; no file of the host but Docker's own holds them."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.registry_login"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the answer of the module."""
-        super().run(tmp, task_vars)
-        variables, args = task_vars or {}, dict(self._task.args)
-        host = str(variables.get("inventory_hostname", ""))
-        accounts, messages = registries.read(f"host {host}", plain(args.get("registries") or []))
+        args = self.args
+        accounts, messages = registries.read(f"host {self.host}", plain(args.get("registries") or []))
         if messages:
             raise AnsibleActionFail("\n".join(messages))
         if str(args.get("state") or "present") == "present":
             args["passwords"] = {
                 account["registry"]: read_secret(
                     self._loader,
-                    of_host(account["password_file"], variables),
+                    of_host(account["password_file"], self.variables),
                     f"spark_registries, {account['registry']}:",
                     "password",
                 )
                 for account in accounts
             }
-        answer: dict[str, Any] = self._execute_module(
-            module_name="dgxspark.vllm.registry_login",
-            module_args={**args, "registries": accounts},
-            task_vars=variables,
-        )
+        answer = self.ask({**args, "registries": accounts})
         answer.pop("invocation", None)  # it repeats the arguments
-        return dict(checked_answer(answer, Any, host, self._task.action))
+        return answer

@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import ROLL_OUT
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
-from ansible_collections.dgxspark.vllm.plugins.modules.rollout import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
@@ -33,20 +31,12 @@ def _refuse(errors: list[str]) -> None:
         raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(errors))
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Decide the steps of a rollout by variables of the hosts; no host is contacted."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Carry out one step."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
-        result["changed"] = False
-        result.update(getattr(self, f"step_{self.args['step']}")())
-        return result
+        return {"changed": False, **getattr(self, f"step_{self.args['step']}")()}
 
     def variable(self, host: str, name: str) -> Any:
         """Return a variable of a host, None without it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,15 +25,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     offline,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
-MODULE = "dgxspark.vllm.service_bench"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 BODY_KEYS = ("schema", "services", "not_measured")
 """Of the file of figures."""
@@ -48,44 +48,29 @@ class Refused(Exception):
 class ActionModule(HostAction):
     """Make one measurement a call, so that a long run shows how far it is."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.service_bench"
+    VALIDATED = True
+    RULES: Mapping[str, Any] = {"required_one_of": [("planned", "report_from")]}
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Measure what the host answers for; return C(results) and C(refused)."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "planned": {"type": "dict"},
-                "settings": {"type": "dict", "default": {}},
-                "only": {"type": "raw", "default": []},
-                "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
-                "report_from": {"type": "str", "default": ""},
-                "against": {"type": "str", "default": ""},
-                "hosts": {"type": "list", "elements": "str", "default": []},
-                "offline": {"type": "bool", "default": False},
-                "dest": {"type": "str", "default": ""},
-            },
-            required_one_of=[("planned", "report_from")],
-        )
+        args = self.args
         if args["dest"]:  # before minutes of measuring
             try:
                 check_replaceable(Path(of_fleet(args["dest"], self.variables)), BODY_KEYS)
             except OSError as error:
                 raise AnsibleActionFail(f"nothing was measured: spark_bench_dest: {error}") from error
         if self._task.check_mode:
-            result.update(
-                changed=False, skipped=True, msg="measuring is making requests: nothing is measured in check mode"
-            )
-            return result
+            message = "measuring is making requests: nothing is measured in check mode"
+            return {"changed": False, "skipped": True, "msg": message}
         if args["report_from"]:
             self.hosts = args["hosts"] or self.variables.get("ansible_play_hosts_all") or []
-            return {**result, "changed": False, **self.report(args["report_from"], args["against"], args["dest"])}
-        return {**result, "changed": False, **self._measure_services(args)}
+            return {"changed": False, **self.report(args["report_from"], args["against"], args["dest"])}
+        return {"changed": False, **self._measure_services(args)}
 
     def _measure_services(self, args: dict[str, Any]) -> dict[str, Any]:
         """Measure the services of the host; return C(results) and C(refused)."""
-        host = str(self.variables.get("inventory_hostname") or "")
+        host = self.host
         settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
         if messages:
             raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
@@ -130,10 +115,7 @@ class ActionModule(HostAction):
     def report(self, name: str, against: str, dest: str) -> dict[str, Any]:
         """Print tables and charts of what the hosts of the play measured, write JSON where asked to.
 
-        :param name: the variable that holds each host's result of this action
-        :param against: the variable of results to compare with, or empty
-        :param dest: a file on the controller, or empty
-        :returns: the result of the action
+        name, against: variables that hold each host's result. dest: a file on the controller, or empty.
         """
         results, refused = self._of_hosts(name)
         compared, refused_of_compared = self._of_hosts(against) if against else ([], [])
@@ -200,16 +182,14 @@ class ActionModule(HostAction):
     def step(self, step: str, **task: Any) -> dict[str, Any]:
         """Run one step on the host. Raises Refused with what went wrong."""
         answer: dict[str, Any] = self._execute_module(
-            module_name=MODULE,
+            module_name=self.MODULE,
             module_args={"step": step, "task": {**self.service, **task}},
             task_vars=self.variables,
         )
         if answer.get("failed"):
             raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         part = task["workload"]["part"] if step == "measure" else step
-        answer = checked_answer(
-            answer, answers.SERVICE_BENCH[part], str(self.variables.get("inventory_hostname") or ""), MODULE
-        )
+        answer = checked_answer(answer, answers.SERVICE_BENCH.get(part, Any), self.host, self.MODULE)
         if answer.get("problem"):
             raise Refused(". ".join(text for text in (answer["problem"], answer.get("fix")) if text))
         return answer
@@ -264,7 +244,10 @@ class ActionModule(HostAction):
                 "the receipt does not exist yet, site.yml --tags prove writes it; the figures were not kept",
             ]
         elif not any(finding["rule"] == "bench.impossible" for finding in findings):
-            self.keep(service, section)
+            try:
+                self.step("keep", name=service["name"], benchmark=section)
+            except Refused as reason:
+                display.warning(f"{service['name']}: the figures were not kept: {reason}")
         base = of_recipe(recipes, service)
         sparks = (service["cluster"] or {}).get("size", 1)
         rows, published_findings = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
@@ -338,29 +321,9 @@ class ActionModule(HostAction):
                 break
         return measured
 
-    def keep(self, service: dict[str, Any], section: dict[str, Any]) -> None:
-        """Put the section into the receipt of the service."""
-        answer = self._execute_module(
-            module_name=MODULE,
-            module_args={
-                "step": "keep",
-                "task": {"receipts": self.receipts, "name": service["name"], "benchmark": section},
-            },
-            task_vars=self.variables,
-        )
-        if answer.get("failed"):
-            reason = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
-            display.warning(f"{service['name']}: the figures were not kept: {reason}")
-
 
 def neighbours(planned: dict[str, Any], host: str, service: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the services that share a GPU with this one, as far as they can be asked from its host.
-
-    :param planned: the plan, by host
-    :param host: of the service
-    :param service: of the plan
-    :returns: C([{name, url}])
-    """
+    """Return the services that share a GPU with this one, as far as they can be asked from its host."""
     cluster = service["cluster"]
     services = [
         (name, other)

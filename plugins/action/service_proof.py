@@ -8,34 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 
 SPEED_FIELDS = ("verdict", "line", "measured", "causes")
-MODULE = "dgxspark.vllm.service_proof"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Run the module, and record its measurements."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.service_proof"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the result of the module; a start that cannot be recorded is a warning."""
-        result = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        answer = self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=task_vars)
-        result.update(answer)
-        if result.get("failed") or self._task.check_mode:
-            return result
-        host = str(task_vars.get("inventory_hostname") or "")
-        take_over(answer, host, task_vars, MODULE)
+        answer = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+        if answer.get("failed") or self._task.check_mode:
+            return answer
+        take_over(answer, self.host, self.variables, self.MODULE)
         for service in sorted(answer.get("answers") or {}):
-            EventLog.write("proof", host=host, service=service, **proof_fields(answer, service))
-        return result
+            EventLog.write("proof", host=self.host, service=service, **proof_fields(answer, service))
+        return answer
 
 
 def proof_fields(answer: Mapping[str, Any], service: str) -> dict[str, Any]:

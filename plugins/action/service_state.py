@@ -5,6 +5,16 @@
 
 from __future__ import annotations
 
-from ansible_collections.dgxspark.vllm.plugins.action.spark_info import ActionModule
+from typing import Any
 
-__all__ = ["ActionModule"]
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
+
+
+class ActionModule(HostAction):
+    """Run the module; a missing sudo password has its fix in the message."""
+
+    def act(self) -> dict[str, Any]:
+        """Return the result of the module."""
+        return self._execute_module(
+            module_name="dgxspark.vllm.service_state", module_args=self.args, task_vars=self.variables
+        )

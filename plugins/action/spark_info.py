@@ -5,31 +5,30 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
 class ActionModule(HostAction):
     """Run the module of the same name, and compare unmanaged launches with the plan."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.spark_info"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the result of the module."""
-        super().run(tmp, task_vars)
-        variables, args = task_vars or {}, dict(self._task.args)
-        services = args.pop("adopting", None) or []  # the plan stays here
-        result = self._execute_module(module_args=args, task_vars=variables)
+        services = self.args.pop("adopting", None) or []  # the plan stays here
+        result = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
         if result.get("adoption"):
             result["adoption"] = checked_answer(
                 result["adoption"],
                 lambda found, _where: answers.judged(compared, found, services),
-                str(variables.get("inventory_hostname", "")),
-                self._task.action,
+                self.host,
+                self.MODULE,
             )
         return result
 
@@ -40,7 +39,7 @@ def compared(adoption: dict[str, Any], services: list[dict[str, Any]]) -> dict[s
     for launch in adoption["launches"]:
         try:
             if launch["container"]:
-                draft = import_launch(adopt.command_of(launch["argv"]), form="docker")
+                draft = import_launch(shlex.join(launch["argv"]), form="docker")
             else:
                 draft = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
             imported[launch["name"]] = draft["service"]

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.modules.spread import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -23,17 +21,11 @@ RESULTS = {reader.LINE: answers.GOT}
 THING = ("kind", "holders", "lacking", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Combine the answers of the hosts of the play into a plan for each host."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the next work of each host."""
-        result = super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
         # In a play in batches only the hosts of this batch are at this task; the answers of others are old.
         batch = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         self.looks = {
@@ -42,8 +34,7 @@ class ActionModule(ActionBase):
             if (answer := self.answer_of(host, "looks_from")).get("distribution")
         }
         steps = {"survey": self.survey, "pull": self.pull, "review": self.review}
-        result.update(changed=False, _ansible_verbose_override=True, **steps[self.args["step"]]())
-        return result
+        return {"changed": False, "_ansible_verbose_override": True, **steps[self.args["step"]]()}
 
     def answer_of(self, host: str, argument: str) -> dict[str, Any]:
         """Return a result that is registered on a host, in the variable that an argument names."""
@@ -89,14 +80,7 @@ class ActionModule(ActionBase):
         return refused
 
     def host_work(self, surveyed: dict[str, Any], host: str, refused: str, is_moving: bool) -> dict[str, Any]:
-        """Return the work of a host before anything moves.
-
-        :param surveyed: of C(spreading.survey)
-        :param host: the host
-        :param refused: why it cannot take part, or an empty text
-        :param is_moving: whether it sends or receives anything
-        :returns: its entry of C(hosts)
-        """
+        """Return the work of a host before anything moves. refused: why it cannot take part, or an empty text."""
         look, keys = self.looks[host], surveyed["fetch"].get(host, [])
         return {
             "fetch_images": [key for key in keys if key in look["images"]],

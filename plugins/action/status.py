@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
@@ -22,8 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     status_page,
     status_rows,
 )
-from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names
@@ -35,17 +33,12 @@ CLEAR = "\x1b[H\x1b[2J"
 """Moves to the upper left corner and clears a terminal (ECMA-48)."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """Report the planned services with the answers of the hosts of the play."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Print the status; fails in one line for a silent host or a service that is not ready."""
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args, variables = self.args, self.variables
         rows: list[status_rows.Row] = []
         hosts: dict[str, fleet_status.HostState] = {}
         days: dict[str, Any] = {}
@@ -81,10 +74,9 @@ class ActionModule(ActionBase):
         is_repeated = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
         if is_repeated:
             args["fail_on"] = "never"
-        result.update(again=is_repeated, look=args["look"])
-        concluded = conclude(
-            "status", result, status.to_dict(), args, variables, "healthy", "reason", "hosts", "services"
-        )
+        concluded = conclude("status", status.to_dict(), args, variables, "healthy", "reason", "hosts", "services")
+        if not concluded["failed"]:
+            concluded.update(again=is_repeated, look=args["look"])
         if is_repeated:
             time.sleep(args["watch"])
         return concluded

@@ -12,69 +12,58 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 
 display = Display()
-MODULE = "dgxspark.vllm.support_bundle"
 MOST_TEXT = 300
 MOST_TIMES = 3  # an archive is larger than its files: a header and padding for each
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Have the host pack its bundle, and write it on the controller for its owner only."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.support_bundle"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the file of the bundle, or the reason without one."""
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        dest = Path(of_fleet(str(self._task.args.get("dest") or ""), variables))
+        dest = Path(of_fleet(str(self.args.get("dest") or ""), self.variables))
         if not dest.is_absolute():
             raise AnsibleActionFail(f"dest is '{dest}'; name the folder on the controller by its whole path.")
-        result.update(changed=False, _ansible_verbose_override=True)
-        if self._task.args.get("index_from"):
-            result.update(self._index(dest, str(self._task.args["index_from"]), variables))
-            return result
-        answer = self._ask(variables)
+        result: dict[str, Any] = {"changed": False, "_ansible_verbose_override": True}
+        if self.args.get("index_from"):
+            return {**result, **self._index(dest, str(self.args["index_from"]), self.variables)}
+        try:
+            answer = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+        except AnsibleConnectionFailure as error:
+            answer = {"unreachable": True, "msg": str(error)}
         if answer.get("ansible_facts"):
             result["ansible_facts"] = answer["ansible_facts"]
         if answer.get("unreachable") or answer.get("failed"):
-            result.update(_failure(answer))
-            return result
+            return {**result, **_failure(answer)}
         try:
             bundle = reader.read(answers.SUPPORT, foreign_text.received(answer), "its answer")
-            content = answers.archive(bundle["content"], MOST_TIMES * int(self._task.args.get("max_mib") or 16) * 2**20)
+            content = answers.archive(bundle["content"], MOST_TIMES * int(self.args.get("max_mib") or 16) * 2**20)
         except foreign_text.Untrusted as error:
-            result.update(reached=True, why=f"its answer is invalid and was discarded: {error}")
-            return result
-        name = f"{str(variables.get('inventory_hostname')).replace('/', '_')}.tar.gz"
+            return {**result, "reached": True, "why": f"its answer is invalid and was discarded: {error}"}
+        name = f"{self.host.replace('/', '_')}.tar.gz"
         if not self._task.check_mode:
             write(dest / name, content)
-        result.update(
-            reached=True,
-            why="",
-            bundle=name,
-            bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
+        return {
+            **result,
+            "reached": True,
+            "why": "",
+            "bundle": name,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
             **{key: bundle[key] for key in ("files", "redacted", "left_out")},
-        )
-        return result
-
-    def _ask(self, variables: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return dict(
-                self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=variables)
-            )
-        except AnsibleConnectionFailure as error:
-            return {"unreachable": True, "msg": str(error)}
+        }
 
     def _index(self, dest: Path, name: str, variables: dict[str, Any]) -> dict[str, Any]:
         answers = {

@@ -8,36 +8,28 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import SPREAD
-from ansible_collections.dgxspark.vllm.plugins.modules.transfer import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import bytes_moved, poll_seconds
 
 display = Display()
-MODULE = "dgxspark.vllm.transfer"
 FIRST_LOOK = 0.5  # small things need not wait for a whole interval
 MOST_STARTS = 3
 """How often a job is started that ends before its time."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Start the job on the host, then look at it until it has ended."""
 
-    TRANSFERS_FILES = False
+    MODULE = "dgxspark.vllm.transfer"
+    VALIDATED = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Return the result of each task; changed when anything was received or found damaged."""
-        super().run(tmp, task_vars)
-        self.variables = task_vars or {}
-        self.host = str(self.variables.get("inventory_hostname", ""))
-        _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
         tasks = job_tasks(self.args)
         self.began = time.monotonic()
         got, failure = self.run_jobs(tasks)
@@ -54,8 +46,7 @@ class ActionModule(ActionBase):
     def run_jobs(self, tasks: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run a job for tasks, and another one for those that it left when it ended before its time.
 
-        :param tasks: of the job
-        :returns: results by key, and the answer of the module if it failed
+        Returns also the answer of the module if it failed.
         """
         got: dict[str, Any] = {}
         for _start in range(MOST_STARTS):
@@ -76,24 +67,17 @@ class ActionModule(ActionBase):
     def follow(self, tasks: list[dict[str, Any]]) -> dict[str, Any]:
         """Start a job and wait for its end or the timeout; return the last answer of the module."""
         title = ", ".join(describe(task) for task in tasks)
-        answer = self.ask({"tasks": tasks, "timeout": self.args["timeout"]})
+        answer = self.ask({"tasks": tasks, "timeout": self.args["timeout"]}, answers.TRANSFER)
         shown, wait, poll = time.monotonic(), FIRST_LOOK, poll_seconds(float(self.args["poll"]))
         while answer.get("running") and time.monotonic() - self.began < self.args["timeout"]:
             time.sleep(wait)
             wait = min(wait * 2, poll)
-            answer = self.ask({"tasks": [], "step": "look"})
+            answer = self.ask({"tasks": [], "step": "look"}, answers.TRANSFER)
             if answer.get("running") and time.monotonic() - shown >= poll:
                 shown = time.monotonic()
                 done, before = int(answer.get("done") or 0), int(answer.get("before") or 0)
                 bytes_moved(self.host, SPREAD, title, done, answer.get("total"), shown - self.began, before)
         return answer
-
-    def ask(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Run the module; fails for a malformed answer."""
-        answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=self.variables)
-        if answer.get("failed"):
-            return dict(foreign_text.received(answer))
-        return dict(checked_answer(answer, answers.TRANSFER, self.host, MODULE))
 
 
 def job_tasks(args: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bytecode import keep_bytecode
@@ -27,27 +26,20 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import tuning
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
-from ansible_collections.dgxspark.vllm.plugins.modules.tune import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 BEGIN, END = "# spark_tuned begins: written by dgxspark.vllm.tune", "# spark_tuned ends"
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """One step of a tuning run; the file of the session is written after each."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self) -> dict[str, Any]:
         """Run a step; return the values for the next tasks."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        self.args = plain(args)
-        self.variables, self.host = task_vars or {}, str((task_vars or {}).get("inventory_hostname") or "")
+        self.args = plain(self.args)
         self.name = self.args["service"]
         folder = controller_paths.state_folder(self.variables, "tune")
         self.path = Path(folder or "", f"{quote(self.host, safe='')}.{self.name}.json")
@@ -55,7 +47,7 @@ class ActionModule(ActionBase):
         if problems or folder is None:
             problems = problems or ["the inventory is no file or folder, in which the trials could be kept."]
             raise AnsibleActionFail("nothing was tuned:\n- " + "\n- ".join(problems))
-        return {**result, "changed": False, **getattr(self, f"_{self.args['step']}")()}
+        return {"changed": False, **getattr(self, f"_{self.args['step']}")()}
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
@@ -183,9 +175,7 @@ class ActionModule(ActionBase):
 def with_block(text: str, tuned: Mapping[str, Any]) -> str:
     """Return a file of variables with C(spark_tuned) in a separate block at the end.
 
-    :param text: of the file, may be empty
-    :param tuned: the whole value of C(spark_tuned)
-    :raises ValueError: if the file would lose or change anything else
+    Raises ValueError if the file would lose or change anything else.
     """
     bare = re.sub(rf"(?ms)^{re.escape(BEGIN)}$.*?^{re.escape(END)}$\n?", "", text)
     before = yaml.safe_load(bare) or {}

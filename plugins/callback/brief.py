@@ -9,7 +9,6 @@ DOCUMENTATION = r"""
 name: brief
 type: stdout
 short_description: Print changes, errors and reports, each once
-version_added: 0.1.0
 description:
   - Like the callback C(default) of Ansible, without tasks that change nothing, plays without hosts or output, and included files.
   - An error is printed once, as its message. The default callback prints it twice, as C([ERROR]) and in the result of the task.
@@ -19,8 +18,6 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - set as stdout callback in configuration, C(stdout_callback = dgxspark.vllm.brief)
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

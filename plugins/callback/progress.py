@@ -9,7 +9,6 @@ DOCUMENTATION = r"""
 name: progress
 type: aggregate
 short_description: Show the progress of slow tasks on each host
-version_added: 0.1.0
 description:
   - Shows one line a host for tasks that take longer than two seconds - stage, share, rate and time left, as far as they are known; for
     a task without progress its name and its run time.
@@ -19,8 +18,6 @@ description:
     and tasks that wait for an engine report the progress of its start.
 requirements:
   - enabled in configuration, C(callbacks_enabled = dgxspark.vllm.progress)
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 options:
   style:
     description:

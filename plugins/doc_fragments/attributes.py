@@ -1,15 +1,17 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The attributes that every module documents. A module says the same key only where its answer is another, or more."""
+"""What every module documents. A module says the same key only where its answer is another, or more."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Shared C(attributes) documentation."""
+    """Shared author and C(attributes)."""
 
     DOCUMENTATION = r"""
+author:
+  - dgxspark.vllm contributors (@dgxspark)
 options: {}
 attributes:
   check_mode:
@@ -17,6 +19,7 @@ attributes:
     support: full
   diff_mode:
     description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff mode.
+    support: none
   idempotent:
     description:
       - When run twice in a row outside check mode, with the same arguments, the second invocation indicates no change.

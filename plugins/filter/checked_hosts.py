@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: checked_hosts
 short_description: The hosts of a play, if the inventory, the tags and the extra variables of the run are usable
-version_added: 0.1.0
 description:
   - Returns its input. If the input of the run is wrong, prints a sentence for each mistake, and ends
     C(ansible-playbook) with exit code 1. Ansible alone skips such input with a warning and exit code 0.
@@ -46,8 +45,6 @@ options:
     type: list
     elements: str
     default: []
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -103,13 +100,7 @@ def checked_hosts(
 ) -> str:
     """Return the pattern, or print the mistakes in the input of the run and end it.
 
-    :param pattern: of the hosts of a play
-    :param groups: of the inventory, with their hosts
-    :param sources: of the inventory, as Ansible was given them
-    :param playbook: whose arguments are checked too, by its name without C(.yml)
-    :param needs_sparks: whether the inventory needs Sparks; None: yes, except for plays of localhost
-    :param missing: variables that the playbook cannot do without and that have no value
-    :returns: the pattern
+    needs_sparks: None for yes, except for plays of localhost. DOCUMENTATION has the arguments.
     """
     needed = pattern != "localhost" if needs_sparks is None else needs_sparks
     problems = find_problems(groups, sources, playbook, needed)
@@ -123,14 +114,7 @@ def checked_hosts(
 def find_problems(
     groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str, needs_sparks: bool
 ) -> list[str]:
-    """Return the mistakes in the input of the run, a sentence each.
-
-    :param groups: of the inventory, with their hosts
-    :param sources: of the inventory, as Ansible was given them
-    :param playbook: whose arguments are checked too, by its name without C(.yml)
-    :param needs_sparks: whether the inventory has to have Sparks
-    :returns: sentences, none if all is right
-    """
+    """Return the mistakes in the input of the run, a sentence each."""
     core = tuple(int(part) for part in re.findall(r"\d+", __version__)[:2])
     if core < OLDEST_CORE:
         return [

@@ -20,7 +20,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 DOCUMENTATION = r"""
 name: exported_files
 short_description: Write planned services as launches for machines without this collection
-version_added: 0.1.0
 description:
   - Returns the files of C(docker run), compose, systemd, and recipes of eugr and sparkrun for planned services. M(dgxspark.vllm.import_recipe) reads
     all of them.
@@ -49,8 +48,6 @@ options:
     type: list
     elements: dict
     default: []
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -78,14 +75,7 @@ def exported_files(
     forms: str | Sequence[str] = (),
     results: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, str]]:
-    """Return the files.
-
-    :param services: planned services of a host
-    :param names: of the services to export
-    :param forms: of C(export.FORMS), all without any
-    :param results: of M(dgxspark.vllm.ask), as DOCUMENTATION describes
-    :returns: files with C(path), and C(content) or C(src)
-    """
+    """Return the files. DOCUMENTATION has the arguments and the result."""
     chosen = [forms] if isinstance(forms, str) else list(forms)
     if unknown := [form for form in chosen if form not in export.FORMS]:
         raise AnsibleFilterError(

@@ -13,7 +13,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_up
 DOCUMENTATION = r"""
 name: host_batches
 short_description: Group hosts into batches without splitting a cluster
-version_added: 0.1.0
 description: Puts the hosts of the play into batches for C(serial), in the order of the inventory. The hosts of a cluster are in one batch,
   however many they are.
 options:
@@ -30,8 +29,6 @@ options:
     description: Hosts in a batch, at most.
     type: int
     default: 1
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -43,21 +40,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play
-    has in part.
+  description: C(batches) has the hosts of each batch, C(problem) why there are none. That is a size below 1, or a cluster that the play has in part.
   type: dict
   sample: {"batches": [["spark-1"], ["spark-2", "spark-3"]], "problem": ""}
 """
 
 
 def host_batches(hosts: Sequence[str], clusters: Mapping[str, Mapping[str, Any]], size: Any = 1) -> dict[str, Any]:
-    """Divide hosts into batches; ranks of one cluster stay together.
-
-    :param hosts: in their order
-    :param clusters: of the plan, by name
-    :param size: number of hosts of a batch
-    :returns: C({batches, problem})
-    """
+    """Divide hosts into batches; ranks of one cluster stay together."""
     names = list(map(str, hosts))
     members = {name: cluster["hosts"] for name, cluster in clusters.items() if set(cluster["hosts"]) & set(names)}
     try:

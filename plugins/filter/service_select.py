@@ -13,7 +13,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 DOCUMENTATION = r"""
 name: service_select
 short_description: Select the services of a run
-version_added: 0.1.0
 description:
   - Takes names of services as a person gives them and returns which of them are on which host of the play.
   - Reports names that the inventory does not have, services of hosts outside the play, and engines that span hosts of which the
@@ -40,10 +39,6 @@ options:
     description: C(addons) of what M(dgxspark.vllm.plan) returned. With it, speech servers on demand may be named, too.
     type: dict
     default: {}
-seealso:
-  - module: dgxspark.vllm.service_state
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -70,15 +65,7 @@ def service_select(
     required_as: str = "",
     addons: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return the services of a run.
-
-    :param planned: the hosts of a plan
-    :param play: the hosts of the run
-    :param names: services, with commas or as a list; all of these hosts when empty or C(all)
-    :param required_as: variable that must name a service, for the message
-    :param addons: of the plan, for the names of speech servers on demand
-    :returns: C({hosts, problems})
-    """
+    """Return the services of a run."""
     selected = [name for name in verbs.names_of(names) if name != "all"]
     speech_servers = {
         host: [server["name"] for server in (body.get("speech") or {}).get("services", ()) if server.get("on_demand")]

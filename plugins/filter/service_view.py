@@ -15,7 +15,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service
 DOCUMENTATION = r"""
 name: service_view
 short_description: Select the fields of planned services for a module
-version_added: 0.1.0
 description: Returns the fields of planned services that a module reads, so that the host does not receive other parts of the plan.
 options:
   _input:
@@ -30,8 +29,6 @@ options:
     type: str
     choices: [report, proof, record, status, explain, support]
     required: true
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

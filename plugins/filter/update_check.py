@@ -13,9 +13,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_up
 DOCUMENTATION = r"""
 name: update_check
 short_description: Compare a host after an update with its state before
-version_added: 0.1.0
-description: Reports when the GPU is gone, Docker does not answer any more, or a QSFP interface is gone or has another MTU, which writing
-  firmware can do.
+description: Reports when the GPU is gone, Docker does not answer any more, or a QSFP interface is gone or has another MTU, which writing firmware can do.
 options:
   _input:
     description: C(spark) of M(dgxspark.vllm.spark_info) before the update.
@@ -25,8 +23,6 @@ options:
     description: The same afterwards.
     type: dict
     required: true
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""

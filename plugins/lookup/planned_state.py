@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: planned_state
 short_description: The state document of planned parts of a host, as the module deploy takes it
-version_added: 0.1.0
 description:
   - Returns one document with the accounts, folders, files and units of some parts of a host. A part that is planned as absent has no rows, so
     M(dgxspark.vllm.deploy) removes it. So a playbook deploys several parts with one task.
@@ -30,10 +29,6 @@ options:
       - The document of a role that has a key of its own there, such as V(gateway), is made from the variables of the task where it has no such key.
     type: raw
     default: {}
-seealso:
-  - module: dgxspark.vllm.deploy
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -67,13 +62,7 @@ class LookupModule(LookupBase):
     """Ask the engine."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return one document with the rows of some parts.
-
-        :param terms: names of parts
-        :param variables: of the task
-        :param kwargs: options of the lookup
-        :returns: the document, as the module deploy takes it
-        """
+        """Return one document with the rows of some parts."""
         self.set_options(var_options=variables, direct=kwargs)
         unknown = [term for term in terms if term not in PARTS]
         if unknown:

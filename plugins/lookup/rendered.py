@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: rendered
 short_description: Render a template of a role, escaped for the syntax of its file
-version_added: 0.1.0
 description:
   - Returns the text of a unit or of a configuration file from a template of a role of this collection.
   - The end of the template's name tells the syntax of the file, such as V(NAME.service.j2). Every value is escaped for that syntax and
@@ -20,11 +19,6 @@ options:
     type: list
     elements: str
     required: true
-seealso:
-  - plugin: dgxspark.vllm.unit_files
-    plugin_type: lookup
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -56,13 +50,7 @@ class LookupModule(LookupBase):
     """Resolve the variables that a template reads, and render it."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
-        """Return the text of each template.
-
-        :param terms: templates as ROLE/TEMPLATE.j2
-        :param variables: of the task
-        :param kwargs: options of the lookup, empty
-        :returns: the texts, in the order of the templates
-        """
+        """Return the text of each template."""
         self.set_options(var_options=variables, direct=kwargs)
         texts = []
         for name in terms:

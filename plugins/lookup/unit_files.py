@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: unit_files
 short_description: What a part of a host is made of, as the module deploy takes it
-version_added: 0.1.0
 description: Returns the folders, files and units of a part for the plan of a host, with its templates rendered. Texts of the plan reach
   the files unchanged, escaped for the syntax of each file.
 options:
@@ -36,10 +35,6 @@ options:
     type: list
     elements: dict
     default: []
-seealso:
-  - module: dgxspark.vllm.deploy
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -73,13 +68,7 @@ class LookupModule(LookupBase):
     """Ask the engine."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return one dictionary for each term.
-
-        :param terms: names of parts
-        :param variables: of the task
-        :param kwargs: options of the lookup
-        :returns: C({folders, files, units, ...}), as the module deploy takes them
-        """
+        """Return one dictionary for each term."""
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))

@@ -9,12 +9,9 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ask
 short_description: Run modules on a host and tolerate that it is unreachable
-version_added: 0.1.0
 description:
-  - Runs modules that only read on a host, one after the other, and returns their results.
-  - An unreachable host and a failed module are part of the result. So a report on a hundred hosts can name the unreachable ones and the
-    reason, where an ordinary task would remove the host from the play, and the last host would end the play.
-  - It does not fail because of the host. The reader of the result decides, as M(dgxspark.vllm.status) does.
+  - Runs modules that only read on a host, one after the other, and returns their results. An unreachable host and a failed module are part of the result,
+    so that a report on many hosts can name them, where an ordinary task would remove the host from the play.
 options:
   modules:
     description:
@@ -27,10 +24,6 @@ notes:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.status
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -42,11 +35,6 @@ EXAMPLES = r"""
         args:
           disk_paths: [/srv/huggingface]
   register: asked
-
-- name: Name the hosts that are silent
-  ansible.builtin.debug:
-    msg: "{{ asked.why }}"
-  when: not asked.reached
 """
 
 RETURN = r"""
@@ -54,7 +42,6 @@ reached:
   description: Whether all modules reached the host.
   returned: always
   type: bool
-  sample: true
 why:
   description: Why the host is unreachable, in one line; empty if it was reached.
   returned: always
@@ -72,10 +59,8 @@ began:
   description: When the controller began, in seconds since 1970. RV(began) and RV(ended) bound the error of the host's clock.
   returned: always
   type: float
-  sample: 1790000000.1
 ended:
   description: When the last answer arrived.
   returned: always
   type: float
-  sample: 1790000001.3
 """

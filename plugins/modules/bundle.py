@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: bundle
 short_description: Pack images and weights of hosts into a folder, and deploy from it
-version_added: 0.1.0
 description:
   - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
     controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.
-  - Files are transferred over Ansible's connection to the host; nothing has to be installed for it. Interrupted runs are resumed at the
-    piece or file. Everything is hashed before it is used.
-  - A layer that several images have is packed once, and sent to a host only if it lacks the layer.
+  - Files are transferred over Ansible's connection to the host. Interrupted runs are resumed at the piece or file. Everything is hashed before it is used.
+    A layer that several images have is packed once, and sent to a host only if it lacks the layer.
 options:
   action:
     description: V(survey) chooses the host that hands over each image and model, and checks the free space of the controller. V(pack) packs the
@@ -94,13 +92,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-seealso:
-  - module: dgxspark.vllm.lock
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -130,17 +121,14 @@ brought:
   description: What came from the bundle, or would come in check mode.
   returned: with O(action=images) and O(action=weights)
   type: list
-  elements: str
   sample: ["vllm/vllm-openai:v0.24.0-ubuntu2404"]
 bytes:
   description: Bytes that travelled.
   returned: success
   type: int
-  sample: 16397000000
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +147,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import stat
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     NoAnswer,
+    Run,
     failing,
     runner,
 )
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
@@ -185,11 +172,7 @@ def check_room(module: AnsibleModule, needs: list[tuple[Path, int, str]]) -> Non
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Split the archive of an image into pieces, unless an earlier run has done that.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(known) has the layers that need no pieces, by compression
-    :param folder: of the pieces
-    :returns: the result of the module
+    C(known) of the item has the layers that need no pieces, by compression.
     """
     done = folder / "done.json"
     try:
@@ -241,11 +224,7 @@ def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Prepare for the pieces of an image.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(whole): all of it is sent
-    :param folder: for its pieces
-    :returns: the result of the module, with the sizes of the pieces that an earlier run has sent, and the layers to leave out
+    Returns the sizes of the pieces that an earlier run has sent, and the layers to leave out. C(whole) of the item: all of it is sent.
     """
     staged, known = incoming.staged_sizes(folder), known_layers(run, item)
     packed = sum(part["size"] for part in bundle.parts(item, known) if staged.get(part["name"]) != part["size"])
@@ -269,11 +248,7 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
 def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Load an image from its pieces, after each of them was hashed.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param item: the image; C(left_out) has the layers that were not sent
-    :param folder: of the pieces
-    :returns: the result of the module; C(refused) is the reason why Docker did not load the image without these layers
+    C(left_out) of the item has the layers that were not sent; C(refused) is the reason why Docker did not load the image without them.
     """
     left_out = item.get("left_out") or []
     parts = bundle.parts(item, left_out)
@@ -318,7 +293,7 @@ def remove_damaged(folder: Path, parts: list[dict[str, Any]]) -> list[str]:
     return bad
 
 
-def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+def look(module: AnsibleModule, _run: Run, item: dict[str, Any], _folder: Path) -> dict[str, Any]:
     """Return the missing and damaged files of models, and the sizes of the files that an earlier run has sent."""
     params = module.params
     hf_home, staging = Path(params["hf_home"]), Path(params["staging"])
@@ -353,7 +328,7 @@ def staging_folder(staging: Path, model: dict[str, Any]) -> Path:
     return staging / f"weights--{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
 
 
-def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+def place(module: AnsibleModule, _run: Run, item: dict[str, Any], _folder: Path) -> dict[str, Any]:
     """Move received files into the model's folder, each after it was hashed; the reference of the revision comes last."""
     hf_home, model = Path(module.params["hf_home"]), item["model"]
     repo = snapshots.repo_folder(hf_home, model["repo"])
@@ -409,10 +384,7 @@ class Placement:
     def move(self, name: str, sha256: str, blob: str) -> bool:
         """Move a received file to its blob if it has the expected digest, and replace a damaged file of that name.
 
-        :param name: of the file in the snapshot
-        :param sha256: its expected digest
-        :param blob: its place below the folder of the model
-        :returns: whether it was moved
+        Returns whether it was moved. blob: its place below the folder of the model.
         """
         repo = self.model["repo"]
         if name in self.present:
@@ -429,6 +401,15 @@ class Placement:
         if info:
             self.sums.note(beneath.stat_key(info), str(self.snapshot.parents[1] / blob), sha256)
         return True
+
+
+def clean(_module: AnsibleModule, _run: Run, _item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Remove the pieces of an image."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+STEPS = {"save": save, "clean": clean, "stage": stage, "load": load, "look": look, "place": place}
 
 
 def main() -> None:
@@ -450,7 +431,7 @@ def main() -> None:
             "staging": {"type": "path", "default": bundle.STAGING},
             "piece_bytes": {"type": "int", "default": bundle.PIECE_BYTES},
             "sums_dir": {"type": "path", "default": file_sums.SUMS_DIR},
-            "step": {"type": "str", "choices": ["save", "clean", "stage", "load", "look", "place"]},
+            "step": {"type": "str", "choices": [*STEPS]},
             "item": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
@@ -462,34 +443,10 @@ def main() -> None:
     folder = Path(module.params["staging"], Path(str(item.get("folder") or "none")).name)
     try:
         with host_lock.held(module):
-            result = act(module, run, step, item, folder)
+            result = STEPS[step](module, run, item, folder)
     except beneath.Refused as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=step in ("save", "load", "place"), path=str(folder), **result)
-
-
-def act(module: AnsibleModule, run: Run, step: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Carry out one step.
-
-    :param module: of Ansible
-    :param run: runs programs
-    :param step: the option C(step)
-    :param item: the image or model
-    :param folder: for its pieces
-    :returns: the result of the module
-    """
-    if step == "save":
-        return save(module, run, item, folder)
-    if step == "stage":
-        return stage(module, run, item, folder)
-    if step == "load":
-        return load(module, run, item, folder)
-    if step == "look":
-        return look(module, item)
-    if step == "place":
-        return place(module, item)
-    shutil.rmtree(folder, ignore_errors=True)
-    return {}
 
 
 if __name__ == "__main__":

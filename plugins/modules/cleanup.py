@@ -9,13 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cleanup
 short_description: List unused files of a host, and remove them on request
-version_added: 0.1.0
 description:
   - Lists, with their sizes, images, compile caches, leftovers of downloads, old revisions and models that are used by no service of the
-    plan, no unit, receipt or generation of the host, no container and no running program.
+    plan, no unit, receipt or generation of the host, no container and no running program. Ignores everything that does not belong to this collection.
   - Removes the kinds that are requested. Weights are removed only with O(weights) as well.
-  - Ignores everything that does not belong to this collection, for example images of unknown repositories.
-  - A companion action plugin reads from the plan what is in use.
 options:
   planned:
     description: The host's part of the plan, as M(dgxspark.vllm.plan) returns it.
@@ -52,11 +49,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -79,18 +71,15 @@ entries:
     whether this collection is known to have brought it; what it did not bring stays whatever is asked.
   returned: success
   type: list
-  elements: dict
   sample: [{kind: images, what: "vllm/vllm-openai:v0.23.0", bytes: 21474836480, ours: true, why: "no container, unit, receipt or plan names it"}]
 freed_bytes:
   description: Bytes that were removed, or would be in check mode.
   returned: success
   type: int
-  sample: 21474836480
 unjudged:
   description: Why weights were not looked at; empty when they were.
   returned: success
   type: str
-  sample: ''
 lines:
   description: The same for people.
   returned: success

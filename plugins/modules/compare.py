@@ -8,14 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: compare
 short_description: Compare a host with a state document, and report and prove it in the same round trip
-version_added: 0.1.0
 description:
   - Compares folders, files, accounts and units of a host with a state document, as M(dgxspark.vllm.deploy) does in check mode, and the host with
     its current generation. Images, models, the network of a cluster and servers are compared if they are given.
   - RV(up_to_date) tells whether a run of site.yml would find nothing to do. A program without an answer is a reason in RV(why), not a "no".
-  - The facts of O(gather) and the proof of O(proof) come with the answer, so that one round trip is enough for a host without changes.
-  - Nothing is changed, except for checksums of weights, which are kept after they were read, and receipts of O(proof).
-  - Files are named; their contents are not returned.
+  - The facts of O(gather) and the proof of O(proof) come with the answer, so that one round trip is enough for a host without changes. Nothing is
+    changed, except for checksums of weights and receipts of O(proof). Files are named; their contents are not returned.
 options:
   plan:
     description:
@@ -43,26 +41,21 @@ options:
       host yet, it is returned again, and the host is not asked.
     type: dict
   document:
-    description:
-      - The state document, with the SHA-256 of each file. Rows with C(fill) have their content, since the host fills in its values.
-      - Left out, the host is compared with the document of its current generation, and O(models) by names and sizes of their files.
+    description: The state document, with the SHA-256 of each file; rows with C(fill) have their content. Left out, the host is compared with the document
+      of its current generation, and O(models) by names and sizes of their files.
     type: dict
   contents:
     description: Contents of key files with C(fill), by their paths.
     type: dict
     default: {}
   parts:
-    description:
-      - The parts that the run deploys. Rows of other parts, in the record of the host too, are left out.
-      - V(models), V(images) and V(prove) are parts too; the facts of the last proof are compared for V(prove).
-      - Left out, everything is compared.
+    description: The parts that the run deploys; everything if left out. Rows of other parts, in the record of the host too, are left out. V(models),
+      V(images) and V(prove) are parts too; the facts of the last proof are compared for V(prove).
     type: list
     elements: str
   models:
-    description:
-      - Models of the host, as RV(dgxspark.vllm.plan#module:hosts) has them. One that is copied from the controller has C(path) and C(copied), the size
-        and time of its files there.
-      - Files of weights that were touched since they were last read are hashed, as M(dgxspark.vllm.model_snapshot) does.
+    description: Models of the host, as RV(dgxspark.vllm.plan#module:hosts) has them; one that is copied from the controller has C(path) and C(copied), the
+      size and time of its files there. Files that were touched since they were last read are hashed, as M(dgxspark.vllm.model_snapshot) does.
     type: list
     elements: dict
     default: []
@@ -77,9 +70,8 @@ options:
     elements: list
     default: []
   network:
-    description:
-      - The network of the cluster. C(file) is the netplan file, with C(path) and C(sha256).
-      - C(routes), C(relay), C(ufw) with C(netdevs) and C(peers), and C(pings) are questions to programs of the host.
+    description: The network of the cluster. C(file) is the netplan file, with C(path) and C(sha256). C(routes), C(relay), C(ufw) with C(netdevs) and
+      C(peers), and C(pings) are questions to programs of the host.
     type: dict
     default: {}
   servers:
@@ -97,12 +89,11 @@ options:
     type: dict
     default: {}
   facts_checksum:
-    description: Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew.
-      Empty, it is not compared.
+    description: Checksum of the facts of the host that change only by updates and repairs. Another one is a reason to plan anew. Empty, it is not compared.
     type: str
     default: ''
   proof:
-    description: Options of M(dgxspark.vllm.service_proof). The services of an up-to-date host are proved by them; a service that does not answer soon, an
+    description: Options of M(dgxspark.vllm.service_proof), by which the services of an up-to-date host are proved; a service that does not answer soon, an
       error, and a service on demand that would have to be started leave RV(proved) V(false). Never in check mode.
     type: dict
   hf_home:
@@ -114,8 +105,8 @@ options:
     type: path
     default: /
   controller:
-    description: Set by the action plugin; who runs this. The comparison waits for other runs that change the host then, and is noted as the beginning of
-      this run.
+    description: Set by the action plugin; who runs this. The comparison then waits for other runs that change the host, and is noted as this run's
+      beginning.
     type: str
     default: ''
 extends_documentation_fragment:
@@ -127,12 +118,6 @@ attributes:
       - Receipts of O(proof) are shown.
 notes:
   - Needs root.
-seealso:
-  - module: dgxspark.vllm.deploy
-  - module: dgxspark.vllm.generation
-  - module: dgxspark.vllm.drift
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -159,42 +144,27 @@ up_to_date:
   description: Whether there is nothing to apply.
   returned: success
   type: bool
-  sample: true
 why:
   description: Why it is not.
   returned: success
   type: list
-  elements: str
   sample: ["generation 3 is not proven"]
 unanswered:
   description: Programs that did not answer, each with its reason. What they were asked is not known, and not compared.
   returned: success
   type: list
   elements: str
-  sample: []
 differences:
-  description:
-    - How the host differs. C(changed), C(missing), C(added) and C(attributes) are paths; C(added) are files below the folders of the
-      collection that nothing has deployed, which stay. C(removed) are paths of rows that the document no longer has.
-    - C(units) is the step that each unit needs, by name. C(moved) are models whose revision stands for another commit than at the time of the
-      current generation, by service.
-    - C(models) is what is wrong with O(models), where O(document) is left out.
+  description: How the host differs. C(changed), C(missing), C(added) (files below the folders of the collection that nothing has deployed, which stay) and
+    C(attributes) are paths; C(removed) are paths of rows that the document no longer has. C(units) is the step that each unit needs, by name. C(moved) are
+    models whose revision stands for another commit than at the time of the current generation, by service. C(models) is what is wrong with O(models),
+    where O(document) is left out.
   returned: success
   type: dict
-  sample:
-    changed: [/etc/dgxspark/env/heavy.env]
-    missing: []
-    added: []
-    attributes: []
-    removed: []
-    units: {spark-heavy.service: restart}
-    moved: {}
-    models: []
+  sample: {changed: [/etc/dgxspark/env/heavy.env], missing: [], added: [], units: {spark-heavy.service: restart}, moved: {}}
 recorded:
-  description:
-    - The current generation with C(number), C(at), C(proven), C(wanted), C(checksums), C(facts), C(units), C(images), C(restoring) and C(from).
-      V(null) without one.
-    - C(checksums) are those of the parts that are deployed, which may be newer than the generation.
+  description: The current generation with C(number), C(at), C(proven), C(wanted), C(checksums), C(facts), C(units), C(images), C(restoring) and C(from);
+    V(null) without one. C(checksums) are those of the parts that are deployed, which may be newer than the generation.
   returned: success
   type: dict
   sample: {number: 3, proven: true, restoring: null, from: null}
@@ -211,7 +181,6 @@ proved:
   description: Whether all services of an up-to-date host answered, were found as they are to be, and have their receipts.
   returned: success
   type: bool
-  sample: true
 unproved:
   description: Why they were not proved.
   returned: with O(proof), when RV(up_to_date) and not RV(proved)
@@ -242,12 +211,10 @@ host_architecture:
   description: As RV(dgxspark.vllm.spark_info#module:host_architecture).
   returned: with O(gather)
   type: str
-  sample: arm64
 unknown:
   description: As RV(dgxspark.vllm.spark_info#module:unknown).
   returned: with O(gather)
   type: dict
-  sample: {}
 """
 
 from pathlib import Path

@@ -8,26 +8,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: deploy
 short_description: Make a host equal to a state document - accounts, folders, files and systemd units
-version_added: 0.1.0
 description:
-  - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is
-    what one role puts on a host; one task deploys several parts. On a host where nothing has changed that is a single round trip, in which
-    no content travels but only checksums.
+  - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is what one role
+    puts on a host; one task deploys several parts. Where nothing has changed that is a single round trip of checksums.
   - The host keeps a record of the deployed rows, C(/var/lib/dgxspark/deployed.json). The module removes the rows of O(parts) that the record
     has and the new document has not; a row that another part still lists stays. A host without a record has that of its current generation.
   - Everything is checked before anything is written. If O(files[].validate) fails, an owner does not exist or a folder is in the place of
-    a file, the host is not changed.
+    a file, the host is not changed. All contents are on the disk before the first file is replaced, so a full disk leaves all old files.
   - "The order is: accounts, folders, contents beside their places, stop of units that leave, contents to their places, removal of files,
     O(created) paths and folders that leave, O(removed), units, removal of accounts that leave."
-  - A run that is interrupted is completed by the next one, removals included, since the record lists old and new rows until the run is done.
-  - All contents are on the disk before the first of the O(files) is replaced. So a full disk leaves all old files in place, and a unit
-    that restarts by itself never finds a mixture.
-  - A unit is restarted when a file of O(units[].restart_on) was written after the unit was started. So the next run completes a play
-    that was interrupted between the two.
-  - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it. Temporary files of killed
-    runs are removed first.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+  - An interrupted run is completed by the next one, removals included. A unit is restarted when a file of O(units[].restart_on) was written after it
+    was started.
+  - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -41,12 +33,9 @@ options:
     type: str
     default: ''
   parts:
-    description:
-      - The parts that the task deploys entirely. Their rows of earlier runs that it does not list are removed; a part without rows is removed
-        as a whole.
-      - By default O(part), the parts of O(documents) and those of all rows, except rows without a part. An empty list removes nothing, for a task
-        with some rows of a part.
-      - V("") stands for rows without a part.
+    description: The parts that the task deploys entirely. Their rows of earlier runs that it does not list are removed. By default O(part), the parts of
+      O(documents) and those of all rows, except rows without a part, for which V("") stands. An empty list removes nothing, for a task with some rows
+      of a part.
     type: list
     elements: str
   state:
@@ -95,7 +84,7 @@ options:
         description: Remove the account once no part lists it any more and no file or folder of the document belongs to it. Only for system accounts.
         type: bool
         default: false
-      part:
+      part: &part
         description: The part that the row belongs to.
         type: str
         default: ''
@@ -113,22 +102,22 @@ options:
         type: path
         required: true
       holds:
-        description: What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder where this
-          module made it. A V(shared) one is removed when it is empty.
+        description: What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder. A V(shared) one is
+          removed when it is empty.
         type: str
         choices: [shared, cache, weights]
         default: shared
       remove:
-        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it; V(never)
-          leaves it, such as data of people. A folder that this collection neither made nor named stays in any case.
+        description: What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it, V(never)
+          leaves it. A folder that this collection neither made nor named stays in any case.
         type: str
         choices: [empty, whole, never]
         default: empty
-      owner:
+      owner: &owner
         description: Its owner.
         type: str
         default: root
-      group:
+      group: &group
         description: Its group.
         type: str
         default: root
@@ -136,10 +125,7 @@ options:
         description: Its mode, octal in quotes.
         type: str
         default: "0755"
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
   files:
     description: Files that have to be there, with their whole content.
     type: list
@@ -154,20 +140,13 @@ options:
         description: What is in it. Excludes O(files[].source).
         type: str
       source:
-        description: A file of the controller whose bytes are taken as they are; relative ones are looked for in the role's C(files).
-          One that ansible-vault encrypted is decrypted.
+        description: A file of the controller whose bytes are taken; relative ones are looked for in the role's C(files), one of ansible-vault is decrypted.
         type: str
       bundled:
         description: A file of this collection, by its path below the collection's folder, in place of O(files[].source).
         type: str
-      owner:
-        description: Its owner.
-        type: str
-        default: root
-      group:
-        description: Its group.
-        type: str
-        default: root
+      owner: *owner
+      group: *group
       mode:
         description: Its mode, octal in quotes.
         type: str
@@ -180,22 +159,19 @@ options:
         description: A device without which the file must not be there, such as that of a watchdog.
         type: path
       fill:
-        description:
-          - Values that only the host knows. Each replaces its mark, C(@host:VALUE@), in the content.
-          - V(port_range) is the range of ports that the kernel gives to outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP)
-            are numbers of accounts, V(file:PATH) is the stripped text of another file of the document or the host, for O(files[].secret) alone.
-          - In check mode, a file counts as changed if the host does not have a value yet.
+        description: Values that only the host knows, each in the place of its mark, C(@host:VALUE@). V(port_range) is the range of ports that the kernel
+          gives to outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP) are numbers of accounts, V(file:PATH) is the stripped text of
+          another file, for O(files[].secret) alone. In check mode, a file counts as changed if the host does not have a value yet.
         type: list
         elements: str
         default: []
       generate:
-        description: Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content). An existing
-          file keeps its content.
+        description: Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content).
         type: int
         default: 0
       validate:
-        description: A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
-          copy of it by the same name. Files that have not changed are not asked about; in check mode none is.
+        description: A program and its arguments, separated by spaces, that has to accept a copy of the file, C(%s), before it is put in place. Not in
+          check mode.
         type: str
       digest:
         description: Set by the action plugin; SHA-256 of the content.
@@ -203,22 +179,15 @@ options:
       data:
         description: Set by the action plugin; the content in base64, once it is known that it is needed.
         type: str
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
   removed:
-    description:
-      - Files and folders that must not be there, such as those of earlier versions that no record lists. Folders go with all that is in them.
-      - A folder that this collection neither made nor named stays, with a warning.
-      - Each is a path, or a mapping of C(path) and C(part).
+    description: Files and folders that must not be there, such as those of earlier versions that no record lists, with all that is in them. A folder that
+      this collection neither made nor named stays, with a warning. Each is a path, or a mapping of C(path) and C(part).
     type: list
     elements: raw
     default: []
   created:
-    description:
-      - Paths that programs of a part create at run time, such as receipts. They are removed once no part lists them any more.
-      - Each is a path, or a mapping of C(path) and C(part).
+    description: Paths that programs of a part create at run time, such as receipts, as in O(removed). They are removed once no part lists them any more.
     type: list
     elements: raw
     default: []
@@ -269,7 +238,7 @@ options:
         default: []
       prints:
         description: A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
-          last start, such as a table of the kernel that somebody has changed.
+          last start.
         type: list
         elements: str
         default: []
@@ -285,10 +254,7 @@ options:
         description: Wait until systemd has carried the job out.
         type: bool
         default: true
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
+      part: *part
 notes:
   - Needs root, and systemd where O(units) are given.
 """
@@ -324,78 +290,65 @@ joined:
   returned: success
   type: list
   elements: str
-  sample: []
 written:
   description: Files whose content was written, or would be in check mode.
   returned: success
   type: list
-  elements: str
   sample: [/etc/dgxspark/agent/watchdog.json]
 removed:
   description: What was removed, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 left:
   description: Paths that stay with O(state=absent), each with C(path) and C(why).
   returned: with O(state=absent)
   type: list
-  elements: dict
   sample: [{"path": "/srv/huggingface", "why": "not empty: mine"}]
 freed_bytes:
   description: Bytes of the weights that were removed, or would be.
   returned: with O(state=absent)
   type: int
-  sample: 16397000000
 started:
   description: Units that were started, or would be.
   returned: success
   type: list
-  elements: str
   sample: [spark-agent.service]
 restarted:
   description: Units that were restarted, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 reloaded:
   description: Units that were reloaded, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 stopped:
   description: Units that were stopped, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 restart_due:
   description: Units with O(units[].defer) that run from older files than those on the disk.
   returned: success
   type: list
   elements: str
-  sample: []
 enabled:
   description: Units that were enabled, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 disabled:
   description: Units that were disabled, or would be.
   returned: success
   type: list
   elements: str
-  sample: []
 starting:
   description: Units that were starting already, from the files that are on the disk; whoever wants them has to wait.
   returned: success
   type: list
   elements: str
-  sample: []
 """
 
 from dataclasses import MISSING, fields

@@ -9,14 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: discover
 short_description: Find DGX Sparks and write their first inventory
-version_added: 0.1.0
 description:
   - With O(action=find), tries addresses, machines that announce ssh by mDNS, and neighbours on the QSFP ports of the controller, and
     returns those on which an ssh server answers. Nobody is logged in to.
   - With O(action=write), reads what M(dgxspark.vllm.ask) brought of these machines, names the Sparks, recommends a model for each that
-    serves nothing yet, shows all of it, and writes an inventory folder.
+    serves nothing yet, shows all of it, and writes an inventory folder. A file that exists is never changed; the difference is shown.
   - A machine that is silent or slow, or that cannot be logged in to, is not known, and is named with the reason.
-  - A file that exists is never changed. Where it differs from what was found, the difference is shown.
 options:
   action:
     description: Which of the two.
@@ -24,10 +22,8 @@ options:
     choices: [find, write]
     required: true
   hosts:
-    description:
-      - For O(action=find), addresses, names, C(USER@NAME), C(NAME:PORT), ranges C(192.168.1.10-20) and networks C(192.168.1.0/28), also
-        several in one text with commas.
-      - C(localhost) is the controller itself, without ssh. It is tried by itself where it is a Spark.
+    description: For O(action=find), addresses, names, C(USER@NAME), C(NAME:PORT), ranges C(192.168.1.10-20) and networks C(192.168.1.0/28), also several in
+      one text with commas. C(localhost) is the controller itself, without ssh, which is tried by itself where it is a Spark.
     type: list
     elements: str
     default: []
@@ -68,8 +64,7 @@ options:
     type: str
     default: ''
   whole:
-    description: For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not
-      known.
+    description: For O(action=write), fail before anything is written where a machine that was named, not one of a range, is no Spark or is not known.
     type: bool
     default: false
   pick:
@@ -81,10 +76,6 @@ attributes:
     support: full
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-seealso:
-  - module: dgxspark.vllm.spark_info
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -106,19 +97,16 @@ candidates:
   description: For O(action=find), machines that can be asked.
   returned: success
   type: list
-  elements: dict
   sample: [{address: 192.168.1.11, by: range, user: '', port: 0, local: false}]
 silent:
   description: For O(action=find), machines that are not known, each with the reason.
   returned: success
   type: list
-  elements: dict
   sample: [{address: 192.168.1.12, by: named, user: '', port: 0, why: did not answer in 3 s}]
 sparks:
   description: For O(action=write), the Sparks with their names, variables as they are in the inventory, and what they said.
   returned: success
   type: list
-  elements: dict
   sample: [{name: spark-1, variables: {ansible_host: 192.168.1.11}, measured: {}}]
 files:
   description: For O(action=write), each file with V(written), V(unchanged) or V(kept), which differs and was left as it is.

@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: doctor
 short_description: Run all checks on hosts and print findings with their fixes
-version_added: 0.1.0
 description:
   - Combines the findings of the plan, of the running engines compared with it, of changes since the deployment, of the placement of
-    services and of checks of the running host, and prints them with their fixes, the worst first. Equal findings of several hosts are
-    printed once.
+    services and of checks of the running host, and prints them with their fixes, the worst first, equal ones of several hosts once. A host without an
+    answer and a check that failed to run are findings, too.
   - It changes nothing, and fails with one line according to O(fail_on).
-  - A host without an answer and a check that failed to run are findings, too.
 options:
   plan:
     description: The result of M(dgxspark.vllm.plan) with the facts of the hosts.
@@ -43,11 +41,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.ask
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -71,15 +64,8 @@ msg:
   type: str
   sample: '1 error: doctor.unit_failed'
 findings:
-  description: All findings, errors first, each with its host.
+  description: The findings, the worst first.
   returned: success
   type: list
-  elements: dict
-  sample:
-    - host: spark-1
-      service: heavy
-      rule: doctor.unit_failed
-      severity: error
-      message: spark-heavy.service has failed (exit-code, 3 restarts).
-      fix: 'Read the reason: journalctl -u spark-heavy.service -n 100; then systemctl reset-failed and systemctl start, or site.yml.'
+  sample: [{host: spark-1, service: heavy, rule: doctor.unit_failed, severity: error, message: spark-heavy.service has failed., fix: Read the reason.}]
 """

@@ -9,12 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: drift
 short_description: Report how hosts differ from their deployment, the plan and the lock file
-version_added: 0.1.0
 description:
-  - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first.
-  - It finds changed files, services that do not run although they should and the reverse, containers of other images, incomplete models,
-    services that are no longer in the inventory, engines with other options than planned, and changed kernels, drivers and releases of
-    DGX OS. Differences between plan and lock file are reported once for all hosts.
+  - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first - changed files, services that
+    do not run although they should and the reverse, containers of other images, incomplete models, services that are no longer in the inventory, other
+    options than planned, and changed kernels, drivers and releases of DGX OS. Differences between plan and lock file are reported once for all hosts.
   - Messages name files, options and variables, but not their contents, which can be secret.
 options:
   plan:
@@ -43,11 +41,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.generation
-  - module: dgxspark.vllm.status
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -93,22 +86,13 @@ reason:
   returned: success
   type: str
 hosts:
-  description: Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was
-    compared with.
+  description: Each host with C(state) (V(same), V(drifted) or V(unreachable)), C(why) it did not answer, and the C(generation) that it was compared with.
   returned: success
   type: dict
-  sample:
-    spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}
+  sample: {spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}}
 findings:
-  description: The differences, the worst first, each with its host, rule, severity, message and fix.
+  description: The findings, the worst first.
   returned: success
   type: list
-  elements: dict
-  sample:
-    - host: spark-1
-      service: heavy
-      rule: drift.file_changed
-      severity: warning
-      message: /etc/dgxspark/env/heavy.env was changed after it was deployed.
-      fix: site.yml writes it again and restarts its units.
+  sample: [{host: spark-1, service: heavy, rule: drift.file_changed, severity: warning, message: heavy.env was changed., fix: site.yml writes it again.}]
 """

@@ -8,22 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: endpoint_ready
 short_description: Wait until a model server answers a real request
-version_added: 0.1.0
 description:
   - Waits for an OpenAI-compatible server in stages - C(/health) answers, C(/v1/models) lists the model, a completion comes
     back with tokens, and where wanted a tool call and split reasoning.
-  - The completion is a real one, on the path that users take. It compiles the kernels, so the first user does not wait for
-    that. A second one is measured, and has to be no garbage - one sign or word over and over, or signs that nobody can read,
-    are what an engine says whose kernels compute wrong.
-  - A server that answers C(/health) but makes no tokens is not ready, and is named as what it is.
-  - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log, with what they
-    mean where that is known.
-  - An engine that spans hosts answers on its first rank only. The others have no O(url); their O(unit) is waited for, which is
-    active exactly when the whole model serves.
-  - A unit of C(Type=notify), which the ranks of such an engine have, is waited for through restarts, since it comes back when
-    another rank was lost. It has failed when it gives up. What it says of its state (C(systemctl status)) is in the message.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+  - The completion is a real one, which compiles the kernels. A second one is measured, and has to be no garbage - one sign or word over and over, or signs
+    that nobody can read, are what an engine says whose kernels compute wrong.
+  - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log, with what they mean where that is known.
+  - An engine that spans hosts answers on its first rank only. The others have no O(url); their O(unit) of C(Type=notify) is waited for, also through
+    restarts, which is active exactly when the whole model serves. It has failed when it gives up.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -37,9 +29,7 @@ attributes:
       - This module does not change anything.
 options:
   url:
-    description:
-      - URL of the server, without a path or with C(/v1).
-      - Without it O(unit) is waited for and nothing is requested. One of the two is needed.
+    description: URL of the server, without a path or with C(/v1). Without it O(unit) is waited for and nothing is requested. One of the two is needed.
     type: str
   model:
     description: Name of the model that has to be served. Without it, the first one that the server lists.
@@ -60,14 +50,11 @@ options:
     type: float
     default: 10
   completion_timeout:
-    description: Seconds to wait for the next tokens of a completion before it is tried again. The first completion may compile
-      kernels for minutes.
+    description: Seconds to wait for the next tokens of a completion before it is tried again. The first one may compile kernels for minutes.
     type: float
     default: 300
   unit:
-    description:
-      - systemd unit behind the server. It is watched, and its log is shown when the server does not get ready.
-      - Without O(url) it is what is waited for.
+    description: systemd unit behind the server. It is watched, and its log is shown when the server does not get ready.
     type: str
   on_demand:
     description: Requests start the server, so that O(unit) need not run before the first one.
@@ -87,10 +74,9 @@ options:
         elements: str
         default: []
       tools:
-        description:
-          - An offered tool is called, in the C(tool_calls) of the answer and not as text.
-          - A conversation of three turns with twelve tools follows, as agents have it. A call that arrives inside the content is an error; a
-            model that stops calling, or a context below 6144 tokens, is none. It takes at most four minutes and 2048 tokens a turn.
+        description: An offered tool is called, in the C(tool_calls) of the answer and not as text. A conversation of three turns with twelve tools
+          follows. A call
+          inside the content is an error; a model that stops calling, or a context below 6144 tokens, is none. At most four minutes and 2048 tokens a turn.
         type: bool
         default: false
       reasoning:
@@ -98,9 +84,8 @@ options:
         type: bool
         default: false
       max_tokens:
-        description:
-          - Most tokens of an answer of these stages. A model that thinks at length before it calls a tool needs thousands.
-          - Less where the context of the model is shorter. An answer that this many tokens cut off is a failure that says so.
+        description: Most tokens of an answer of these stages, less where the context is shorter; an answer that this cuts off is a failure. A model that
+          thinks at length before it calls a tool needs thousands.
         type: int
         default: 4096
       temperature:
@@ -120,8 +105,7 @@ options:
     type: int
     default: 20
   look_seconds:
-    description: Come back after this many seconds with how far the start is, as long as the server does not listen; V(0) waits for it. Set by the
-      action plugin where somebody listens.
+    description: Set by the action plugin. Come back after this many seconds with how far the start is, while the server does not listen; V(0) waits for it.
     type: float
     default: 0
   waited_seconds:
@@ -131,8 +115,6 @@ options:
   restarts_before:
     description: Set by the action plugin; restarts of O(unit) before it was waited for.
     type: int
-seealso:
-  - module: dgxspark.vllm.service_proof
 """
 
 EXAMPLES = r"""
@@ -158,7 +140,6 @@ stage:
   description: The last stage passed, or the one it is stuck in. V(unit) without O(url).
   returned: always
   type: str
-  sample: completion
 elapsed_seconds:
   description: How long it took.
   returned: when something was waited for
@@ -188,10 +169,8 @@ reply:
   returned: when the server was contacted
   type: str
 api:
-  description:
-    - V(chat), or V(completions) for a model without a chat template.
-    - V(embeddings) or V(rerank) for a model that makes vectors or scores; texts of the same meaning have to be nearer than others, and
-      the document that answers a question first.
+  description: V(chat), or V(completions) for a model without a chat template. V(embeddings) or V(rerank) for a model that makes vectors or scores; texts of
+    the same meaning have to be nearer than others, and the document that answers a question first.
   returned: when the server was contacted
   type: str
 model:
@@ -223,8 +202,7 @@ unit_state:
   description: State of O(unit) at the end.
   returned: when O(unit) is given
   type: dict
-  sample:
-    {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3, "active_since": null, "status_text": ""}
+  sample: {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3, "active_since": null, "status_text": ""}
 waiting:
   description: V(true) when O(look_seconds) have passed and the server does not listen yet.
   returned: with O(look_seconds)
@@ -234,9 +212,8 @@ log_percent:
   returned: with O(look_seconds)
   type: int
 log_stage:
-  description:
-    - How far the engine's last start had come by its log.
-    - One of V(arguments), V(device), V(load), V(profile), V(kv_cache), V(graphs), V(warm-up) and V(serving); V(null) where there is no log.
+  description: How far the engine's last start had come by its log, V(arguments), V(device), V(load), V(profile), V(kv_cache), V(graphs), V(warm-up) or
+    V(serving); V(null) without a log.
   returned: failure, and with O(look_seconds)
   type: str
 log_error:

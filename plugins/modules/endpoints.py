@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: endpoints
 short_description: Show the URLs of planned services, with a request to try
-version_added: 0.1.0
 description:
   - Prints the endpoints of the hosts of the play - engines and gateways - with the URL from the controller, the URL from the LAN and the
     key file, and a C(curl) command for a chat completion. The command reads the key from its file; no key is printed.
@@ -28,8 +27,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -44,7 +41,6 @@ endpoints:
   description: Each endpoint with its C(models), C(host), URLs and C(key_file).
   returned: success
   type: list
-  elements: dict
   sample:
     - {models: [small], host: spark-1, controller_url: "http://127.0.0.1:8001/v1", lan: "-", key_file: ""}
 """

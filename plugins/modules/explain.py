@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: explain
 short_description: Explain the log of a vLLM engine
-version_added: 0.1.0
 description:
   - Returns the stage that the newest start in a log reached, the last words of the engine, their cause and the fix. With O(src) or
     O(content) it needs no host; with O(services) it reads the journals of units on the host, or the logs of containers.
@@ -38,10 +37,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.doctor
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -63,14 +58,7 @@ explanations:
     engine prints anything. C(error) are the last words of the program. C(source) is where the cause is known from.
   returned: success
   type: list
-  elements: dict
-  sample:
-    - name: heavy
-      id: one_request
-      stage: kv_cache
-      error: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
-      cause: one request of max-model-len tokens does not fit into the KV cache
-      fix: lower max-model-len to the value in the error, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
+  sample: [{name: heavy, id: one_request, stage: kv_cache, error: "ValueError: ...", cause: one request of max-model-len tokens does not fit, fix: lower it}]
 """
 
 from typing import Any
@@ -105,13 +93,7 @@ def main() -> None:
 
 
 def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, str]:
-    """Explain the journal of a service's unit, or the log of its container.
-
-    :param run: runs journalctl and docker
-    :param service: name, unit, container, probe
-    :param lines: most lines
-    :returns: the explanation with the name of the service
-    """
+    """Explain the journal of a service's unit, or the log of its container."""
     try:
         key = engine_client.read_api_key((service.get("probe") or {}).get("api_key_file"))
     except engine_client.Problem:

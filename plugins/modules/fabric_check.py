@@ -9,16 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_check
 short_description: Test the QSFP network from one host
-version_added: 0.1.0
 description:
-  - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
-    lost, small ones tell a wrong MTU from a link that does not work.
-  - Says which routes and which settings of a relay are gone.
-  - Runs the sending side of probes of the bandwidth, 1 GiB each.
-  - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
+  - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail, where they are lost small ones too. Says which
+    routes and which settings of a relay are gone. Runs the sending side of probes of the bandwidth, 1 GiB each, and one rank of an all-reduce over all
+    hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -54,8 +49,6 @@ options:
     description: How often a probe is tried, a second apart, while the other side is still getting ready.
     type: int
     default: 5
-seealso:
-  - module: dgxspark.vllm.fabric_plan
 """
 
 EXAMPLES = r"""
@@ -63,11 +56,6 @@ EXAMPLES = r"""
   dgxspark.vllm.fabric_check:
     pings: "{{ fabric.hosts[inventory_hostname].pings }}"
   register: checked
-
-- name: Stop when they are lost
-  ansible.builtin.assert:
-    that: checked.findings | length == 0
-    fail_msg: "{{ checked.report | join('\n') }}"
 """
 
 RETURN = r"""
@@ -80,19 +68,16 @@ relay:
   description: What of O(relay) is not set.
   returned: success
   type: list
-  elements: str
   sample: ["net.ipv4.ip_forward is not 1: 0"]
 routes:
   description: Which routes of O(routes) are not there.
   returned: success
   type: list
-  elements: str
   sample: ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
 bandwidth:
   description: Each probe with its C(gbps), or V(null) and an C(error).
   returned: success
   type: list
-  elements: dict
   sample: [{"rail": "rail0", "topology": "ring", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
 collective:
   description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds), and
@@ -131,13 +116,8 @@ TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
 
 
 def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
-    """Send a probe; tries again while nobody listens yet.
-
-    :param run: runs programs
-    :param test: the probe as the plan has it
-    :param attempts: how often it is tried
-    :returns: its result
-    """
+    """Send a probe; tries again while nobody listens yet."""
+    probe = {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
     gbps, error = None, ""
     for attempt in range(attempts):
         if attempt:
@@ -145,9 +125,9 @@ def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
         rc, out, err = run([str(word) for word in test["send"]])
         gbps = fabric_bandwidth.parse_bandwidth(test["tool"], out)
         if gbps is not None:
-            return {**identity(test), "gbps": gbps, "error": ""}
+            return {**probe, "gbps": gbps, "error": ""}
         error = (err.strip() or out.strip() or f"exit code {rc}").splitlines()[-1]
-    return {**identity(test), "gbps": gbps, "error": error}
+    return {**probe, "gbps": gbps, "error": error}
 
 
 def add_up(test: dict[str, Any]) -> dict[str, Any]:
@@ -162,11 +142,6 @@ def add_up(test: dict[str, Any]) -> dict[str, Any]:
     if answer.state != command.FINISHED:
         return {"unknown": answer.why}
     return collective.read(answer.rc, answer.out, answer.err)
-
-
-def identity(test: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of a probe."""
-    return {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
 
 
 def main() -> None:
@@ -185,7 +160,7 @@ def main() -> None:
     )
     run = runner(module, TEST_SECONDS)
     sent = [pings.send(run, ping) for ping in module.params["pings"]]
-    findings = pings.judge_pings(sent)
+    findings = list(pings.judge_pings(sent))
     tests = module.params["bandwidth"]
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:

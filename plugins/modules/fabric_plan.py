@@ -9,28 +9,20 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_plan
 short_description: Plan the QSFP network of a group of Sparks
-version_added: 0.1.0
 description:
-  - Works out from what the hosts of a group say which QSFP interface is to have which address, what is wrong with the
-    network that is there, and the environment of engines that span the group.
-  - A network that is right already is adopted as it is, whoever set it up. One that is wrong is named, and planned anew when
-    O(migrate) says so.
-  - Findings are returned and never fail the task.
+  - Works out from what the hosts of a group say which QSFP interface is to have which address, what is wrong with the network that is there, and the
+    environment of engines that span the group. A network that is right already is adopted as it is. One that is wrong is named, and planned anew when
+    O(migrate) says so. Findings are returned and never fail the task.
   - With O(dest) it writes C(fabric.json) and C(fabric.html) on the controller, in check mode too. The page lists the networks of all clusters
-    of the inventory folder, each as it was last planned, with plugs in wrong ports, and the last figures with their times. A new
-    plan of a network leaves out figures of cables that have changed since.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+    of the inventory folder, each as it was last planned, with the last figures. A new plan leaves out figures of cables that have changed since.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
 options:
   hosts:
-    description:
-      - The hosts of the group by name, the head first.
-      - Each has C(fabric) (of RV(dgxspark.vllm.spark_info#module:spark)), and may have C(management_address), C(heard) and
-        C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the ones that are given, CIDR by interface.
-      - Nothing is planned without hosts; figures are then added to O(dest).
+    description: The hosts of the group by name, the head first. Each has C(fabric) (of RV(dgxspark.vllm.spark_info#module:spark)), and may have
+      C(management_address), C(heard) and C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the given ones, CIDR by interface.
+      Without hosts nothing is planned; figures are added to O(dest).
     type: dict
     default: {}
   network:
@@ -64,8 +56,8 @@ options:
     choices: [auto, direct, switch, ring]
     default: auto
   dest:
-    description: Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
-      inventory folder. Nothing is written when empty.
+    description: Where the plan of the inventory is written, C(plan.json), beside which the page is written; none if empty. A relative path is one of the
+      inventory folder.
     type: str
     default: ''
   name:
@@ -88,9 +80,6 @@ options:
     description: Gb/s that each program must reach on a rail, and C(all_reduce) over hosts, for the page.
     type: dict
     default: {}
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.fabric_check
 """
 
 EXAMPLES = r"""
@@ -103,10 +92,6 @@ EXAMPLES = r"""
     name: pair
   run_once: true
   register: fabric
-
-- name: Show the environment of engines on this host
-  ansible.builtin.debug:
-    var: fabric.hosts[inventory_hostname].environment.mp
 """
 
 RETURN = r"""
@@ -114,7 +99,6 @@ topology:
   description: V(direct), V(switch), V(ring), V(line) (a ring without its last cable), or V(none) when not all hosts are joined.
   returned: with O(hosts)
   type: str
-  sample: direct
 ready:
   description: Whether engines can use the network as it is.
   returned: with O(hosts)
@@ -123,17 +107,11 @@ rails:
   description: Each rail with its C(subnet) and C(ends) by host.
   returned: with O(hosts)
   type: list
-  elements: dict
-  sample:
-    - name: rail0
-      subnet: 192.168.100.0/24
-      ends:
-        spark-1: {cage: 0, netdev: enp1s0f0np0, rdma: rocep1s0f0, present: "", address: 192.168.100.10/24}
+  sample: [{name: rail0, subnet: 192.168.100.0/24, ends: {spark-1: {cage: 0, netdev: enp1s0f0np0, rdma: rocep1s0f0, address: 192.168.100.10/24}}}]
 cables:
   description: Pairs of host and cage that reach each other.
   returned: where RV(topology) is V(line) or V(none), so that there are no rails
   type: list
-  elements: list
   sample: [[[spark-1, 0], [spark-2, 1]]]
 ports:
   description: What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
@@ -142,9 +120,8 @@ ports:
   type: dict
   sample: {"spark-1": {"0": joined, "1": dark}}
 wrong:
-  description:
-    - C(cables), those that are not where they belong, C(missing), where they belong and are not, each by its two ends, host and cage; and C(ends), ports
-      that lead to nobody of the group though they should.
+  description: C(cables), those that are not where they belong, C(missing), where they belong and are not, each by its two ends, host and cage; and C(ends),
+    ports that lead to nobody of the group though they should.
   returned: with O(hosts)
   type: dict
   sample: {"cables": [], "missing": [[[spark-2, 1], [spark-1, 0]]], "ends": []}
@@ -155,9 +132,8 @@ hosts:
       files of others that it replaces, C(restore) commands that bring back what the interfaces have now.
     - C(rails) are its rails with interface, RoCE device, address, MTU and the addresses of the peers; C(relay), with O(relay), the interfaces between
       which it is to forward. C(pings) are what M(dgxspark.vllm.fabric_check) is to send from it.
-    - Engines are found by the interface C(netdev) and its C(address) (C(VLLM_HOST_IP)), with the C(environment), C(mp) and C(ray) by executor,
-      C(per_host) (variables that Ray must not copy to the workers) and C(sources), once the plan is carried out; all are empty where the network
-      is to stay unusable.
+    - Engines are found by the interface C(netdev) and its C(address) (C(VLLM_HOST_IP)), with the C(environment), C(mp) and C(ray) by executor, C(per_host)
+      (variables that Ray must not copy to the workers) and C(sources), once the plan is carried out; all are empty where the network is to stay unusable.
     - C(firewall) has C(fabric), the interfaces that peers come in by, and C(peers), their networks, as the role firewall wants them.
   returned: with O(hosts)
   type: dict

@@ -8,23 +8,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: generation
 short_description: Keep the states of a host as numbered generations, and restore one
-version_added: 0.1.0
 description:
   - A generation is the state of a host at the end of a run, with its settings, programs, units, receipts, the ids of its images and the
     commits of its models. The files are stored beside it by checksum, readable by root only.
-  - Keys are not part of it. A rollback keeps the key files as they are and names those that changed since. Those of a removed service are
-    removed when the state without it is recorded as proven.
-  - Only one run at a time changes a host, and a state that two controllers made together is not recorded.
-  - Nothing is downloaded. Images of generations get an additional name, so that C(docker image prune) keeps them.
+  - Keys are not part of it. A rollback keeps the key files as they are and names those that changed since.
+  - Only one run at a time changes a host, and a state that two controllers made together is not recorded. Nothing is downloaded. Images of generations
+    get an additional name, so that C(docker image prune) keeps them.
 options:
   action:
-    description:
-      - V(record) makes a new generation when the host is not what the current one says, and nothing else when it is.
-      - V(confirm) notes O(facts) in the current generation, with which it was proved again, where it is proven and the host still is what
-        it says. No generation is made, and none becomes proven.
-      - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
-      - V(restore) brings a generation back, once it is known that its images and weights are there.
-      - V(forget) removes all generations and the names that they gave to images.
+    description: V(record) makes a new generation when the host is not what the current one says. V(confirm) notes O(facts) in the current generation, where
+      it is proven and the host still is what it says. V(look) says what there is, whether the host still is what its generation says, and what going back
+      would do. V(restore) brings a generation back, once it is known that its images and weights are there. V(forget) removes all generations and the names
+      that they gave to images.
     type: str
     choices: [record, confirm, look, restore, forget]
     required: true
@@ -44,13 +39,12 @@ options:
     description: With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:addons).
     type: dict
   facts:
-    description:
-      - With O(action=record) and O(action=confirm), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
+    description: With O(action=record) and O(action=confirm), RV(dgxspark.vllm.spark_info#module:spark), of which kernel, driver and DGX OS are sent.
     type: dict
     default: {}
   gather:
-    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller, so
-      that the next run plans with them before it asks the host. Left out, none are gathered.
+    description: With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller for the
+      next run. Left out, none are gathered.
     type: dict
     default: {}
   services:
@@ -71,8 +65,8 @@ options:
     type: bool
     default: false
   keep:
-    description: How many generations are kept. The current one and the proven one before it are kept in any case. Images that this collection
-      brought and that only removed generations name go with them; weights never do.
+    description: How many generations are kept, the current one and the proven one before it in any case. Images that this collection brought and that only
+      removed generations name go with them; weights never do.
     type: int
     default: 5
   generation:
@@ -100,21 +94,9 @@ attributes:
       - RV(steps) names what would change; contents are never shown, secrets are among them.
 notes:
   - Needs root.
-seealso:
-  - module: dgxspark.vllm.rollout
-  - module: dgxspark.vllm.drift
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
-- name: Record the generation
-  dgxspark.vllm.generation:
-    action: record
-    proven: true
-    plan: "{{ spark_plan }}"
-  become: true
-
 - name: Show what a rollback would change
   dgxspark.vllm.generation:
     action: look
@@ -138,12 +120,10 @@ same:
   description: Whether the host still is what the current generation says.
   returned: success
   type: bool
-  sample: true
 running:
   description: Whether all units of the current generation that start at boot are active.
   returned: when O(action=look)
   type: bool
-  sample: true
 generations:
   description: All generations that are kept, by number.
   returned: success
@@ -153,35 +133,29 @@ safe:
   description: The nearest proven generation, the current one first; what a run that fails goes back to. Null without one.
   returned: when O(action=look)
   type: int
-  sample: 3
 target:
   description: The generation that O(generation) means; null without one.
   returned: when O(action=look) or O(action=restore)
   type: int
-  sample: 2
 problems:
   description: Why it cannot be restored. Images and weights that are missing are named.
   returned: when O(action=look)
   type: list
   elements: str
-  sample: []
 key_changes:
   description: Which key files are others than at the time of the target; they stay as they are.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY changed since generation 2; it stays unchanged"]
 steps:
   description: What restoring it changes, or changed.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: ["writes /etc/dgxspark/env/heavy.env", "restarts spark-heavy.service"]
 touched:
   description: Units that restoring it starts, restarts or stops.
   returned: when O(action=look) or O(action=restore)
   type: list
-  elements: str
   sample: [spark-heavy.service]
 gateways:
   description: The gateways' names of the services that restoring it touches, each with C(name), C(host) and C(backend).
@@ -204,21 +178,11 @@ recorded:
   description: Whether a new generation was made.
   returned: when O(action=record)
   type: bool
-  sample: false
-spark:
-  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:spark). The action plugin keeps it and does not return it.
-  returned: never
-  type: dict
-images:
-  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:images). The action plugin keeps it and does not return it.
-  returned: never
-  type: dict
 removed:
   description: Numbers of generations that were removed, and names of images.
   returned: when O(action=record)
   type: list
   elements: str
-  sample: []
 """
 
 from pathlib import Path

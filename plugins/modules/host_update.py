@@ -9,11 +9,9 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_update
 short_description: List and install updates of packages and firmware of a DGX Spark
-version_added: 0.1.0
 description:
-  - Waits for other programs that install packages, of which DGX OS has four, refreshes the lists, and reports what C(apt-get dist-upgrade) and
-    C(fwupdmgr) would do.
-  - Refuses kernels, drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
+  - Waits for other programs that install packages, refreshes the lists, and reports what C(apt-get dist-upgrade) and C(fwupdmgr) would do. Refuses kernels,
+    drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
   - With O(state=updated) it installs the updates, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
 options:
   state:
@@ -40,22 +38,14 @@ options:
     description: Seconds to wait for other programs that install packages.
     type: int
     default: 1800
-  refresh:
-    description: Refresh the lists of packages and firmware first, also in check mode, since the result depends on them.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
     details:
       - The lists of packages and firmware are refreshed.
-  diff_mode:
-    support: none
 notes:
   - Needs root.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -101,7 +91,6 @@ waited_seconds:
   description: Seconds of waiting for other programs.
   returned: always
   type: int
-  sample: 0
 """
 
 import fcntl
@@ -353,7 +342,6 @@ def main() -> None:
             "firmware": {"type": "bool", "default": True},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "lock_timeout": {"type": "int", "default": 1800},
-            "refresh": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
@@ -362,9 +350,10 @@ def main() -> None:
     host.wait_until_idle()
     if params["state"] == "idle":
         module.exit_json(changed=False, waited_seconds=host.waited)
-    if params["refresh"]:
-        host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
-        host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
+    host.must(
+        ["apt-get", "--quiet", "update"], "refreshing the lists of packages"
+    )  # in check mode too: the result depends on them
+    host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
     held = host.hold()
     pending = host.look(held)
     findings = [

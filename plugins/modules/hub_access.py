@@ -9,13 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: hub_access
 short_description: Check access to models on the hub before they are downloaded
-version_added: 0.1.0
 description:
-  - Requests one file of every model that is incomplete on the host, as the download would, and reports all refusals at once. So a licence
-    that was not accepted is reported before many gigabytes are downloaded.
-  - Models that are complete on the host are skipped, so that a host without access to the hub can be deployed again.
+  - Requests one file of every model that is incomplete on the host, as the download would, and reports all refusals at once, such as a licence
+    that was not accepted. Models that are complete are skipped, so that a host without access to the hub can be deployed again.
   - An unreachable hub is a warning; the download fails if it needs weights from there.
-  - A companion action plugin reads the token on the controller.
 options:
   models:
     description: The models, as M(dgxspark.vllm.plan) returns them; entries without a C(repo) are passed over.
@@ -45,10 +42,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.model_snapshot
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -63,7 +56,6 @@ asked:
   description: What was asked for and what the answer means, V(ok), V(licence), V(gated), V(token), V(missing), V(revision), V(other) or V(unreachable).
   returned: always
   type: list
-  elements: dict
   sample: [{"repo": "Qwen/Qwen3-8B", "revision": "main", "meaning": "ok", "status": 302}]
 """
 
@@ -80,14 +72,7 @@ AT_ONCE = 8
 
 
 def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dict[str, Any]:
-    """Ask for one file of a model; a redirect is not followed, since that would be the download.
-
-    :param model: its repository and revision
-    :param endpoint: address of the hub
-    :param token: empty for none
-    :param timeout: seconds
-    :returns: whether the hub grants it, or why that is not known
-    """
+    """Ask for one file of a model; a redirect is not followed, since that would be the download. timeout: seconds."""
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     url = hub_access.url_of(endpoint, repo, revision, model.get("only") or [])
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -8,24 +8,19 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: image_compat
 short_description: Check whether a vLLM launch can run on a DGX Spark
-version_added: 0.1.0
 description:
-  - Reads one vLLM launch as vLLM would (image, options, environment, model) and says what fails, what gives wrong
-    output and what costs speed on GB10, each with the fix and the source of the knowledge.
-  - Returns the options in normal form and the exact command that belongs behind the image name, as given and repaired.
+  - Reads one vLLM launch as vLLM would (image, options, environment, model) and says what fails, what gives wrong output and what costs speed on GB10,
+    each with the fix and the source of the knowledge. Returns the options in normal form and the command behind the image name, as given and repaired.
   - Nothing is started and nothing is fetched. The module runs anywhere, usually on the controller.
-  - Findings do not fail the task, only malformed input does. Use RV(compatible) with M(ansible.builtin.assert).
-  - Every rule is described in C(docs/rules.md). A rule that lacks a fact keeps silent.
+  - Findings do not fail the task, only malformed input does. Every rule is described in C(docs/rules.md). A rule that lacks a fact keeps silent.
 options:
   image:
     description: Image reference, with a tag, a digest or both.
     type: str
     required: true
   vllm_version:
-    description:
-      - Version of vLLM inside the image, for example C(0.19.0).
-      - When left out it is looked up in the catalogue of images. Where that does not know it either, the rules that
-        need it are not judged, and one finding names them.
+    description: Version of vLLM inside the image, for example C(0.19.0). Left out, it is looked up in the catalogue of images. Where that does not know it
+      either, the rules that need it are not judged, and one finding names them.
     type: str
   version_source:
     description: Where O(vllm_version) comes from; only repeated in the result.
@@ -46,15 +41,11 @@ options:
         description: The model's C(hf_quant_config.json), where it has one.
         type: dict
   args:
-    description:
-      - Options of C(vllm serve), long names with dashes, native values. V(true) is the bare flag, V(false) its
-        C(--no-) form, null takes an option out.
-      - Whatever spelling vLLM accepts is accepted here (underscores, short forms, unique prefixes, V(64k), dotted keys).
+    description: Options of C(vllm serve), native values by long names with dashes, or by any other spelling that vLLM accepts. V(true) is the bare flag,
+      V(false) its C(--no-) form, null takes an option out.
     type: dict
   argv:
-    description:
-      - The launch as a person would type it, one word an item, with or without C(vllm serve) in front.
-      - Excludes O(args).
+    description: The launch as a person would type it, one word an item, with or without C(vllm serve) in front. Excludes O(args).
     type: list
     elements: str
   env:
@@ -73,20 +64,15 @@ options:
     type: int
     default: 1
   executor:
-    description:
-      - How several Sparks are joined, V(mp), V(ray) or V(auto), which leaves the choice to the plan.
-      - Null is the same as leaving it out.
+    description: How several Sparks are joined, V(mp), V(ray) or V(auto), which leaves the choice to the plan, as null does.
     type: str
   entrypoint:
-    description:
-      - What the image's entrypoint does with its arguments. V(serve) hands them to C(vllm serve), V(passthrough) runs
-        them as a command.
-      - Comes from the catalogue when left out or null.
+    description: What the image's entrypoint does with its arguments. V(serve) hands them to C(vllm serve), V(passthrough) runs them as a command. Comes
+      from the catalogue when left out or null.
     type: str
   docker_args:
-    description:
-      - Options of C(docker run), one word an item, what stands between it and the image.
-      - Rules about mounts, ports and networks keep silent without them. C(--entrypoint) goes before the catalogue.
+    description: Options of C(docker run), one word an item. Rules about mounts, ports and networks keep silent without them. C(--entrypoint) goes before
+      the catalogue.
     type: list
     elements: str
     default: []
@@ -160,8 +146,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.plan
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -191,27 +175,22 @@ compatible:
   description: Whether no finding is an error.
   returned: success
   type: bool
-  sample: true
 vllm_version:
   description: The version that the launch was judged for, null when it is not known.
   returned: success
   type: str
-  sample: 0.19.0
 version_source:
   description: Where the version comes from, one of C(given), C(probed), C(catalogue) and C(unknown).
   returned: success
   type: str
-  sample: catalogue
 entrypoint:
   description: Entrypoint family, C(serve) or C(passthrough).
   returned: success
   type: str
-  sample: passthrough
 command:
   description: The exact arguments behind the image name, in a fixed order.
   returned: success
   type: list
-  elements: str
   sample: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507, --max-model-len, "16384"]
 args:
   description: The options in normal form, long names with dashes and native values.
@@ -219,35 +198,18 @@ args:
   type: dict
   sample: {max-model-len: 16384}
 findings:
-  description:
-    - What the rules say, errors first. C(rule) is the id, see C(docs/rules.md). With C(severity) C(error) the launch fails or gives wrong output,
-      C(warning) costs speed or is fragile. C(service) is empty here. C(message) and C(fix) say what is wrong, why, and what to change.
-    - C(vllm_error), what vLLM itself would print, and C(details), what few people want to read, are there where they apply. C(source) is where this
-      is known from, C(basis) is C(inventory), or C(probed) where the image itself was asked.
+  description: What the rules say, errors first. C(rule) is the id, see C(docs/rules.md). With C(severity) C(error) the launch fails or gives wrong output,
+    C(warning) costs speed or is fragile. C(service) is empty here. C(message) and C(fix) say what is wrong, why, and what to change; C(vllm_error), what
+    vLLM itself would print, C(details), C(source), and C(basis), C(inventory) or C(probed), are there where they apply.
   returned: success
   type: list
-  elements: dict
-  sample:
-    - rule: SPK201
-      severity: warning
-      service: ""
-      message: "VLLM_USE_V1 does nothing in vLLM 0.19.0: it was removed in 0.11.1, which has only the V1 engine."
-      fix: Remove VLLM_USE_V1 from the environment.
-      source: vLLM's code
-      basis: inventory
+  sample: [{rule: SPK201, severity: warning, service: "", message: VLLM_USE_V1 does nothing in vLLM 0.19.0, fix: Remove VLLM_USE_V1., basis: inventory}]
 fixed:
-  description:
-    - The launch with every repair that cannot change what was meant. A name is spelled right, an option or variable
-      that has no effect is gone, a name that was replaced is the new one.
-    - A repair after which something else would be wrong is left out. C(findings) are what the rules still say.
+  description: The launch (C(args), C(env), C(command)) with every repair that cannot change what was meant - a name is spelled right or replaced by the new
+    one, an option or variable without effect is gone. A repair after which something else would be wrong is left out. C(findings) are what is left.
   returned: success
   type: dict
-  sample:
-    args: {max-model-len: 16384}
-    env: {}
-    command: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507, --max-model-len, "16384"]
-    changes: [{rule: SPK201, where: env, key: VLLM_USE_V1, before: VLLM_USE_V1=1, after: ""}]
-    findings: []
+  sample: {args: {max-model-len: 16384}, env: {}, changes: [{rule: SPK201, where: env, key: VLLM_USE_V1, before: VLLM_USE_V1=1, after: ""}], findings: []}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -8,19 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: image_plan
 short_description: Ask the vLLM of an image how it would plan the memory of a launch
-version_added: 0.1.0
 description:
   - Runs the vLLM that is in an image, without a GPU, on the configuration of a model and the arguments of a launch, and returns what its own
-    planner says - bytes of the parameters, KV cache groups, block size, blocks and tokens for each amount of memory, longest context,
-    backends, or vLLM's own error where it refuses the launch.
+    planner says - bytes of the parameters, KV cache groups, blocks and tokens for each amount of memory, longest context, backends, or vLLM's own error.
   - The container has no GPU, no network and no weights; its root is read-only, its memory and processors are bounded, and it is ended after
     O(timeout). Code of the model's repository is given to it only with C(--trust-remote-code) in O(args).
-  - An image is asked once per launch. The answer is kept below O(cache_dir) by image id, configuration and the arguments that change
-    memory; another port or name is not asked again.
-  - What cannot be asked stays unknown, with the reason. Kernels that repack weights after loading, and the memory that a start needs
-    besides weights and cache, are not in the answer.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+  - The answer is kept below O(cache_dir) by image id, configuration and the arguments that change memory. What cannot be asked stays unknown, with the
+    reason. Kernels that repack weights, and the memory that a start needs besides weights and cache, are not in the answer.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -37,25 +31,17 @@ options:
     type: str
     required: true
   files:
-    description:
-      - Files of the model's folder that say what it is, texts by name - C(config.json), and where the model has them
-        C(hf_quant_config.json), C(params.json), C(preprocessor_config.json).
-      - Either this or O(snapshot) is required.
+    description: Texts by name of the files of the model's folder that say what it is, C(config.json), and where the model has them C(hf_quant_config.json),
+      C(params.json), C(preprocessor_config.json). Either this or O(snapshot) is required.
     type: dict
     default: {}
   snapshot:
-    description: A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
+    description: A snapshot on the host, in place of O(files), of which its C(.json) that say what the model is are read, and C(.py) with
       C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
     type: dict
-    suboptions:
-      repo:
-        description: Model on the hub, ORG/NAME.
-        type: str
-        required: true
-      commit:
-        description: The commit.
-        type: str
-        required: true
+    suboptions: &snapshot
+      repo: {description: "Model on the hub, ORG/NAME.", type: str, required: true}
+      commit: {description: The commit., type: str, required: true}
   draft_files:
     description: As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
     type: dict
@@ -63,15 +49,7 @@ options:
   draft_snapshot:
     description: As O(snapshot), of a drafter, in place of O(draft_files).
     type: dict
-    suboptions:
-      repo:
-        description: Model on the hub, ORG/NAME.
-        type: str
-        required: true
-      commit:
-        description: The commit.
-        type: str
-        required: true
+    suboptions: *snapshot
   hf_home:
     description: Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
     type: path
@@ -82,8 +60,7 @@ options:
     elements: str
     default: []
   env:
-    description: Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
-      kernels of attention, experts and quantised layers); never keys, addresses and paths.
+    description: Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image; never keys, addresses and paths.
     type: dict
     default: {}
   available:
@@ -106,9 +83,6 @@ options:
     description: Folder on the host for the answers, a file per image and launch.
     type: path
     default: /var/lib/dgxspark/image_plans
-seealso:
-  - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.memory_budget
 """
 
 EXAMPLES = r"""
@@ -121,10 +95,6 @@ EXAMPLES = r"""
     available: [42949672960]
   become: true
   register: asked
-
-- name: Show how many tokens fit
-  ansible.builtin.debug:
-    msg: "{{ asked.answer.sizes[0].tokens }}"
 """
 
 RETURN = r"""
@@ -156,10 +126,9 @@ answer:
       V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown) where it could not be asked.
     - C(packages) are versions, C(resolved) is what vLLM made of the arguments. C(ranks) are, of each pipeline stage, bytes of the parameters by model
       and module, KV cache specs, attention backends, kernels. C(log) are lines of its log about its plan, C(assumed) is what was answered in the
-      place of a GPU.
+      place of a GPU. C(seconds), C(cpu_seconds) and C(peak_bytes) are what asking took.
     - C(sizes) are, of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
       (bytes of one request of that length) and C(groups); or C(refused), in the form of C(failure).
-    - C(seconds), C(cpu_seconds) and C(peak_bytes) are what asking took.
   returned: success
   type: dict
 """
@@ -243,11 +212,7 @@ def find_answer(
 ) -> tuple[str, dict[str, Any] | None, str]:
     """Return the source of an answer, the answer, and the reason if there is no answer.
 
-    :param module: of Ansible
-    :param run: runs programs
-    :param image_id: of the image
-    :param question: of C(plan_probe.question); receives the sizes of earlier questions
-    :returns: C(image), C(cache) or C(none), the answer or None, and the reason
+    question: of C(plan_probe.question); receives the sizes of earlier questions.
     """
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
     answer = read_cache(path, question["available"])
@@ -267,11 +232,7 @@ def find_answer(
 def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
     """Return the files that describe a model, by name, from the arguments or from its snapshot.
 
-    :param params: of the module
-    :param prefix: C(draft_) for the drafter
-    :param trust: whether code of the model's repository is trusted
-    :param wrong: receives the messages
-    :returns: texts by name
+    prefix: C(draft_) for the drafter. wrong: receives the messages.
     """
     files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
     if not snapshot:
@@ -317,14 +278,7 @@ def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
 
 
 def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Return the answer of an image, or None and the reason.
-
-    :param module: of Ansible
-    :param run: runs programs
-    :param image_id: of the image
-    :param question: of C(plan_probe.question)
-    :returns: the answer or None, and the reason
-    """
+    """Return the answer of an image, or None and the reason."""
     timeout, memory = module.params["timeout"], module.params["memory_gib"]
     container = f"dgxspark-image-plan-{os.getpid()}"
     data = f"{json.dumps(question)}\n".encode()
@@ -367,12 +321,7 @@ def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
 
 
 def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer by one rename; warn if it cannot be kept.
-
-    :param module: of Ansible
-    :param path: of the file
-    :param content: the answer
-    """
+    """Keep an answer by one rename; warn if it cannot be kept."""
     try:
         state_file.write(path, content)
     except OSError as error:

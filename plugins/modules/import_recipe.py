@@ -9,20 +9,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: import_recipe
 short_description: Turn an existing launch of vLLM into a service
-version_added: 0.1.0
 description:
-  - Reads a C(docker run) command or a script around it, a compose file, a manifest of Kubernetes, a systemd unit, or a recipe of eugr's
-    spark-vllm-docker, of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that
-    serves the same.
-  - A launch that spans several Sparks becomes a C(spark_cluster) of as many hosts.
-  - Gives a reason for everything that is not carried over, and judges the result by the rules of M(dgxspark.vllm.image_compat).
-  - Secrets are named and never returned. Each becomes a file on the controller, with its path in the service.
-  - Runs on the controller only. Nothing is started, fetched or written, and no shell is involved.
+  - Reads a C(docker run) command or a script around it, a compose file, a manifest of Kubernetes, a systemd unit, or a recipe of eugr's spark-vllm-docker,
+    of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that serves the same, or a C(spark_cluster) for a launch
+    that spans several Sparks. Gives a reason for everything that is not carried over, and judges the result by the rules of M(dgxspark.vllm.image_compat).
+  - Secrets are named and never returned. Each becomes a file on the controller, with its path in the service. Nothing is started, fetched or written.
 options:
   src:
-    description:
-      - File on the controller. Its env files are read too, relative to its folder, and scripts in that folder that its container runs.
-      - Exactly one of O(src) and O(content) is needed.
+    description: File on the controller. Its env files are read too, relative to its folder, and scripts in that folder that its container runs. Exactly one
+      of O(src) and O(content) is needed.
     type: path
   content:
     description: The text itself.
@@ -49,21 +44,14 @@ options:
     type: dict
     default: {}
   variant:
-    description:
-      - Variant of a recipe of vLLM's own collection.
-      - By default, a fitting one; variants for this machine come first, then the default. RV(left_out) lists all with the
-        memory that each needs.
+    description: Variant of a recipe of vLLM's own collection. By default, a fitting one; variants for this machine come first, then the default.
     type: str
   features:
-    description:
-      - Features of a recipe of vLLM's own collection.
-      - By default, the features that the recipe enables.
+    description: Features of a recipe of vLLM's own collection. By default, the features that the recipe enables.
     type: list
     elements: str
   config:
-    description:
-      - The model's C(config.json), without which a service cannot be planned.
-      - By default, the config of a recipe of this collection for the same model.
+    description: The model's C(config.json), without which a service cannot be planned. By default, that of a recipe of this collection for the same model.
     type: dict
   catalogue:
     description: Further entries of the image catalogue, see O(dgxspark.vllm.image_compat#module:catalogue).
@@ -80,8 +68,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.image_compat
   - module: dgxspark.vllm.plan
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -102,22 +88,15 @@ form:
   description: Form of the text.
   returned: success
   type: str
-  sample: systemd
 service:
   description: An entry of C(spark_services).
   returned: success
   type: dict
-  sample:
-    name: vllm-qwen36
-    model: {repo: RedHatAI/Qwen3.6-35B-A3B-NVFP4}
-    image: nvcr.io/nvidia/vllm:26.04-py3
-    port: 8001
-    args: {max-model-len: 131072}
+  sample: {name: vllm-qwen36, model: {repo: RedHatAI/Qwen3.6-35B-A3B-NVFP4}, image: "nvcr.io/nvidia/vllm:26.04-py3", port: 8001}
 nodes:
   description: Number of Sparks that the launch spans.
   returned: success
   type: int
-  sample: 1
 spark_cluster:
   description: The cluster with RV(service) in it, for the group of hosts; none for a launch on one Spark.
   returned: success
@@ -127,8 +106,7 @@ host_vars:
   description: Variables of the host for the service.
   returned: success
   type: dict
-  sample:
-    spark_hf_home: /home/me/.cache/huggingface
+  sample: {spark_hf_home: /home/me/.cache/huggingface}
 yaml:
   description: RV(host_vars) and RV(service) as text for a host of the inventory, or RV(spark_cluster) for a group.
   returned: success
@@ -138,43 +116,33 @@ left_out:
   description: Parts of the launch that are not carried over, each with the reason and what to do instead. A secret is named without its value.
   returned: success
   type: list
-  elements: dict
   sample: [{item: --restart unless-stopped, reason: systemd supervises the engines here}]
 report:
   description: RV(missing), RV(left_out), RV(findings) and RV(before) as lines for people.
   returned: success
   type: list
-  elements: str
   sample: ["left out: --restart unless-stopped: systemd supervises the engines here"]
 missing:
   description: Keys that the service still needs before it can be planned.
   returned: success
   type: list
   elements: str
-  sample: []
 findings:
   description: Findings of the rules about the service, errors first. See M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict
-  sample: []
 before:
-  description:
-    - Findings of the rules about the original systemd unit or docker command, errors first.
-    - They do not apply to RV(service), whose unit this collection writes. Empty for the other forms.
+  description: Findings of the rules about the original systemd unit or docker command, errors first; they do not apply to RV(service).
   returned: success
   type: list
-  elements: dict
-  sample: []
 changes:
   description: Repairs that keep the meaning of the launch, see M(dgxspark.vllm.image_compat).
   returned: success
   type: list
   elements: dict
-  sample: []
 compatible:
   description: Whether no finding is an error.
   returned: success
   type: bool
-  sample: true
 """

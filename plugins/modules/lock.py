@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: lock
 short_description: Write the lock file
-version_added: 0.1.0
 description:
   - Joins the images and models of the hosts of the play into the lock file, on the controller. Entries of other hosts stay
     unchanged; entries of services that have left the inventory are removed.
@@ -45,11 +44,6 @@ extends_documentation_fragment:
 attributes:
   diff_mode:
     support: full
-seealso:
-  - module: dgxspark.vllm.plan
-  - module: dgxspark.vllm.spark_info
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -71,12 +65,10 @@ changes:
   description: Changes of the lock file, one line each.
   returned: success
   type: list
-  elements: str
   sample: ["model Qwen/Qwen3-8B@main: added 0123456789ab (12 files, 16.40 GB)"]
 notes:
   description: Remarks, such as hosts that did not answer.
   returned: success
   type: list
-  elements: str
   sample: ["spark-3 did not answer; its entries in the lock file stay."]
 """

@@ -9,15 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_folder
 short_description: Copy a folder of weights from the controller
-version_added: 0.1.0
 description:
-  - Compares all files of a folder in one round trip, by size and time of change, and sends those that differ. A run without differences
-    reads no weights, neither on the controller nor on the host.
-  - A file of the same size and another time is hashed on both sides first. A received file is hashed before it takes its name, in one
-    step, so that no program finds half a file. Files that an interrupted run has sent whole are not sent again.
-  - Other files of the folder are left alone.
-  - Owner is the user that runs the module, modes are V(0644) and V(0755).
-  - A companion action plugin reads O(source) on the controller.
+  - Compares all files of a folder in one round trip, by size and time of change, and sends those that differ. A file of the same size and another time is
+    hashed on both sides first, so a run without differences reads no weights.
+  - A received file is hashed before it takes its name, in one step. Files that an interrupted run has sent whole are not sent again. Other files of the
+    folder are left alone. Owner is the user that runs the module, modes are V(0644) and V(0755).
 options:
   source:
     description: Folder B(on the controller).
@@ -28,8 +24,7 @@ options:
     type: path
     required: true
   verify:
-    description: V(all) hashes the files of the same size and time too. V(changed) and V(size) mean the same here, as M(dgxspark.vllm.model_snapshot)
-      has them.
+    description: V(all) hashes the files of the same size and time too; V(changed) and V(size) do not.
     type: str
     choices: [changed, all, size]
     default: changed
@@ -61,10 +56,6 @@ attributes:
       - Files of the same size and another time are hashed in check mode too.
   diff_mode:
     support: full
-seealso:
-  - module: dgxspark.vllm.model_snapshot
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -80,13 +71,11 @@ brought:
   description: Names of the files that came, or would.
   returned: always
   type: list
-  elements: str
   sample: [config.json, model-00001-of-00002.safetensors]
 bytes:
   description: How much was sent.
   returned: always
   type: int
-  sample: 5368709120
 """
 
 import hashlib
@@ -181,13 +170,7 @@ class Folder:
         return bad
 
     def place_one(self, root: int, name: str, file: dict[str, Any]) -> bool:
-        """Place a received file.
-
-        :param root: descriptor of the folder
-        :param name: of the file
-        :param file: its size, digest and part
-        :returns: whether it is whole
-        """
+        """Place a received file. Returns whether it is whole. root: descriptor of the folder."""
         try:
             with beneath.open_file(self.staging, file["part"]) as handle:
                 is_whole = beneath.place(handle, file["sha256"], root, name, FILE_MODE)

@@ -9,18 +9,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_snapshot
 short_description: Download a model into HF_HOME at a pinned revision
-version_added: 0.1.0
 description:
   - Looks whether the snapshot is whole on the host and, if it is not, fetches it with the hub library inside the image
-    that will serve it. A download that was cut off goes on where it stopped.
-  - A companion action plugin prints bytes, rate and time left while it lasts.
-  - Needs no network when the snapshot is there.
+    that will serve it. A download that was cut off goes on where it stopped. A companion action plugin prints bytes, rate and time left.
   - With O(files) it is also compared with what it is to be. A file that is truncated or has other bytes is named, taken away and
-    fetched again; a file that is wrong even then fails the task and does not stay.
-  - Without them a safetensors file has to be as long as its own header says, and with O(verify=all) large files are compared with
-    the sums that the hub library names them by.
-  - When a damaged file is taken away, a file beside the sums is touched. Units that have it among what they are restarted on do not
-    go on with what they have loaded from it.
+    fetched again; a file that is wrong even then fails the task and does not stay. Without them a safetensors file has to be as long as its own header
+    says, and with O(verify=all) large files are compared with the sums that the hub library names them by.
+  - When a damaged file is taken away, a file beside the sums is touched, so that units do not go on with what they have loaded from it.
   - What is fetched is noted, so that it can be removed by name, and given to the owner of O(hf_home).
 options:
   repo:
@@ -45,8 +40,7 @@ options:
     type: path
     default: /srv/huggingface
   token_file:
-    description: File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only
-      while the download runs.
+    description: File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only while the download runs.
     type: str
     default: ''
   endpoint:
@@ -66,11 +60,8 @@ options:
     type: dict
     default: {}
   verify:
-    description:
-      - Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) reads
-        everything, V(size) compares sizes alone.
-      - Without O(files) only V(all) reads.
-      - Sums are kept in O(sums_dir) on the host.
+    description: Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) everything, V(size)
+      compares sizes alone. Without O(files) only V(all) reads.
     type: str
     choices: [changed, all, size]
     default: changed
@@ -83,8 +74,7 @@ options:
     type: bool
     default: false
   link:
-    description: Name below O(hf_home) of a link to the snapshot, a path to its files that does not hold the commit. It is relative, so that it
-      leads the same way in a container.
+    description: Name below O(hf_home) of a relative link to the snapshot, a path to its files that does not hold the commit.
     type: str
     default: ''
   token:
@@ -98,11 +88,6 @@ options:
     default: start
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -128,17 +113,14 @@ complete:
   description: Whether every file is there.
   returned: success
   type: bool
-  sample: true
 running:
   description: Whether a download is under way.
   returned: success
   type: bool
-  sample: false
 bytes:
   description: Bytes on the disk.
   returned: success
   type: int
-  sample: 16397000000
 link:
   description: The link of O(link), empty where none was asked for.
   returned: success
@@ -148,15 +130,11 @@ wrong:
   description: Files that are not what they are to be, each with C(file) and C(why).
   returned: success
   type: list
-  elements: dict
-  sample:
-    - file: model-00001-of-00004.safetensors
-      why: has 1048576 bytes instead of 4967215128
+  sample: [{file: model-00001-of-00004.safetensors, why: has 1048576 bytes instead of 4967215128}]
 total_bytes:
   description: Bytes of the whole snapshot, null before the hub has said so.
   returned: success
   type: int
-  sample: 16397000000
 """
 
 import hashlib
@@ -248,13 +226,7 @@ class Download:
 
 
 def look(module: AnsibleModule, download: Download, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
-    """End the module with the progress of the download, or with its result.
-
-    :param module: of Ansible
-    :param download: of this model
-    :param snapshot: of C(snapshots.look)
-    :param result: of the module, which is completed
-    """
+    """End the module with the progress of the download, or with its result. snapshot: of C(snapshots.look)."""
     params = module.params
     try:
         state = download.state()
@@ -339,12 +311,7 @@ def verified(module: AnsibleModule, snapshot: dict[str, Any]) -> list[dict[str, 
 
 
 def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
-    """Fail for files that the lock file does not list, and for links in the place of folders.
-
-    :param module: of Ansible
-    :param snapshot: of C(snapshots.look)
-    :param result: of the module
-    """
+    """Fail for files that the lock file does not list, and for links in the place of folders."""
     params = module.params
     title = f"{params['repo']}@{params['revision']}"
     if snapshot["missing"] and not snapshot["path"]:
@@ -364,12 +331,7 @@ def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[
 
 
 def take_away(params: dict[str, Any], snapshot: dict[str, Any], wrong: list[dict[str, str]]) -> None:
-    """Remove damaged files, so that they are downloaded again.
-
-    :param params: of the module
-    :param snapshot: of C(snapshots.look)
-    :param wrong: its damaged files
-    """
+    """Remove damaged files, so that they are downloaded again."""
     if any(entry["why"] != "is missing" for entry in wrong):
         file_sums.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: plan
 short_description: Plan what every DGX Spark of the inventory will run
-version_added: 0.1.0
 description:
   - Reads the C(spark_*) variables of every host in a group, merges them with the recipes, and works out for each
     service the image, the command line, the environment, the start order and the memory it takes.
@@ -21,9 +20,7 @@ options:
     type: str
     default: sparks
   measured_from:
-    description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.spark_info) on the hosts.
-      - Without it, or on hosts that have no such variable, the plan rests on the inventory alone.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) on the hosts; hosts without it are planned from the inventory alone.
     type: str
     default: ''
   images_from:
@@ -31,11 +28,9 @@ options:
     type: str
     default: ''
   kept_facts:
-    description:
-      - Facts of hosts, of which the last run keeps a file for each host in C(.spark/facts) of the inventory folder of the first Spark.
-      - With V(use), hosts of this play that have such a file are planned with it. Errors of this plan do not fail, unless the inventory alone
-        gives errors, too.
-      - With V(keep), the facts of O(measured_from) and O(images_from) are kept for the next run. Not in check mode.
+    description: Facts of hosts, of which the last run keeps a file for each host in C(.spark/facts) of the inventory folder of the first Spark. With
+      V(use), hosts of this play that have such a file are planned with it; errors of this plan do not fail, unless the inventory alone gives errors, too.
+      With V(keep), the facts of O(measured_from) and O(images_from) are kept for the next run. Not in check mode.
     type: str
     choices: [none, use, keep]
     default: none
@@ -46,8 +41,7 @@ options:
     type: str
     default: ''
   models_from:
-    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came after
-      O(measured_from) was asked.
+    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came since then.
     type: str
     default: ''
   upstream_from:
@@ -55,10 +49,9 @@ options:
     type: str
     default: ''
   image_plans_from:
-    description:
-      - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of RV(hosts).
-      - An answer about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, by
-        image id, configuration and arguments, and is used from there, or from the lock file, without asking.
+    description: Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of RV(hosts). An
+      answer about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, and used from
+      there, or from the lock file, without asking.
     type: str
     default: ''
   ask:
@@ -77,47 +70,33 @@ options:
     choices: [images, models]
     default: [images, models]
   dest:
-    description:
-      - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
-      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html). The page of a plan with
-        errors is C(plan_failed.html) for C(plan.json). It leaves the page of the last plan without errors, and the next one removes it.
-      - They are reports and do not count as a change. Check mode does not write them.
-      - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
+    description: File on the controller for the plan as JSON; none if empty. The same as an HTML page is written beside it, C(plan.html) for C(plan.json),
+      or C(plan_failed.html) for a plan with errors, which leaves the page of the last plan without. They are no change, and not written in check mode. A
+      relative path is relative to the inventory folder of the first Spark.
     type: str
     default: ''
   missing_keys:
-    description:
-      - The severity of a key that the fleet itself checks and that is not there yet, so that C(dgxspark.vllm.keys) would make it.
-      - A secret that somebody else gives out is an error in any case.
+    description: Severity of a missing key that C(dgxspark.vllm.keys) would make. A secret that somebody else gives out is an error in any case.
     type: str
     choices: [error, info]
     default: error
   show:
-    description:
-      - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
-        colour where Ansible prints colours.
-      - A plan that O(made_from) confirms as unchanged is one line, unless C(-v) is set.
-      - V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails.
-      - V(json) prints plan and findings as one line of JSON.
-      - A plan with errors is shown in any case, unless O(fail_on_error=false).
+    description: V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); one line for
+      a plan that O(made_from) confirms. V(full) prints the notes too, as V(short) does with C(-v); with O(models) every variant and why it fails. V(json)
+      prints plan and findings as one line. A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: str
     choices: [none, short, full, json]
     default: short
   answer:
-    description:
-      - How much is returned. Ansible copies and walks through a registered result several times, which for a large fleet takes longer than to
-        plan it.
-      - V(whole) returns all. V(looks) returns of RV(hosts) only what hosts are asked next, C(image_candidates) and C(image_questions), and no
-        RV(addons). V(none) returns RV(asking) alone, unless images are to be asked, which is as V(looks).
-      - V(texts) returns RV(hosts) and RV(addons) with the body of each host as a text in JSON, of which a host reads its own.
-      - RV(findings), RV(placement) and RV(keys_of_fleet) come with V(whole) alone.
+    description: How much is returned; Ansible walks through a registered result several times. V(looks) returns of RV(hosts) only what hosts are asked
+      next, C(image_candidates) and C(image_questions), and no RV(addons). V(none) returns RV(asking) alone, unless images are to be asked, which is as
+      V(looks). V(texts) returns RV(hosts) and RV(addons) with the body of each host as a text in JSON. RV(findings), RV(placement) and RV(keys_of_fleet)
+      come with V(whole) alone.
     type: str
     choices: [none, looks, texts, whole]
     default: whole
   models:
-    description:
-      - Instead of planning, show what every recipe, with its variants and images, can do on one to eight Sparks.
-      - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
+    description: Instead of planning, show what every recipe, with its variants and images, can do on one to eight Sparks. Needs no host.
     type: bool
     default: false
   tuned:
@@ -134,16 +113,13 @@ options:
     type: str
     default: ''
   pick:
-    description:
-      - With O(models), requirements of a model; the keys of C(spark_pick), which C(docs/models.md) lists.
-      - V(short) of O(show) then lists the recipes that satisfy it, the fastest first, and counts the others by their reasons.
+    description: With O(models), requirements of a model, the keys of C(spark_pick) in C(docs/models.md). The recipes that satisfy them are listed, the
+      fastest first, and the others counted by their reasons.
     type: dict
     default: {}
   measurements:
-    description:
-      - Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without
-        names of hosts, services, paths and keys. Check mode does not write it.
-      - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
+    description: Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without names
+      of hosts, services, paths and keys. Not in check mode. A relative path is as that of O(dest).
     type: str
     default: ''
   fail_on_error:
@@ -155,9 +131,8 @@ options:
     type: bool
     default: false
   locked:
-    description:
-      - Plan what the lock file has by digest and commit, and say what differs from it. Without, names are planned as they are written.
-      - The file is C(spark_lock_file), else C(.spark/spark.lock.yml) in the inventory folder; where there is none, nothing is locked.
+    description: Plan what the lock file has by digest and commit, and say what differs from it. The file is C(spark_lock_file), else
+      C(.spark/spark.lock.yml) in the inventory folder; where there is none, nothing is locked.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -166,8 +141,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.image_compat
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -195,32 +168,14 @@ proposal:
   type: dict
   sample: {wishes: [{name: coder, state: proposed}], inventory: {sparks: {}}, free_gib: {spark-1: 28.1}, complete: true, errors: [], notes: []}
 references:
-  description: A row for each recipe of C(spark_recipe_sources), with what a service has to add before it can be planned.
+  description: A row for each recipe of C(spark_recipe_sources), as in RV(models), with what a service has to add before it can be planned (C(remark)).
   returned: when O(models) is set
   type: list
-  elements: dict
-  sample:
-    - recipe: eugr:4x-spark-cluster/glm-5.3-flash
-      model: zai-org/GLM-5.3-Flash
-      nodes: 4
-      variants: []
-      remark: needs config of the service
-      left_out: []
 models:
   description: A row for each recipe, variant and image that was judged apart.
   returned: when O(models) is set
   type: list
-  elements: dict
-  sample:
-    - recipe: gpt-oss-120b
-      variant: null
-      images: [vllm/vllm-openai:v0.24.0-ubuntu2404]
-      nodes: 1
-      fits: {"1": fits, "2": fits}
-      weights_gib: 65.9
-      longest: 131072
-      features: [tools, reasoning]
-      speed: {one_stream: {low: 31.8, typical: 35.6, high: 39.9}}
+  sample: [{recipe: gpt-oss-120b, variant: null, nodes: 1, fits: {"1": fits, "2": fits}, weights_gib: 65.9, longest: 131072, features: [tools]}]
 asking:
   description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
   returned: when O(models) is not set
@@ -233,7 +188,6 @@ facts:
   description: Checksums of the kept facts that hosts were planned with, by host; what varies by itself does not change them.
   returned: with O(kept_facts=use)
   type: dict
-  sample: {spark-1: 0f343b0931126a20f133d67c2b018a3b5e1d2f8cb1c6f3a8c0b9c5c4d7a1e2f3}
 made:
   description: What O(made_from) needs beside RV(hosts), RV(clusters) and RV(addons), as a text in JSON.
   returned: with O(kept_facts=use)
@@ -243,49 +197,27 @@ hosts:
     - The plan of each host, by host name.
     - C(services.speed) predicts the speed of each service, alone on its Sparks, as ranges of C(low), C(typical) and C(high); null where it
       is unknown, and C(unknown) has the reason. C(one_stream) and C(all_streams) are tokens per second of one stream and of C(streams)
-      streams together, at a context of about 1000 tokens. C(first_token_8k) and C(first_token_full) are seconds to the first token of a
-      prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
-    - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step;
-      with a drafter the limit is C(drafted + 1) times as high. C(by_streams) are the rates of 2 to 64 streams together, C(proof) is what
-      M(dgxspark.vllm.service_proof) compares its measurements with. C(bytes_per_token) is what a step of one stream reads, C(bound_by) its
-      largest part. C(shared_by) is the number of services that may answer at the same time on its busiest Spark. C(levers) names
-      changes that made launches of others faster and that it does not have; docs/speed.md lists them.
+      streams together, C(by_streams) of 2 to 64, at a context of about 1000 tokens. C(first_token_8k) and C(first_token_full) are seconds to the first
+      token of a prompt of 8192 tokens and of the longest one. C(steps) are decode steps per second with a drafter of C(drafted) tokens.
+    - C(ceiling) and C(ceiling_all) are the rates of one stream and of all that take the whole bandwidth of the memory at one token a step.
+      C(bytes_per_token) is what a step of one stream reads, C(bound_by) its largest part, C(shared_by) the number of services that may answer at the same
+      time on its busiest Spark. C(proof) is what proofs compare with, C(levers) names changes that made launches of others faster (docs/speed.md).
   returned: success
   type: dict
   sample:
-    spark-1:
-      verdict: fits
-      start_order: [heavy, fast]
-      services:
-        - name: fast
-          speed:
-            {streams: 2, one_stream: {low: 23.6, typical: 26.5, high: 29.7}, all_streams: {low: 43.3, typical: 51.9, high: 62.3}, steps: null,
-             drafted: 0, first_token_8k: null, first_token_full: {low: 0.7, typical: 0.87, high: 1.09}, bytes_per_token: 8200000000,
-             ceiling: 33.9, ceiling_all: 67.9, bound_by: memory, shared_by: 1, levers: [chunks of 8192],
-             unknown: {}}
-      firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
+    spark-1: {verdict: fits, start_order: [heavy, fast], services: [{name: fast, speed: {streams: 2, one_stream: {low: 23.6, typical: 26.5, high: 29.7}}}]}
 clusters:
   description: Clusters by name, with their hosts (the head first), their services with the executor and why it was chosen, and the plan
     of their network as soon as the hosts have been asked.
   returned: success
   type: dict
-  sample:
-    pair_a:
-      hosts: [spark-1, spark-2]
-      head: spark-1
-      services: [{name: qwen235, executor: mp, reason: vLLM 0.19.0 spans hosts by itself}]
-      fabric: null
+  sample: {pair_a: {hosts: [spark-1, spark-2], head: spark-1, services: [{name: qwen235, executor: mp}], fabric: null}}
 addons:
   description: Add-on services, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
     Sparks are here too. C(sockets) lists what listens there, and which other hosts have to reach it.
   returned: success
   type: dict
-  sample:
-    spark-1:
-      sockets:
-        - {service: heavy, kind: engine, unit: spark-heavy.service, address: 192.168.1.11, port: 8001, key: true, callers: [forge]}
-      gateway: null
-      speech: {services: []}
+  sample: {spark-1: {sockets: [{service: heavy, kind: engine, address: 192.168.1.11, port: 8001, callers: [forge]}], gateway: null}}
 lacking:
   description: Hosts that do not have all of their images, or models.
   returned: success
@@ -295,52 +227,36 @@ for_all:
   description: Hosts with add-on services that are about other hosts too (gateway, clients, exporters, monitoring, fleet monitor).
   returned: success
   type: list
-  elements: str
   sample: [forge]
 on_demand:
   description: Hosts with services that are started by a request.
   returned: success
   type: list
-  elements: str
   sample: [spark-2]
 locked_names:
   description: Locked tags and branches that services use and that can move, as O(dgxspark.vllm.spark_info#module:upstream) takes them.
   returned: success
   type: dict
-  sample: {images: ["vllm/vllm-openai:nightly"], models: [{repo: Qwen/Qwen3-8B, revision: main}]}
 keys_of_fleet:
   description: Files of the controller with keys that the fleet itself checks, such as those of engines and of the gateway's clients. Any value
     will do for them; C(dgxspark.vllm.keys) makes those that are missing.
   returned: success
   type: list
-  elements: str
   sample: [/home/me/fleet/.secrets/api_key]
 findings:
   description: What the plan says about all hosts, errors first. Where C(cluster) is set, hosts of that cluster may have the same finding with other
     figures.
   returned: success
   type: list
-  elements: dict
-  sample:
-    - host: spark-1
-      service: heavy
-      rule: memory.free_at_start
-      severity: error
-      message: vLLM would refuse to start.
-      fix: Set gpu-memory-utilization to 0.80.
+  sample: [{host: spark-1, service: heavy, rule: memory.free_at_start, severity: error, message: vLLM would refuse to start., fix: Set ... to 0.80.}]
 placement:
   description: Services without a replica (another host that serves the same model or by the same name), and hosts whose services are more than
     their memory, with a service that could move and where to.
   returned: success
   type: dict
-  sample:
-    hosts: 3
-    services: 4
-    without_replica: [{service: heavy, model: Org/Model, hosts: [spark-1]}]
-    over_committed: {spark-2: {over_gib: 4.2, move: fast, to: spark-3}}
+  sample: {hosts: 3, services: 4, without_replica: [], over_committed: {spark-2: {over_gib: 4.2, move: fast, to: spark-3}}}
 errors:
   description: Number of errors; one that several hosts of a cluster have counts once.
   returned: success
   type: int
-  sample: 0
 """

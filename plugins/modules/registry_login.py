@@ -9,14 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: registry_login
 short_description: Log Docker in to registries
-version_added: 0.1.0
 description:
   - Logs root's Docker in to registries with accounts whose passwords are in files on the controller. The password goes to
     C(docker login) by its standard input. It is in no argument, log, diff or result.
   - An account that Docker already has is not used again. A file of Docker's settings that others can read becomes root's alone.
-  - With O(state=absent), logs out of those registries that this module logged in to, unless somebody has logged in with another
-    account since.
-  - A companion action plugin reads the files on the controller.
+  - With O(state=absent), logs out of those registries that this module logged in to, unless somebody has logged in with another account since.
 options:
   registries:
     description: Accounts; the entries of C(spark_registries), each with C(registry), C(user) and C(password_file).
@@ -38,15 +35,6 @@ options:
     default: {}
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -62,7 +50,6 @@ registries:
   description: Registries that Docker was logged in to, or out of.
   returned: success
   type: list
-  elements: str
   sample: [nvcr.io]
 """
 

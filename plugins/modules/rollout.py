@@ -9,18 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rollout
 short_description: Decide the order of a rollout, and when it stops
-version_added: 0.1.0
 description:
   - The decisions of C(rollout.yml) and C(rollback.yml), based on the answers of the hosts in their variables.
   - The hosts of a cluster are changed and rolled back together.
   - Runs on the controller; no host is contacted.
 options:
   step:
-    description:
-      - V(order) says who comes when, and leaves out whoever runs what is wanted already.
-      - V(gate) fails on a host whose services became slower than they were before the change.
-      - V(judge) says which hosts of a batch go back, and whether the rollout stops.
-      - V(summary) shows who runs what.
+    description: V(order) says who comes when, and leaves out whoever runs what is wanted already. V(gate) fails on a host whose services became slower than
+      before the change. V(judge) says which hosts of a batch go back, and whether the rollout stops. V(summary) shows who runs what.
     type: str
     choices: [order, gate, judge, summary]
     required: true
@@ -78,10 +74,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.generation
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -102,7 +94,6 @@ batches:
   description: Hosts by batch.
   returned: when O(step=order)
   type: list
-  elements: list
   sample: [[spark-1], [spark-2, spark-3]]
 hosts:
   description: Hosts in their order.
@@ -113,7 +104,6 @@ serial:
   description: Sizes of the batches.
   returned: when O(step=order)
   type: list
-  elements: int
   sample: [1, 2]
 done:
   description: Hosts that run what is wanted already.
@@ -142,6 +132,5 @@ rows:
   description: Who runs what, a row a service.
   returned: when O(step=summary)
   type: list
-  elements: dict
   sample: [{"host": "spark-1", "service": "heavy", "image": "vllm/vllm-openai:v0.24.0", "commit": "0123abc", "generation": 3, "proven": true}]
 """

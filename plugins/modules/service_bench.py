@@ -9,15 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_bench
 short_description: Benchmark the services of a host
-version_added: 0.1.0
 description:
-  - Runs C(vllm bench serve) of the service's image in its container. It measures prefill and decode of single requests at several
-    prompt lengths, a shared prefix, several requests at once and, if set, contents of answers and rates of requests. The results are
-    compared with the baseline in the receipt of the service.
-  - Lengths of answers are forced, no two prompts begin alike, and the engine counts the tokens, including reasoning.
-  - Refuses to measure while other requests run on the host, unless C(disturb) is set.
-  - For an engine over several hosts, the requests go to the first rank.
-  - The action plugin makes one measurement per call and prints it, to show the progress.
+  - Runs C(vllm bench serve) of the service's image in its container, and compares prefill and decode of single requests at several prompt lengths, a shared
+    prefix, several requests at once and, if set, contents of answers and rates of requests with the baseline in the receipt of the service.
+  - Lengths of answers are forced, no two prompts begin alike, and the engine counts the tokens, including reasoning. For an engine over several hosts, the
+    requests go to the first rank. Refuses to measure while other requests run on the host, unless C(disturb) is set.
   - With O(report_from) it prints tables, charts and findings of all hosts of the play, with predictions of the plan and published figures
     of the recipes, and fails if a service could not be measured. A lower figure is a finding and does not fail.
   - Reading a file with an API key requires root.
@@ -56,8 +52,8 @@ options:
     type: bool
     default: false
   dest:
-    description: With O(report_from), a file on the controller for the results as JSON. An existing file that is not such a report is never
-      replaced; the task fails before it measures, also without O(report_from).
+    description: With O(report_from), a file on the controller for the results as JSON. Another existing file is never replaced; the task fails before
+      it measures.
     type: str
     default: ''
   step:
@@ -76,15 +72,9 @@ attributes:
     support: none
     details:
       - In check mode nothing is measured.
-  diff_mode:
-    support: none
   idempotent:
     details:
       - Only the results in the receipts are written, which is not reported as a change.
-seealso:
-  - module: dgxspark.vllm.service_proof
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -109,7 +99,6 @@ results:
   description: One entry per measured service, as in its receipt, with C(where), C(published), C(predicted) and C(findings).
   returned: when not skipped
   type: list
-  elements: dict
   sample:
     - where: spark-1/heavy
       service: heavy

@@ -9,26 +9,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_proof
 short_description: Prove the services of a host, and write receipts
-version_added: 0.1.0
 description:
-  - Does in one round trip for all services of a host what M(dgxspark.vllm.endpoint_ready) and M(dgxspark.vllm.spark_info) with
-    V(engines) do. Each service is asked for a real completion, its memory and kernels are compared with its plan, and both are kept in its
-    receipt.
-  - A receipt has what was deployed and how it measured. The measurements of the first proof of a deployment are its baseline; figures
-    that got worse, and another deployment, are findings. Only what was deployed counts as a change and is part of the diff.
-  - Services are asked one after the other, so that the figures of one are not those of two at a time.
-  - Then the speed of each service is measured for up to a minute - one stream, as many streams as it serves, with different prompts, and the
-    prefill of one long prompt. Tokens are counted by the engine. The result is compared with the first measurement of the same deployment and
-    with the prediction of the plan; a slow service is a warning with its most likely causes. It is left out in check mode, while other
-    requests run, and for models that make no tokens. M(dgxspark.vllm.compare) never measures.
-  - For a service with C(kv_tiers), the first token of a long prompt is measured cold, after its eviction by other prompts if that takes less than
-    90 s, and by the first proof after a restart of its engine.
+  - Does in one round trip for all services of a host what M(dgxspark.vllm.endpoint_ready) and M(dgxspark.vllm.spark_info) with V(engines) do, one after
+    the other. Memory and kernels are compared with the plan, and kept in the receipt of the service.
+  - A receipt has what was deployed and how it measured. The measurements of the first proof of a deployment are its baseline; figures that got worse, and
+    another deployment, are findings. Only what was deployed counts as a change and is part of the diff.
+  - Then the speed of each service is measured for up to a minute - one stream, as many streams as it serves, and the prefill of one long prompt. It is
+    compared with the first measurement of the same deployment and with the prediction of the plan; a slow service is a warning with its most likely causes.
+    Not in check mode, while other requests run, and for models that make no tokens. For a service with C(kv_tiers), the first token of a long prompt is
+    measured cold, after its eviction if that takes less than 90 s, and by the first proof after a restart of its engine.
   - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
     Spark, for plans of the same launch; not in check mode.
-  - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written.
-    Findings never fail it.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+  - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written. Findings never fail it.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -39,14 +31,10 @@ attributes:
     support: full
 options:
   services:
-    description:
-      - The services, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are C(spark-NAME.service) and
-        C(spark-NAME); without C(url), as ranks behind the first one have none, the unit is waited for.
-      - C(settings) names the file of the API key on the host, C(checks) are further stages, as of M(dgxspark.vllm.endpoint_ready); C(memory),
-        C(fast_path), C(probe), C(speed) and C(kv_tiers) are what the plan expects, C(fingerprint) is the plan that the engine has to run from for its
-        start to be kept. The other keys are for the receipt.
-      - A service with C(on_demand) is started by the question, and has as long as its start may take. One that does not run is not started where
-        its receipt is of what is deployed, see O(receipts_dir).
+    description: The services, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are C(spark-NAME.service) and
+      C(spark-NAME); without C(url), the unit is waited for. C(settings) names the file of the API key on the host, C(checks) are further stages; C(memory),
+      C(fast_path), C(probe), C(speed) and C(kv_tiers) are what the plan expects, C(fingerprint) is the plan that the engine has to run from. A service with
+      C(on_demand) is started by the question, unless its receipt is of what is deployed.
     type: list
     elements: dict
     required: true
@@ -73,9 +61,6 @@ options:
     description: Folder of the collection's state on the host; C(starts) below it has the stages of the last starts.
     type: path
     default: /var/lib/dgxspark
-seealso:
-  - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.spark_info
 """
 
 EXAMPLES = r"""
@@ -110,17 +95,11 @@ findings:
 speeds:
   description: The measured speed of each service that was measured. C(verdict) is V(fine), V(slow) (below 0.8 of the low end of its range), V(wrong)
     (below 0.6) or V(unknown) with its C(reason). C(measured) has the rates of one stream alone (C(single)) and among C(streams) (C(several)) in
-    tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step), also of each of both runs. C(figures) has each
-    rate beside its range, in steps per second with a drafter. C(causes) has the most likely cause first, C(first) is the
-    first measurement of this deployment, C(line) a summary.
+    tokens per second, C(prefill) of C(prompt_tokens), and with a drafter C(tokens_per_step). C(figures) has each rate beside its range. C(causes) has the
+    most likely cause first, C(first) is the first measurement of this deployment, C(line) a summary.
   returned: success
   type: dict
-  sample:
-    heavy:
-      verdict: slow
-      line: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'
-      measured: {single: 18.2, several: 9.1, streams: 8, prefill: 2100.0}
-      causes: [eager, kernel]
+  sample: {heavy: {verdict: slow, measured: {single: 18.2, several: 9.1, streams: 8, prefill: 2100.0}, causes: [eager, kernel]}}
 kv_tiers:
   description: The first tokens of a long prompt in one line, by service with C(kv_tiers); its figures are in the receipt.
   returned: success

@@ -9,26 +9,20 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_state
 short_description: Stop deployed services and wait for their memory, or start them
-version_added: 0.1.0
 description:
   - Uses the services in C(/etc/dgxspark/services) of the host; other units are not touched, except the one of O(unmanaged).
-  - After a stop it waits until the memory is available again. The driver frees the memory of a container long after its end, and an engine
-    that is started meanwhile fails.
-  - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. One service of an exclusive set runs at a
-    time, and a second start is refused.
+  - After a stop it waits until the memory is available again, which the driver frees long after the end of a container. A start is queued and not waited
+    for. One service of an exclusive set runs at a time, and a second start is refused.
 options:
   services:
     description: Names of the services. Nothing is done for an empty list. Required without O(unmanaged).
     type: list
     elements: str
   unmanaged:
-    description:
-      - A container or unit of vLLM that this collection did not create, in place of O(services).
-      - O(state=stopped) stops it, through its unit if it has one, disables its automatic start, and waits for its memory. Its former state is
-        recorded on the host, in C(/var/lib/dgxspark/adopted); container and unit stay there.
-      - O(state=started) starts it with its former restart policy or unit, and removes the record. A running one without a record is
-        not changed.
-      - Containers and units of this collection, and those that do not run vLLM, are refused.
+    description: A container or unit of vLLM that this collection did not create, in place of O(services). O(state=stopped) stops it, disables its automatic
+      start, waits for its memory, and records its former state in C(/var/lib/dgxspark/adopted). O(state=started) starts it with its former restart policy
+      or unit, and removes the record; a running one without a record is not changed. Containers and units of this collection, and those that do not run
+      vLLM, are refused.
     type: dict
     suboptions:
       container:
@@ -56,15 +50,12 @@ options:
     description: Whether their units start at boot. Unchanged by default.
     type: bool
   pin:
-    description:
-      - Keep services that requests start up after O(state=started), and down after O(state=stopped), whatever is asked of them, until
-        the next boot or a call with V(false), which leaves them to their requests again.
-      - Of a service over several hosts only the first rank is pinned. The others follow it; a start does nothing to them.
+    description: Keep services that requests start up after O(state=started), and down after O(state=stopped), until the next boot or a call with V(false).
+      Of a service over several hosts only the first rank is pinned; the others follow it.
     type: bool
     default: true
   leaving:
-    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
-      run.
+    description: With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still run.
     type: list
     elements: str
     default: []
@@ -90,11 +81,6 @@ options:
     default: /etc/dgxspark
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-attributes:
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -114,32 +100,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 services:
-  description:
-    - One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
-      not), C(changed) whether it was stopped or started.
-    - C(on_demand) tells whether requests start it, C(follows) whether it is a rank of such a service that the first rank starts, from another
-      host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
+  description: One entry a service, in the order asked. C(deployed) tells whether it is on the host, C(before) the former state of its unit (empty if it is
+    not), C(changed) whether it was stopped or started, C(on_demand) whether requests start it, C(follows) whether it is a rank that the first rank starts,
+    from another host. C(url) and C(api_key_file) (on the host) are V(null) where there is none. C(start_seconds) is what its start may take.
   returned: with O(services)
   type: list
-  elements: dict
-  sample:
-    - {name: heavy, unit: spark-heavy.service, container: spark-heavy, deployed: true, before: active, changed: true, model: heavy,
-       url: "http://127.0.0.1:8001", api_key_file: /etc/dgxspark/secrets/heavy/VLLM_API_KEY, on_demand: false, follows: false, start_seconds: 2970}
+  sample: [{name: heavy, unit: spark-heavy.service, deployed: true, before: active, changed: true, url: "http://127.0.0.1:8001", start_seconds: 2970}]
 freed_gib:
   description: Growth of the available memory.
   returned: success
   type: float
-  sample: 95.21
 waited_seconds:
   description: Seconds of waiting for memory.
   returned: with O(services)
   type: float
-  sample: 12.4
 available_gib:
   description: Available memory at the end.
   returned: with O(services)
   type: float
-  sample: 113.9
 """
 
 import time
@@ -206,11 +184,7 @@ def available(module: AnsibleModule) -> float:
 def wait_for_memory_back(module: AnsibleModule, ask: Run, need: float, pids: list[int]) -> dict[str, Any]:
     """Wait until memory is available and processes are gone.
 
-    :param module: with O(timeout), O(poll) and O(root)
-    :param ask: runs a program that reports
-    :param need: GiB that have to be available
-    :param pids: of the processes that held it
-    :returns: the answer of C(verbs.wait_until_back)
+    need: GiB. pids: of the processes that held it. Returns the answer of C(verbs.wait_until_back).
     """
     return verbs.wait_until_back(
         lambda: (available(module), still_listed(ask, pids)),
@@ -270,13 +244,7 @@ class Host:
         return rows
 
     def systemctl(self, verb: str, names: list[str], *options: str, allowed: tuple[int, ...] = (0,)) -> None:
-        """Run systemctl on units of services; fails with its message.
-
-        :param verb: C(start), C(stop) and their like
-        :param names: of services
-        :param allowed: exit codes that are no failure
-        :param options: of systemctl
-        """
+        """Run systemctl on units of services; fails with its message. allowed: exit codes that are no failure."""
         if not names or self.module.check_mode:
             return
         chosen = [f"spark-{name}.service" for name in names]
@@ -395,14 +363,7 @@ class Host:
         return waited
 
     def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
-        """Leave the module.
-
-        :param touched: services that were started or stopped
-        :param changed: whether anything was
-        :param before: GiB that were available
-        :param after: GiB that are available
-        :param waited: seconds
-        """
+        """Leave the module. before, after: GiB that are available. waited: seconds."""
         self.module.exit_json(
             changed=bool(touched) or changed,
             services=self.describe(touched),

@@ -8,17 +8,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spark_info
 short_description: Report what a DGX Spark is and what runs on it
-version_added: 0.1.0
 description:
   - Reports the sections that O(gather) names about an NVIDIA DGX Spark (GB10) or one of its siblings. Each program of the host is
-    called at most once for all of them.
-  - Memory comes from C(/proc/meminfo), because C(nvidia-smi) answers C([N/A]) on GB10.
-  - Missing hardware gives V(null) or an empty list. A Spark without a QSFP cable has no ConnectX-7 on its bus, for example.
-  - A section that fails, or whose programs give no answer in time, is V(null); RV(unknown) has the reason. The other sections are
-    reported all the same.
-  - No serial numbers are read.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
+    called at most once for all of them. Memory comes from C(/proc/meminfo), because C(nvidia-smi) answers C([N/A]) on GB10.
+  - Missing hardware gives V(null) or an empty list. A section that fails, or whose programs give no answer in time, is V(null); RV(unknown) has the reason.
+    No serial numbers are read.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -55,9 +49,8 @@ options:
               history, engines, health, distribution, upstream, cabling]
     default: [containers, gpu, residency, memory, network, ports, units, host, disks, models, images]
   fail_on_unknown:
-    description:
-      - Fail when a section that is a result of its own has no answer, with the reasons.
-      - Not for V(images) where V(containers) reports a Docker engine that does not answer.
+    description: Fail when a section that is a result of its own has no answer, with the reasons. Not for V(images) where V(containers) reports a Docker
+      engine that does not answer.
     type: bool
     default: false
   root:
@@ -75,18 +68,15 @@ options:
     type: path
     default: /srv/huggingface
   images:
-    description:
-      - References of images, by tag, digest or id. Docker is asked once for all of them; nothing is pulled.
-      - Of the environment only names of vLLM, CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
+    description: References of images, by tag, digest or id. Docker is asked once for all of them; nothing is pulled. Of the environment only names of vLLM,
+      CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
     type: list
     elements: str
     default: []
   probe_images:
-    description:
-      - Ask images of O(images) for their contents, once per image id. A short container without GPU and network runs the image's
-        C(python3), which reads the metadata of its packages and the sources of vLLM without importing them. The answer is kept below
-        O(state_dir), and reported from then on, with or without this option.
-      - In check mode no container is started; C(probe_from) of RV(images) says so.
+    description: Ask images of O(images) for their contents, once per image id. A short container without GPU and network runs the image's C(python3), which
+      reads the metadata of its packages and the sources of vLLM without importing them. The answer is kept below O(state_dir), and reported from then on,
+      with or without this option. In check mode no container is started; C(probe_from) of RV(images) says so.
     type: bool
     default: false
   probe_timeout:
@@ -134,11 +124,10 @@ options:
     elements: dict
     default: []
   services:
-    description:
-      - The services to ask, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are
-        C(spark-NAME.service) and C(spark-NAME); Ray's containers of a service belong to it.
-      - C(probe) has C(url), C(model) and C(api_key_file), a file on the host; a service without C(url), such as a rank behind the first one, is not
-        asked. C(memory) and C(fast_path) are what the engine is compared with, C(cache_dir) is its folder of compile caches.
+    description: The services to ask, as M(dgxspark.vllm.plan) returns them. C(name) is needed. Without C(unit) and C(container) they are
+      C(spark-NAME.service) and C(spark-NAME); Ray's containers of a service belong to it. C(probe) has C(url), C(model) and C(api_key_file), a file on the
+      host; a service without C(url) is not asked. C(memory) and C(fast_path) are what the engine is compared with, C(cache_dir) is its folder of
+      compile caches.
     type: list
     elements: dict
     default: []
@@ -191,20 +180,11 @@ options:
         type: float
         default: 6
   upstream:
-    description: The tags and branches that V(upstream) looks up, all at once and without an account; nothing is downloaded. C(images) are references
-      by tag, C(models) have C(repo) and C(revision), C(endpoint) is a mirror of the hub, C(timeout) the seconds that each registry and the hub
-      have (5).
+    description: The tags and branches that V(upstream) looks up, all at once and without an account; nothing is downloaded. C(images) are references by
+      tag, C(models) have C(repo) and C(revision), C(endpoint) is a mirror of the hub, C(timeout) the seconds that each registry and the hub have (5).
     type: dict
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
-seealso:
-  - module: dgxspark.vllm.image_compat
-  - module: dgxspark.vllm.doctor
-  - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.memory_budget
-  - module: dgxspark.vllm.service_proof
-  - module: dgxspark.vllm.spread
-  - module: dgxspark.vllm.service_state
 """
 
 EXAMPLES = r"""
@@ -245,84 +225,51 @@ host_architecture:
   description: Architecture of the host in Docker's terms, to compare those of the images with.
   returned: with V(images) in O(gather)
   type: str
-  sample: arm64
 images:
   description:
-    - One entry per reference of O(images), V(null) where Docker does not list its images. Without C(present), all the rest is V(null), empty or
-      V(unknown).
+    - One entry per reference of O(images), V(null) where Docker does not list its images. Without C(present), the rest is V(null), empty or V(unknown).
     - C(id), C(repo_digests), C(architecture), C(os), C(entrypoint), C(cmd), C(env), C(labels) (of this collection and of OCI) and C(size_gib)
       (unpacked) are Docker's. C(entrypoint_family) is V(serve) where vLLM's server takes the arguments, V(passthrough) where what is given
-      runs, else V(unknown).
-    - C(vllm_version) is that of the installed package, else of a label or the environment, as C(vllm_version_source) says.
-    - C(probe) is what the image said of itself, with C(probe_from) V(image), V(cache) or V(none) (not asked). It has the C(error), or versions
-      (C(python), C(vllm_version), C(ray), C(cuda), C(ptxas), C(nccl), C(packages)), compile C(caches) by environment variable, and the
-      C(options) and C(names) (environment variables, architectures, parsers) that its vLLM knows.
+      runs, else V(unknown). C(vllm_version) is that of C(vllm_version_source).
+    - C(probe) is what the image said of itself, with C(probe_from) V(image), V(cache) or V(none) (not asked). It has the C(error), or versions,
+      compile C(caches) by environment variable, and the C(options) and C(names) that its vLLM knows.
   returned: with V(images) in O(gather)
   type: dict
   sample:
-    "vllm/vllm-openai:v0.23.0":
-      present: true
-      architecture: arm64
-      entrypoint: [vllm, serve]
-      entrypoint_family: serve
-      vllm_version: 0.23.0
-      vllm_version_source: package
-      probe_from: cache
-      probe: {error: null, python: 3.12.3, vllm_version: 0.23.0, ray: null, cuda: "13.0", ptxas: {toolkit: "13.0", triton: "12.8"}}
+    "vllm/vllm-openai:v0.23.0": {present: true, architecture: arm64, entrypoint_family: serve, vllm_version: 0.23.0, probe_from: cache, probe: {error:
+    null}}
 model_files:
   description: One entry per model, in the order of O(models), with C(repo) and C(revision) as asked for. C(commit) and the C(path) of the snapshot are
     V(null) if there is none. C(files) have C(size), C(sha256) and C(blob) (the file that the snapshot links to); C(problems) names files that
     are missing, truncated or damaged.
   returned: with V(model_files) in O(gather)
   type: list
-  elements: dict
-  sample:
-    - repo: Qwen/Qwen3-8B
-      revision: main
-      commit: 0123456789abcdef0123456789abcdef01234567
-      files:
-        config.json: {size: 728, sha256: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c", blob: 4b5d1e}
-      problems: []
+  sample: [{repo: Qwen/Qwen3-8B, revision: main, files: {config.json: {size: 728, blob: 4b5d1e}}, problems: []}]
 ray:
   description: The nodes of O(ray), those that are alive first; Ray drops a silent node after half a minute and more. A Ray that does not answer has the
     reason in C(error).
   returned: with V(ray) in O(gather)
   type: dict
-  sample:
-    answered: true
-    ray: 2.60.0
-    gpus: 2
-    nodes: [{address: 192.168.100.10, id: 262398d4079c8366, alive: true, resources: {CPU: 2.0, GPU: 1.0}, used: {GPU: 1.0}}]
-    error: ''
+  sample: {answered: true, ray: 2.60.0, gpus: 2, nodes: [{address: 192.168.100.10, alive: true, resources: {GPU: 1.0}, used: {GPU: 1.0}}], error: ''}
 adoption:
   description:
     - Unmanaged launches of vLLM (C(launches)), and how services of O(adopting) could replace them.
     - C(adopted) are launches that a service can take the place of, because C(by) (V(model) or V(port)) is the same; C(way) is V(beside) or
       V(instead), with C(why), C(differences) are what clients will see another way, C(refused) is why it is left alone all the same.
     - C(taken) are launches that a service has taken the place of before; C(there) tells whether one is still on the host.
-    - C(available_gib) is the memory that is available now. C(lines) are the same for people.
+      C(available_gib) is the memory that is available now. C(lines) are the same for people.
   returned: with V(adoption) in O(gather)
   type: dict
   sample:
-    adopted:
-      - {service: heavy, name: vllm, container: vllm, unit: vllm.service, by: model, way: instead, why: both want port 8000,
-         differences: ["--max-model-len: 32768 -> 65536"], url: "http://127.0.0.1:8000", refused: ''}
-    launches: []
-    taken: [{name: vllm, container: vllm, unit: '', path: '', service: heavy, url: "http://127.0.0.1:8000", there: true}]
-    available_gib: 22.1
-    lines: []
+    adopted: [{service: heavy, name: vllm, container: vllm, by: model, way: instead, why: both want port 8000, refused: ''}]
 services:
-  description:
-    - One entry per service, in the order of O(services); V(null) stands for what is unknown.
-    - C(ready) tells whether it gave a completion, C(stage) is the last stage passed, or the one it is stuck in (V(unit) when it was not asked).
-    - C(kv_cache_usage) is a share from 0 to 1. C(decode_tokens_per_second) is the last measurement of bench.yml of the deployed service,
-      C(decode_ratio) that by its baseline. C(fast_path) and C(speed) are verdicts of the receipt on its kernels and its speed.
+  description: One entry per service, in the order of O(services); V(null) stands for what is unknown. C(ready) tells whether it gave a completion, C(stage)
+    is the last stage passed, or the one it is stuck in (V(unit) when it was not asked). C(kv_cache_usage) is a share from 0 to 1.
+    C(decode_tokens_per_second) is the last measurement of bench.yml of the deployed service, C(decode_ratio) that by its baseline. C(fast_path) and
+    C(speed) are verdicts of the receipt on its kernels and its speed.
   returned: with V(services) in O(gather)
   type: list
-  elements: dict
-  sample:
-    - {name: heavy, ready: true, stage: completion, error: '', kv_cache_usage: 0.03, requests_running: 1, requests_waiting: 0,
-       decode_tokens_per_second: 41.5, decode_ratio: 0.97, fast_path: ok, speed: 'slow: decode in one stream 18.2 tokens/s; 24.1 or more are predicted'}
+  sample: [{name: heavy, ready: true, stage: completion, error: '', kv_cache_usage: 0.03, requests_running: 1, requests_waiting: 0, fast_path: ok}]
 starts:
   description:
     - What is under way with O(services), by the name of a service; V(null) for unknown figures.
@@ -347,13 +294,12 @@ engines:
     - What the engines of O(services) took of memory and run, compared with their plan. C(system) is the term of everything but services.
     - C(services) has of each service its memory by C(terms), each with C(planned) (low, typical, high), C(measured), C(off_percent) (against
       typical), C(unit), C(verdict), C(reason) and C(override). C(verdict) is V(as_planned) (within a tenth, or what the figures scatter by
-      themselves), V(within_range) (between low and high), V(over), V(under), V(not_planned), V(not_comparable) or V(unknown). C(inside) is the
-      requested memory less weights and KV cache; C(outside) is the residency less the requested memory.
+      themselves), V(within_range) (between low and high), V(over), V(under), V(not_planned), V(not_comparable) or V(unknown).
     - C(override) are the overrides of all its terms, as keys of the service. C(measured) are the figures for a receipt, C(start) is what later
       plans go by (V(null) where the plan or the start-up lines do not say enough), C(log) what the start-up lines say of memory.
     - C(checks) are those of the fast path, with C(expected), C(found), C(reason) and C(verdict), V(ok), V(off), V(not_asked) (nothing was
       expected) or V(unknown). C(runs) is what the start-up lines say of kernels, graphs and drafts, C(counted) what C(/metrics) counts since the
-      start of the engine, C(fast_path) what a receipt keeps of it, with the C(mark) V(ok), V(N off), or V(-) where next to nothing is known.
+      start of the engine, C(fast_path) what a receipt keeps of it.
     - C(findings) are those of a service, and below all services those of all and of the host. A finding is an error only where the recipe
       requires what is missing; errors and warnings are shown as warnings of the task.
   returned: with V(engines) in O(gather)
@@ -362,45 +308,28 @@ engines:
     services:
       heavy:
         terms:
-          inside: {planned: {low: 0.8, typical: 2.5, high: 4.0}, measured: 4.5, off_percent: 80.0, unit: GiB, verdict: over, reason: '',
-                   override: {overheads: {inside_gib: 4.5}}}
-        override: {overheads: {inside_gib: 4.5}}
-        measured: {weights_gib: 74.85, kv_cache_gib: 18.4, kv_cache_tokens: 1657493, start_seconds: 412.0}
-        start: {weights_gib: 7.64, inside_gib: 0.97, kv_cache_gib: 30.98, max_num_batched_tokens: 2048, driver: 580.159.03}
-        checks:
-          moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}
-        counted: {drafts: 105, drafted: 630, accepted: 149, acceptance: 0.237, accepted_length: 2.42}
+          inside: {planned: {low: 0.8, typical: 2.5, high: 4.0}, measured: 4.5, off_percent: 80.0, unit: GiB, verdict: over, reason: '', override: {}}
+        checks: {moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}}
 health:
   description: What only a running host shows. Parts that could not be read are empty or V(null), with the program in C(unknown).
   returned: with V(health) in O(gather)
   type: dict
   sample:
-    clock: {now: 1790000000.2, synchronized: true}
     disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
-    kernel_log: {}
     last_boot: {ended: 1789990000.0, shut_down: true}
-    reboot_required: false
     receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
-    services:
-      heavy:
-        log: {id: none, stage: serving, error: '', cause: 'none: the engine serves, and the log has no error', fix: '', source: none}
-        answer: {text: The sea is wide., error: ''}
+    services: {heavy: {log: {id: none, stage: serving, error: ''}, answer: {text: The sea is wide., error: ''}}}
 distribution:
   description:
     - The C(images) of O(images) (C(id), C(content), C(layers), C(size), C(name); V(null) for a missing one) and the snapshots of O(models) as
       C(models), by C(repo@revision) (whether C(complete), C(commit), C(files) with those that were verified and have not changed since, and in
       C(staged) the bytes of an interrupted transfer).
     - How other nodes reach the host, its C(address) on the LAN, C(fabric) as asked for and its other C(interfaces); C(disks) with C(path), C(device)
-      and C(free) bytes of the places for images and for models; C(tools_missing), programs that are needed; C(left_open), whether an interrupted
-      run left the access of M(dgxspark.vllm.spread_access) open.
+      and C(free) bytes; C(tools_missing), programs that are needed; C(left_open), whether an interrupted run left the access of
+      M(dgxspark.vllm.spread_access) open.
   returned: with V(distribution) in O(gather)
   type: dict
-  sample:
-    address: 192.0.2.11
-    fabric: pair1
-    interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
-    tools_missing: []
 cabling:
   description: C(heard) is which interface heard which interface of which host, each once; C(tools) are the programs of the host that measure bandwidth.
   returned: with V(cabling) in O(gather)
@@ -411,10 +340,7 @@ upstream:
     without an answer, such as a registry that wants an account or a gated model, and why.
   returned: with V(upstream) in O(gather)
   type: dict
-  sample:
-    images: {"vllm/vllm-openai:nightly": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
-    models: {"Qwen/Qwen3-8B@main": 0123456789abcdef0123456789abcdef01234567}
-    unknown: ["example.org/own:main: example.org answered 401"]
+  sample: {models: {"Qwen/Qwen3-8B@main": 0123456789abcdef0123456789abcdef01234567}, unknown: ["example.org/own:main: example.org answered 401"]}
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -432,12 +358,9 @@ spark:
     - V(memory), C(memory), C(guard), the settings and the last step of the memory guard, V(null) where none is deployed, and C(quality), services
       whose answers to quality questions are doubtful or degenerate.
     - V(network), C(management_address) and C(fabric). C(connectx) is V(false) without a ConnectX-7 on the bus; C(ports) has one entry per QSFP cage
-      with its two interfaces, each with C(speed_mbps), C(mtu), C(addresses), C(master) (a bond), PCIe link, RoCE device with state and GIDs,
-      C(neighbours) that have answered on it, and C(stored), the files of its network; C(networks) and C(mtus) are those of all other
-      interfaces; C(relay) is V(true) where the unit of a relay is installed (role fabric).
+      with its two interfaces; C(networks) and C(mtus) are those of all other interfaces; C(relay) is V(true) where the unit of a relay is installed.
     - V(containers), C(docker), the engine, V(null) without C(docker), and C(containers), running or not; C(managed) ones are of this collection.
-    - V(units), C(services), those that this collection has put on the host, and C(units), C(spark-*.service) with their states, number of
-      restarts and C(status_text), what a unit says of itself.
+      V(units), C(services), those that this collection has put on the host, and C(units), C(spark-*.service) with their states.
     - V(ports), C(listening), TCP sockets with process, unit and container where they are known. V(disks), C(disks), file systems by path.
     - V(models), C(models) that are whole on the host; C(snapshots), their C(commits) and C(refs) (C(selected) are commits of which only the files of
       a tokenizer are there); C(hf_home), whether it is there, its owner and mode, and in C(closed) what engines cannot read, by model.
@@ -447,17 +370,11 @@ spark:
     unknown: {"docker": docker did not answer in 30 s}
     machine: {"is_spark": true, "vendor": "lenovo", "sys_vendor": "LENOVO", "product_name": "30KL0004FC"}
     dgx_os: {"name": "DGX Spark", "platform": "GX10", "version": "7.5.0", "image_version": "7.2.3", "ota_version": "7.5.0"}
-    os: {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "pretty_name": "Ubuntu 24.04.4 LTS"}
     kernel: 6.17.0-1014-nvidia
-    gpu: {name: NVIDIA GB10, driver_version: 580.159.03, cuda_version: "13.0", compute_capability: "12.1",
-          processes: [{"pid": 624869, "name": "VLLM::EngineCore", "used_mib": 31958, "container": "spark-heavy"}]}
+    gpu: {name: NVIDIA GB10, driver_version: 580.159.03, cuda_version: "13.0", processes: [{"pid": 624869, "used_mib": 31958, "container": "spark-heavy"}]}
     memory: {"total_gib": 121.628, "available_gib": 22.064, "free_gib": 4.302, "cached_gib": 19.501}
-    fabric: {"connectx": false, "pci_functions": [], "ports": [], "networks": {}, "mtus": {}, "relay": false}
     docker: {"version": "29.2.1", "reachable": true, "cgroup_version": "2", "runtimes": ["nvidia", "runc"]}
     resident: [{"name": "heavy", "gib": 95.412}]
-    snapshots:
-      Qwen/Qwen3-8B: {commits: [0123456789abcdef0123456789abcdef01234567], refs: {main: 0123456789abcdef0123456789abcdef01234567}}
-    hf_home: {"exists": true, "owner": "me", "mode": "0700", "closed": {"": ["/home/me/.cache/huggingface"]}}
     guard: {act: true, floor_gib: 3.0, level: calm, lowest_gib: 2.731, last: {what: restart, whom: heavy, why: 4.1 GiB above its plan}}
 """
 

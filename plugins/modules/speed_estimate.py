@@ -8,26 +8,21 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: speed_estimate
 short_description: Predict how fast services will be before anything is started
-version_added: 0.1.0
 description:
   - Predicts tokens per second and the time to the first token of vLLM services on DGX Sparks, each alone on its hosts, from the configs
     of their models and their arguments.
   - A decode step on a GB10 mostly reads memory. The bytes that it reads are those that M(dgxspark.vllm.memory_budget) counts; the constants that
     turn them into seconds were fitted to published rates. docs/speed.md has the formulas, the constants and the errors by class of launch.
-  - Every figure is a range that holds at least 80 % of the published rates of its class. A figure that is not known is left out, and
-    RV(services) says why.
+  - Every figure is a range that holds at least 80 % of the published rates of its class. A figure that is not known is left out, and RV(services) says why.
   - Runs anywhere, usually delegated to the controller. Only malformed input fails the task.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
 options:
   services:
-    description:
-      - The services, each a mapping as in O(dgxspark.vllm.memory_budget#module:services). Of these keys C(name), C(config), C(quant_config),
-        C(draft_config), C(draft_weights_gib), C(vllm_version), C(args) and C(env) count here.
-      - C(nodes) may state the number of Sparks of a service, which otherwise follows from the sizes of its parallel groups.
+    description: The services, each a mapping as in O(dgxspark.vllm.memory_budget#module:services), of which C(name), C(config), C(quant_config),
+      C(draft_config), C(draft_weights_gib), C(vllm_version), C(args) and C(env) count. C(nodes) may state the number of Sparks of a service, which
+      otherwise follows from the sizes of its parallel groups.
     type: list
     elements: dict
     required: true
@@ -80,28 +75,19 @@ RETURN = r"""
 services:
   description:
     - By the name of a service. Ranges have C(low), C(typical) and C(high).
-    - C(decode) has tokens per second of one stream by the number of streams, C(aggregate) of all streams together.
-    - C(prefill) has prompt tokens per second, C(ttft) the seconds to the first token of one prompt on an idle engine, by length of the prompt.
-    - C(bytes_per_token) has what a decode step of one stream reads on one rank of each pipeline stage, in bytes. C(ceiling) is the rate of
-      one stream that takes the whole bandwidth of the memory, 273 GB/s; without a drafter no rate above it is possible. Like C(decode) it is
-      stated at the longest prompt and half of the answer.
-    - C(bound_by) names what takes most of a decode step, C(memory), C(compute), C(all-reduce) or C(launch overhead).
-    - C(load_seconds) has the seconds from the start of the engine until it is ready, C(sparks) the number of hosts.
-    - C(unknown) has a reason for each figure that is left out, C(decode), C(prefill) or C(all).
+    - C(decode) has tokens per second of one stream by the number of streams, C(aggregate) of all streams together. C(prefill) has prompt tokens per
+      second, C(ttft) the seconds to the first token of one prompt on an idle engine, by length of the prompt.
+    - C(bytes_per_token) has what a decode step of one stream reads on one rank of each pipeline stage. C(ceiling) is the rate of one stream that takes the
+      whole bandwidth of the memory, 273 GB/s, at the longest prompt and half of the answer.
+    - C(bound_by) names what takes most of a decode step, C(memory), C(compute), C(all-reduce) or C(launch overhead). C(load_seconds) has the seconds from
+      the start of the engine until it is ready, C(sparks) the number of hosts. C(unknown) has a reason for each figure that is left out.
   returned: success
   type: dict
   sample:
     fast:
-      sparks: 1
       bytes_per_token: {weights: 14000000000, quantised: 0, head: 1244659712, experts: 0, cache: 160000000, state: 0, total: 15400000000}
-      ceiling: 17.7
-      load_seconds: {low: 12, typical: 160, high: 330}
-      unknown: {}
       decode: {"1": {low: 11.9, typical: 13.3, high: 14.9}}
-      aggregate: {"1": {low: 11.9, typical: 13.3, high: 14.9}}
-      bound_by: memory
       prefill: {"1024": {low: 2550.0, typical: 3190.0, high: 3990.0}}
-      ttft: {"1024": {low: 0.257, typical: 0.321, high: 0.401}}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -9,15 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread
 short_description: Plan which host takes which image and model from which hosts
-version_added: 0.1.0
 description:
   - Combines the answers of the hosts of the play to M(dgxspark.vllm.spark_info) with V(distribution). No host is contacted.
-  - With O(step=survey) it returns for each image and snapshot that a host lacks the one host that downloads it if no host has it, the
-    files to verify before they are sent, and the hosts without enough room.
-  - With O(step=pull) it returns what each host takes and from which hosts, the best first. A host that has something serves one other
-    host at a time, so the number of sources doubles with each copy. Of hosts on a separate fabric one takes a copy over the LAN, and the
-    others take it from there over the fabric.
-  - With O(step=review) it returns the hosts from which models arrived with wrong digests.
+  - O(step=survey) returns for each image and snapshot that a host lacks the one host that downloads it if no host has it, the files to verify before
+    they are sent, and the hosts without enough room. O(step=pull) returns what each host takes and from which hosts, the best first. A host serves one
+    other host at a time, so the number of sources doubles with each copy. Of hosts on a separate fabric one takes a copy over the LAN, and the others take
+    it from there. O(step=review) returns the hosts from which models arrived with wrong digests.
 options:
   step:
     description: What to return.
@@ -60,8 +57,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -89,13 +84,7 @@ hosts:
     C(peers), the C(addresses) that it listens on, those on a C(fabric), the C(images) that it may send and what it has (C(ready)).
   returned: with O(step=survey) and O(step=pull)
   type: dict
-  sample:
-    spark-2:
-      take:
-        - key: Qwen/Qwen3-8B@main
-          sources:
-            - name: spark-1
-              links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
+  sample: {spark-2: {take: [{key: Qwen/Qwen3-8B@main, sources: [{name: spark-1, links: [{kind: fabric, own: 192.168.100.11}]}]}]}}
 things:
   description: What is known of each thing that some host lacks.
   returned: with O(step=survey)

@@ -8,19 +8,16 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread_access
 short_description: Grant nodes access to images and models of each other during a run
-version_added: 0.1.0
 description:
   - Runs a separate SSH server in a transient unit, with keys that are made for this run. It listens on the addresses of the nodes'
     networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and of the images of this
-    run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption, which it
-    requests over SSH. Images are saved into files below C(/var/lib/dgxspark/spread/images) when a peer takes them.
-  - All its other files are in C(/run/dgxspark/spread), in memory, and are removed with the unit, however that ends. Nothing is written to a home
-    folder, to the host's own SSH settings or to its C(authorized_keys).
-  - O(state=prepared) and O(state=closed) also end what an interrupted run left behind.
+    run, and nothing else. On addresses of O(clear) a peer may also take files over a TCP connection without encryption.
+  - Images are saved below C(/var/lib/dgxspark/spread/images) when a peer takes them. All other files are in C(/run/dgxspark/spread), in memory, and are
+    removed with the unit. The host's own SSH settings and home folders are not touched. O(state=prepared) and O(state=closed) also end what an interrupted
+    run left behind.
 options:
   state:
-    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both,
-      and saved images.
+    description: V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both, and saved images.
     type: str
     choices: [prepared, open, closed]
     required: true
@@ -71,14 +68,10 @@ attributes:
     support: none
     details:
       - Roles do not run it then.
-  diff_mode:
-    support: none
   idempotent:
     support: none
     details:
       - Keys are made anew for each run.
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -113,7 +106,6 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +115,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data i
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_files, spread_names, spread_server
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, systemctl, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, runner
 
 RUN_DIR = Path(spread_names.RUN_DIR)
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/=]+\Z")
 NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
 START_SECONDS = 10.0
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def close(module: AnsibleModule, run: Run) -> bool:

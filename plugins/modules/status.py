@@ -9,13 +9,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: status
 short_description: Show the status of the services of all hosts
-version_added: 0.1.0
 description:
-  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, and fails with one line if a host
-    did not answer or a service is not ready.
-  - Few services have a line each. More are grouped by state, so that a fleet fits on a screen.
-  - A service over several hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on
-    hosts of the play are active. The row of another rank says what it waits for.
+  - Evaluates the answers of the hosts, prints the state of all planned services, the worst first, grouped by state if there are many, and fails with one
+    line if a host did not answer or a service is not ready.
+  - A service over several hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on hosts of the play are
+    active.
 options:
   planned:
     description: RV(dgxspark.vllm.plan#module:hosts).
@@ -50,8 +48,7 @@ options:
     type: str
     default: ''
   fail_on:
-    description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does
-      not fail.
+    description: V(down) fails if a host did not answer or a service is not ready, V(warning) also if a service or host has notes. V(never) does not fail.
     type: str
     choices: [down, warning, never]
     default: down
@@ -70,8 +67,6 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -113,30 +108,11 @@ hosts:
   description: Each host with C(state), C(why) it did not answer, C(notes), memory, and guard (V(null) without one).
   returned: success
   type: dict
-  sample:
-    spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
+  sample: {spark-1: {state: healthy, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}}
 services:
-  description:
-    - A row for each service or rank, the worst first.
-    - C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down), V(starting), V(warning) (it serves, with C(notes)),
-      V(healthy), V(unloaded) (on demand) or V(stopped).
+  description: A row for each service or rank, the worst first. C(state) is V(unreachable), V(unknown) (the host could not be queried), V(down),
+    V(starting), V(warning) (it serves, with C(notes)), V(healthy), V(unloaded) (on demand) or V(stopped).
   returned: success
   type: list
-  elements: dict
-  sample:
-    - host: spark-1
-      service: heavy
-      state: healthy
-      notes: []
-      cluster: null
-      rank: 0
-      size: 1
-      executor: null
-      unit: active
-      status: ''
-      ready: true
-      residency_gib: 93.5
-      planned_gib: 95.7
-      url: http://192.168.1.11:8001
-      vllm_version: 0.19.0
+  sample: [{host: spark-1, service: heavy, state: healthy, notes: [], unit: active, ready: true, residency_gib: 93.5, url: "http://192.168.1.11:8001"}]
 """

@@ -9,14 +9,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: support_bundle
 short_description: Pack logs and facts of a host for support
-version_added: 0.1.0
 description:
-  - Collects logs, facts, plan, receipts, metrics, units and the state of Docker and the system, redacts secrets, and writes a
+  - Collects logs, facts, plan, receipts, metrics, units and the state of Docker and the system, redacts secrets on the host, and writes a
     C(HOST.tar.gz) into a folder of the controller. It writes nothing on the host.
-  - Secrets are redacted on the host. They are the contents of its secret files, values of variables with names like key or password in
-    containers and environment files, and Docker's accounts, in every spelling, and all texts that look like a key, token or password.
-  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails if a host has no bundle.
-  - An unreachable host is part of the result, as with M(dgxspark.vllm.ask).
+  - Secrets are the contents of its secret files, values of variables with names like key or password in containers and environment files, and Docker's
+    accounts, in every spelling, and all texts that look like a key, token or password.
+  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails if a host has no bundle. An unreachable host is part of
+    the result, as with M(dgxspark.vllm.ask).
 options:
   dest:
     description: Folder on the controller. Only its owner can read it.
@@ -66,8 +65,6 @@ attributes:
       - Each run collects the current data.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -99,12 +96,10 @@ bundle:
   description: File name of the bundle in O(dest).
   returned: when there is one
   type: str
-  sample: spark-1.tar.gz
 bytes:
   description: Its size.
   returned: when there is one
   type: int
-  sample: 183422
 sha256:
   description: Its SHA-256.
   returned: when there is one
@@ -113,12 +108,10 @@ files:
   description: Number of files in it.
   returned: when there is one
   type: int
-  sample: 41
 redacted:
   description: Number of redacted secrets.
   returned: when there is one
   type: int
-  sample: 12
 left_out:
   description: Files that were left out or cut because of their size.
   returned: when there is one
@@ -208,26 +201,14 @@ def name_of(box: dict[str, Any]) -> str:
 
 
 def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
-    """Put the files and the states of units into the bundle.
-
-    :param bundle: takes them
-    :param run: runs systemctl
-    :param units: their names
-    """
+    """Put the files and the states of units into the bundle."""
     for unit in units:
         for name, argv in raw_texts.unit_commands(unit):
             bundle.add(name, raw_texts.read(run, argv))
 
 
 def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: list[str], lines: int) -> None:
-    """Put the last lines of journals, containers and the kernel into the bundle.
-
-    :param bundle: takes them, and leaves the last ones out when it is full
-    :param run: runs journalctl and docker
-    :param units: names of units
-    :param containers: names of containers
-    :param lines: most lines of each log
-    """
+    """Put the last lines of journals, containers and the kernel into the bundle. The last ones are left out when the bundle is full."""
     for unit in units:
         journal = raw_texts.read(run, journal_command(unit, lines, "short-iso"))
         bundle.add(f"journal/{unit}.log", journal)

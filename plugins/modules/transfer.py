@@ -8,15 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: transfer
 short_description: Take images and models from other nodes, or verify files against their digests
-version_added: 0.1.0
 description:
   - Runs a job in the background on the host. It takes what M(dgxspark.vllm.spread) returns from the first source that has it and is free;
     in several streams, inside SSH, and on a fabric over TCP without encryption. An image is a set of files, one per layer; those that the
     host lacks are passed to C(docker load).
   - Files arrive in a staging folder below O(hf_home) or C(/var/lib/dgxspark/spread). Each is compared with its SHA-256 before it is renamed
     into the layout of the hub, or loaded. An interrupted transfer is resumed; a damaged file is received again.
-  - A companion action plugin prints bytes, rate and time left. It starts a job again that ends before its time.
-  - An item that could not be taken does not fail the task; RV(got) has the reason.
+  - A companion action plugin prints the progress, and starts a job again that ends before its time. An item that could not be taken does not fail the
+    task; RV(got) has the reason.
 options:
   tasks:
     description: What to do, from RV(dgxspark.vllm.spread#module:hosts).
@@ -67,10 +66,6 @@ attributes:
     support: none
     details:
       - M(dgxspark.vllm.spread) returns what would be moved.
-  diff_mode:
-    support: none
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -97,7 +92,6 @@ running:
   description: Whether the job is running.
   returned: success
   type: bool
-  sample: false
 done:
   description: Bytes that were received or read.
   returned: while the job is running
@@ -114,7 +108,7 @@ total:
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +123,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spread_worker,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, systemctl, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, noted, reader, runner
 
 START_SECONDS = 120.0  # that systemd may take to end one job and begin another
 RUN_DIR = Path(spread_names.RUN_DIR)
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def start(module: AnsibleModule, run: Run) -> None:

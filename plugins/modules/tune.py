@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: tune
 short_description: Keep the trials of a service that is tuned
-version_added: 0.1.0
 description:
   - Lists the variants of a service, decides which of them is tried next, keeps what was measured, and chooses the fastest. The playbook
     C(dgxspark.vllm.tune) deploys and measures them.
@@ -59,14 +58,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
   idempotent:
     support: none
-seealso:
-  - module: dgxspark.vllm.service_bench
-author:
-  - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
@@ -84,7 +77,6 @@ variants:
   description: Names and changed options, the service as it is first.
   returned: with O(step=start)
   type: list
-  elements: dict
   sample: [{name: present, args: {}}, {name: chunk-16384, args: {max-num-batched-tokens: 16384}}]
 interrupted:
   description: Whether an earlier run has left a variant on the host.

@@ -33,9 +33,7 @@ def read_file(path: str) -> str:
 def variables_of(role: str, planned: Mapping[str, Any], role_variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a role: the plan's keys with the role's name in front win over variables of the host, these over defaults.
 
-    :param role: one of C(ROLES)
-    :param planned: its part of the plan of add-on services; empty without a plan
-    :param role_variables: variables of roles that are set for the host
+    planned: the role's part of the plan of add-on services; empty without a plan.
     """
     host_values = {name: value for name, value in role_variables.items() if name.startswith(f"{role}_")}
     return {**defaults(role), **host_values, **{f"{role}_{key}": value for key, value in planned.items()}}
@@ -49,12 +47,8 @@ def addon_document(
 ) -> HostState:
     """Return the document of an add-on service; the same input gives the same document.
 
-    :param role: see C(variables_of)
-    :param planned: see C(variables_of)
-    :param role_variables: see C(variables_of)
-    :param read: returns the text of a file of the controller, for keys that are joined from several files
-    :returns: its rows, with the role as their part; none if its variables plan nothing
-    :raises ValueError: for an undefined variable, and for a value that its file cannot hold
+    Returns no rows if the variables plan nothing. Raises ValueError for an undefined variable, and for a value that its file cannot hold. read:
+    returns the text of a file of the controller, for keys that are joined from several files.
     """
     variables = variables_of(role, planned, role_variables)
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
@@ -91,9 +85,6 @@ def hermes_packages(planned: Mapping[str, Any], read: Callable[[str], str]) -> d
     """Return the file with the packages of the Hermes agent; its folder is the agent's environment.
 
     The folder has a checksum of the list in its name: another list makes another environment, and the running one stays until then.
-
-    :param planned: the agent, as its plan has it
-    :param read: returns the text of a file of the controller
     """
     source = planned["requirements_file"] or str(FILES / f"hermes-{planned['version']}.txt")
     text = (_lenient(read)(source) or "").rstrip() + planned["python"]

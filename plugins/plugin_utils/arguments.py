@@ -27,11 +27,7 @@ REQUIRED = {
 
 
 def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
-    """Return the problems of extra variables; variables of other collections are not checked.
-
-    :param extra_vars: by name
-    :param playbook: its name, for playbooks with arguments
-    """
+    """Return the problems of extra variables; variables of other collections are not checked. playbook: its name, for playbooks with arguments."""
     arguments = PLAYBOOKS.get(playbook, {})
     prefixes = ["spark_", *([f"{playbook}_"] if any(name.startswith(f"{playbook}_") for name in arguments) else [])]
     keys = {**VARIABLES, **arguments}
@@ -58,12 +54,7 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
 def check_output(
     extra_vars: Mapping[str, Any], callbacks: Sequence[str], sources: controller_paths.Sources
 ) -> list[str]:
-    """Return the problems of the files for programs: no callback that writes them, or a place where Ansible reads inventory.
-
-    :param extra_vars: by name
-    :param callbacks: that the configuration of Ansible enables
-    :param sources: of the inventory
-    """
+    """Return the problems of the files for programs: no callback that writes them, or a place where Ansible reads inventory."""
     given = {name: extra_vars[name] for name in OUTPUT if extra_vars.get(name)}
     if given and CALLBACK not in callbacks:
         return [f"{' and '.join(given)}: nothing writes it; export ANSIBLE_CALLBACKS_ENABLED={CALLBACK}"]

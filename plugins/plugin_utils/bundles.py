@@ -15,11 +15,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bund
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file, None for a missing or unreadable file. path: of the file."""
-    return state_file.read(path)
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a bundle. folder: the bundle. Raises AnsibleActionFail for a missing or damaged manifest."""
     path = folder / engine.MANIFEST
@@ -27,7 +22,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise AnsibleActionFail(
             f"spark_bundle_dir names {folder}, which has no {engine.MANIFEST}. Make a bundle with dgxspark.vllm.bundle, or correct the folder."
         )
-    manifest, messages = engine.read_manifest(read_json(path), str(path))
+    manifest, messages = engine.read_manifest(state_file.read(path), str(path))
     if messages:
         raise AnsibleActionFail("\n- ".join(["the bundle cannot be used:", *messages]))
     return manifest
@@ -38,11 +33,8 @@ def select_models(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the models that a host gets from a bundle, and messages about models that the bundle lacks.
 
-    :param manifest: of the bundle
-    :param planned: C(models) of the host's plan that have a C(repo)
-    :param folder: the bundle, for messages
-    :returns: entries of the manifest, each with the planned revision alone (another one may stand for another commit on this
-        host) and, for a locked model, with the locked files alone; and messages
+    Each has the planned revision alone (another one may stand for another commit on this host) and, for a locked model, the locked files alone.
+    planned: C(models) of the host's plan that have a C(repo).
     """
     models, messages = [], []
     for model in planned:

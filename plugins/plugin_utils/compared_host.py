@@ -19,6 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import genera
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents, role_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import ROLES as ADD_ONS
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import read_file
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_manifest, select_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet, of_host
@@ -29,8 +30,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables impor
 
 ROLES = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
 """Roles of site.yml that an up-to-date host skips; each is a tag, and a part of the document if it deploys files."""
-ADD_ONS = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
-"""Roles of add-on services, which other hosts than Sparks may have too."""
 TAGS = {
     **{role: {role} for role in (*ROLES, *ADD_ONS)},
     "spread": {"images", "models"},
@@ -86,10 +85,7 @@ def reasons_to_apply(
 ) -> list[str]:
     """Return why a run has to apply its roles, as far as the controller knows without asking the host.
 
-    :param tags: C(ansible_run_tags)
-    :param parts: of C(parts_of)
-    :param lacking: C(lacking) of the plan; other hosts may have to send missing images and models
-    :param play: hosts of the run
+    lacking: C(lacking) of the plan; other hosts may have to send missing images and models. play: hosts of the run.
     """
     if parts is None or "fabric" in tags:
         return ["the role fabric, and tags of other playbooks, are always applied"]

@@ -26,16 +26,13 @@ STATE = ".spark"
 
 _SERVICE = ("api_key_file", "secrets.*", "files.*.source", "image.files.*.source")
 _NOTIFIER = ("token_file", "url_file", "headers_file", "password_file")
-PLACES: tuple[str, ...] = (
+_WRITTEN = (
     "spark_bench_dest",
-    "spark_bundle_dir",
     "spark_doctor_file",
     "spark_drift_file",
     "spark_events",
-    "spark_hf_token_file",
     "spark_lock_file",
     "spark_measurements_file",
-    "spark_model_dir",
     "spark_plan_file",
     "spark_result",
     "spark_status_file",
@@ -44,6 +41,12 @@ PLACES: tuple[str, ...] = (
     "spark_support_dir",
     "spark_timeline",
     "spark_wishes_file",
+)
+PLACES: tuple[str, ...] = (
+    *_WRITTEN,
+    "spark_bundle_dir",
+    "spark_hf_token_file",
+    "spark_model_dir",
     "spark_recipe_dirs.*",
     "spark_registries.*.password_file",
     "spark_recipe_sources.*.path",
@@ -77,25 +80,7 @@ PLACES: tuple[str, ...] = (
 
 _MODELS = ("spark_services.*.model.path", "spark_cluster.services.*.model.path")
 """Folders that are relative to C(spark_model_dir), or without it to the inventory folder."""
-_WRITTEN = frozenset(
-    (
-        "spark_bench_dest",
-        "spark_doctor_file",
-        "spark_drift_file",
-        "spark_events",
-        "spark_lock_file",
-        "spark_measurements_file",
-        "spark_plan_file",
-        "spark_result",
-        "spark_status_file",
-        "spark_status_page",
-        "spark_status_timeline",
-        "spark_support_dir",
-        "spark_timeline",
-        "spark_wishes_file",
-    )
-)
-_OF_FLEET = _WRITTEN | {"spark_bundle_dir"}
+_OF_FLEET = {*_WRITTEN, "spark_bundle_dir"}
 _FOLDERS = frozenset(("spark_bundle_dir", "spark_model_dir", "spark_recipe_dirs", "spark_recipe_sources"))
 
 
@@ -190,9 +175,7 @@ def resolve_variables(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the variables of a host with absolute paths of the controller, and the places that stay relative.
 
-    :param variables: by name, templated
-    :param folder: the inventory folder of the host, if any
-    :param fleet: the inventory folder of the first Spark, if any
+    fleet: the inventory folder of the first Spark, if any.
     """
     relative: list[str] = []
 
@@ -305,12 +288,7 @@ def _below(path: str, folder: str) -> list[str] | None:
 
 
 def better_place(where: str, path: str, source: str) -> str:
-    """Return a place that Ansible does not read: hidden in the source, or in its folder.
-
-    :param where: the variable with the path, of C(named_paths)
-    :param path: of the file
-    :param source: that reads it
-    """
+    """Return a place that Ansible does not read: hidden in the source, or in its folder."""
     folder = source if Path(source).is_dir() else str(Path(source).parent)
     parts = _below(absolute(path), folder) or [Path(path).name]
     name = where.partition(".")[0].partition("[")[0]

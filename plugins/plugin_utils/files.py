@@ -9,10 +9,11 @@ import contextlib
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import MOST_JSON, parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 
@@ -57,6 +58,15 @@ def read_kept(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
+
+
+def read_stored(path: Path | None, schema: int, most_bytes: int = MOST_JSON) -> dict[str, Any]:
+    """Return what an earlier run has kept as JSON, empty for a missing or malformed file and for one of another schema."""
+    try:
+        content = parse_json(path.read_bytes(), str(path), most_bytes) if path else None
+    except (OSError, ValueError):  # Untrusted is a ValueError
+        return {}
+    return content if isinstance(content, dict) and content.get("schema") == schema else {}
 
 
 def listed(source: Path) -> dict[str, dict[str, int]]:

@@ -53,11 +53,7 @@ class Commit:
     """The files of one commit, in a temporary repository of our own."""
 
     def __init__(self, folder: str, commit: str) -> None:
-        """Set repository and commit.
-
-        :param folder: of the bare repository
-        :param commit: all its hexadecimal digits
-        """
+        """Set repository and commit."""
         self._folder = folder
         self._commit = commit
 
@@ -70,10 +66,7 @@ class Commit:
                 yield name.decode("utf-8", "replace"), words[0], words[2], int(words[3]) if words[3].isdigit() else 0
 
     def read(self, blobs: list[str]) -> Iterator[bytes]:
-        """Yield the contents of files.
-
-        :param blobs: their object names
-        """
+        """Yield the contents of files."""
         names = "".join(f"{blob}\n" for blob in blobs).encode()
         data = run_git(self._folder, "cat-file", "--batch", stdin=names)
         for _blob in blobs:
@@ -87,9 +80,7 @@ class Commit:
 def fetched_commit(origin: str, commit: str) -> Iterator[Commit]:
     """Fetch a commit into a temporary repository, which is removed afterwards.
 
-    :param origin: folder of a clone, or address
-    :param commit: all its hexadecimal digits
-    :raises GitError: for a missing repository or commit
+    origin: folder of a clone, or address. commit: all its hexadecimal digits. Raises GitError for a missing repository or commit.
     """
     if shutil.which("git") is None:
         raise GitError("there is no git on the controller. Install it")
@@ -152,11 +143,8 @@ def _pointer(file: Path) -> str:
 def run_git(folder: str, *words: str, stdin: bytes = b"", local: bool = True) -> bytes:
     """Run git in a repository of our own and return what it prints.
 
-    :param folder: that it runs in
-    :param words: arguments; what a stranger chose stands behind C(--)
-    :param stdin: its input
-    :param local: whether it needs no other machine, and so none of the user's configuration
-    :raises GitError: with its last line, if it fails
+    words: what a stranger chose stands behind C(--). local: needs no other machine, and so none of the user's configuration. Raises GitError with
+    git's last line if it fails.
     """
     settings = [word for setting in SETTINGS for word in ("-c", setting)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in KEPT}

@@ -16,10 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import forei
 def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
     """Return a host's answer, or fail with the host and all problems of the answer.
 
-    :param answer: the result of a module
-    :param form: of C(answers.py); see C(reader.py)
-    :param host: that answered
-    :param name: of the module, for the message
+    form: of C(answers.py); see C(reader.py). name: of the module, for the message.
     """
     try:
         return reader.read(form, foreign_text.received(answer), name)
@@ -28,6 +25,11 @@ def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
             f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
             "this collection's release alone?"
         ) from error
+
+
+def section_of(answers: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return a part of an answer, empty without one."""
+    return (answers.get(name) or {}).get(key) or {}
 
 
 def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:

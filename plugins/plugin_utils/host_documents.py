@@ -40,12 +40,8 @@ def host_document(
 ) -> HostState:
     """Return the state document of a host.
 
-    :param plan: its part of the plan, empty for a host that is no Spark
-    :param addons: its part of the plan of add-on services
-    :param role_variables: of C(role_variables.own_variables)
-    :param read: see C(addon_document)
-    :returns: the document
-    :raises ValueError: for a value that no file can hold
+    plan: empty for a host that is no Spark. role_variables: of C(role_variables.own_variables). read: see C(addon_document). Raises ValueError
+    for a value that no file can hold.
     """
     variables = {name: role_variables.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
     variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}

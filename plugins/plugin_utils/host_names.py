@@ -36,11 +36,7 @@ def looks_like_key(name: str) -> bool:
 
 
 def check(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
-    """Return the message about hosts that are keys, empty without any; it has no secrets.
-
-    :param groups: names of all hosts by group
-    :param sources: of the inventory
-    """
+    """Return the message about hosts that are keys, empty without any; it has no secrets."""
     names = {str(name) for group, hosts in groups.items() for name in (group, *hosts)}
     keys = {name for name in names if looks_like_key(name)}
     files: dict[str, str] = {}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
@@ -26,22 +26,14 @@ class OutgoingFile(NamedTuple):
     size: int
 
 
-class HostSteps(ActionBase):
+class HostSteps(HostAction):
     """Runs steps of a module on the host."""
 
     TRANSFERS_FILES = True
-    MODULE = ""
     ANSWERS: Mapping[str, Any] = {}
     """Parsers of the answers, by step."""
     OPTIONS: tuple[str, ...] = ()
     """Options of the task that each step gets."""
-    variables: dict[str, Any]
-    args: dict[str, Any]
-
-    @property
-    def host(self) -> str:
-        """Name of the host in the inventory."""
-        return str(self.variables.get("inventory_hostname", ""))
 
     def run_step(self, step: str, **arguments: Any) -> dict[str, Any]:
         """Run a step on the host; fail with its message if it fails."""
@@ -55,12 +47,7 @@ class HostSteps(ActionBase):
         return dict(checked_answer(answer, self.ANSWERS[step], self.host, f"step {step} of {self.MODULE}"))
 
     def check_names(self, names: Iterable[str], expected: Collection[str], step: str) -> None:
-        """Fail if the host names files that it was not asked about.
-
-        :param names: in its answer
-        :param expected: in the question
-        :param step: of the module
-        """
+        """Fail if the host names files that it was not asked about."""
         checked_answer(
             None,
             lambda _value, where: answers.among(names, expected, where),
@@ -71,13 +58,7 @@ class HostSteps(ActionBase):
     def send(
         self, title: str, files: Sequence[OutgoingFile], sent: Callable[[OutgoingFile], object] | None = None
     ) -> int:
-        """Send files to the host, with progress.
-
-        :param title: name of the transfer
-        :param files: to send
-        :param sent: called after each file
-        :returns: their bytes
-        """
+        """Send files to the host, with progress. Returns their bytes. sent: called after each file."""
         progress = Progress(self.host, title, sum(file.size for file in files))
         for file in files:
             self._connection.put_file(str(file.local), file.remote)
@@ -90,11 +71,7 @@ class HostSteps(ActionBase):
 def read_secret(loader: Any, path: str, setting: str, noun: str) -> str:
     """Return the content of a file of the controller that holds one secret; ansible-vault may have encrypted it.
 
-    :param loader: of Ansible
-    :param path: of the file
-    :param setting: that names the file, for messages
-    :param noun: content of the file, for messages
-    :returns: the secret
+    setting, noun: what names the file, and what is in it, for messages.
     """
     try:
         real = loader.get_real_file(path)

@@ -15,7 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -28,12 +28,7 @@ class ImagePlans:
     """The answers of this run and of earlier ones."""
 
     def __init__(self, task_vars: Mapping[str, Any], keep: bool, locked: Mapping[str, Any] | None = None) -> None:
-        """Read nothing yet.
-
-        :param task_vars: of an action
-        :param keep: write new answers
-        :param locked: the lock file, if any
-        """
+        """Read nothing yet."""
         self.locked: Mapping[str, str] = (locked or {}).get("image_plans") or {}
         self.folder = controller_paths.state_folder(task_vars, FOLDER)
         self.keep = keep
@@ -69,13 +64,10 @@ class ImagePlans:
         if self.folder is None:
             return None
         path = self.folder / key
-        try:
-            content = parse_json(path.read_text(encoding="utf-8"), str(path))
-            if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
-                return None
-            is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
-        except (OSError, ValueError):
+        content = read_stored(path, plan_probe.SCHEMA)
+        if not content:
             return None
+        is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
         entry = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}
         return entry if is_fresh or entry["answer"] is not None else None
 
@@ -87,11 +79,7 @@ class ImagePlans:
         return json.dumps(image_answer.brief(entry["answer"]), sort_keys=True, separators=(",", ":"))
 
     def hear(self, host: str, registered: Any) -> None:
-        """Add the answers of a host.
-
-        :param host: its name
-        :param registered: results of the module C(image_plan) in a loop over the questions
-        """
+        """Add the answers of a host. registered: results of the module C(image_plan) in a loop over the questions."""
         for result in plain((registered or {}).get("results")) or []:
             question = result.get("item")
             if result.get("skipped") or not isinstance(question, dict) or not question.get("key"):

@@ -32,11 +32,7 @@ _SYSTEM_DEFAULT = "/etc/ansible/"
 
 
 def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list[str]:
-    """Return why the inventory cannot be used, a sentence each; empty when it can.
-
-    :param groups: names of hosts by group, as Ansible has them
-    :param sources: of the inventory
-    """
+    """Return why the inventory cannot be used, a sentence each; empty when it can."""
     problems = [_missing(path) for path in sources.missing if not path.startswith(_SYSTEM_DEFAULT)]
     for path in sources.inventory_files():
         problems += _file_problems(path, _hosts_problems)
@@ -85,8 +81,7 @@ def _has_content(path: str) -> bool:
 def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[int, str]]]) -> list[str]:
     """Return the mistakes of one file; empty for scripts and configurations of inventory plugins.
 
-    :param path: of the file
-    :param find: yields the line and the text of each mistake in valid YAML
+    find: yields the line and the text of each mistake in valid YAML.
     """
     inventory, lists_hosts = f"the inventory '{printable(path)}'", find is _hosts_problems
     try:

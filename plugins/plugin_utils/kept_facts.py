@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, reader
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored
 
 FOLDER = "facts"
 SCHEMA = 1
@@ -35,12 +36,8 @@ class KeptFacts:
 
     def of_host(self, host: str) -> dict[str, Any]:
         """Return C({measured, images}) of a host, empty without a usable file."""
-        path = controller_paths.host_file(self.folder, host)
-        try:
-            content = parse_json(path.read_bytes(), str(path), MOST_BYTES) if path else None
-        except (OSError, ValueError):  # Untrusted is a ValueError
-            return {}
-        if not isinstance(content, dict) or (content.get("schema"), content.get("host")) != (SCHEMA, host):
+        content = read_stored(controller_paths.host_file(self.folder, host), SCHEMA, MOST_BYTES)
+        if content.get("host") != host:
             return {}
         facts = {name: content.get(name) for name in FORMS}
         return facts if _is_sound(facts) else {}
@@ -48,9 +45,7 @@ class KeptFacts:
     def keep(self, host: str, measured: Any, images: Any) -> bool:
         """Keep the facts of a host for the next run; return whether the file was written. Raises OSError.
 
-        :param host: its name
-        :param measured: C(spark) of M(dgxspark.vllm.spark_info)
-        :param images: C(images) of it
+        measured, images: C(spark) and C(images) of M(dgxspark.vllm.spark_info).
         """
         path, facts = controller_paths.host_file(self.folder, host), {"measured": measured, "images": images}
         if path is None or not measured or not _is_sound(facts):

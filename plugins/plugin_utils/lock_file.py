@@ -1,18 +1,26 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find and read the lock file on the controller."""
+"""Find, read and write the lock file on the controller."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import read_yaml
+
+HEADER = """\
+# Which bytes the fleet runs: images by digest, models by commit and the sum of each file. Commit this file.
+# Made and refreshed by the playbook dgxspark.vllm.lock; site.yml deploys what stands here.
+"""
 
 
 def dest_path(dest: str, task_vars: Mapping[str, Any], messages: list[str]) -> str:
@@ -73,3 +81,15 @@ def read_lock(path: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
         return lock.read(read_yaml(path) or {}, str(path))
     except (OSError, ValueError) as error:
         return None, [f"lock file {path}: cannot be read: {error}. Restore it from version control."]
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """Return a lock as YAML: sorted, one line a file of a model, so that a diff shows only the changes."""
+    answers = content.get("image_plans")
+    text = yaml.safe_dump(
+        {part: content[part] for part in ("schema", "images", "models", "services")},
+        sort_keys=False,
+        default_flow_style=None,
+        width=math.inf,
+    )
+    return HEADER + text + (yaml.safe_dump({"image_plans": answers}, width=math.inf) if answers else "")

@@ -12,11 +12,10 @@ from typing import Any
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 FOLDER = "measured"
@@ -40,22 +39,13 @@ class MeasuredStarts:
     def of_host(self, host: str) -> list[dict[str, Any]]:
         """Return the kept starts of a host; the next proof replaces a malformed file."""
         path = controller_paths.host_file(self.folder, host)
-        if path is None:
-            return []
-        try:
-            content = parse_json(path.read_text(encoding="utf-8"), str(path))
-            if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-                return []
-            return list(reader.read(_STARTS, content.get("starts"), str(path)))
-        except (OSError, ValueError):  # Untrusted is a ValueError
-            return []
+        starts = read_stored(path, SCHEMA).get("starts") or []
+        return [] if reader.problems(_STARTS, starts, str(path)) else list(reader.read(_STARTS, starts, str(path)))
 
     def keep(self, host: str, new: Sequence[Mapping[str, Any]]) -> bool:
         """Keep the measured starts of a proof. Raises OSError if the file cannot be written.
 
-        :param host: its name
-        :param new: starts of C(answers.START)
-        :returns: whether the file has changed
+        new: starts of C(answers.START). Returns whether the file has changed.
         """
         path, before = controller_paths.host_file(self.folder, host), self.of_host(host)
         after = known_starts.merge_starts(before, new)

@@ -63,24 +63,13 @@ class ModelConfigs:
     """Looks up configurations of models, each once a run."""
 
     def __init__(self, folder: Path | None, keep: bool) -> None:
-        """Read nothing yet.
-
-        :param folder: for downloaded configurations, None to keep none
-        :param keep: write what the hub answered
-        """
+        """Read nothing yet. keep: write what the hub answered."""
         self.folder = folder
         self.keep = keep
         self._seen: dict[tuple[str, str], ModelConfig | Unknown] = {}
 
     def find(self, repo: str, revision: str, endpoint: str, token: str) -> ModelConfig:
-        """Return the configuration of a model.
-
-        :param repo: ORG/NAME
-        :param revision: branch, tag or commit
-        :param endpoint: address of the hub; empty for the public one
-        :param token: of the hub; empty for none
-        :raises Unknown: no source has it
-        """
+        """Return the configuration of a model. Raises Unknown if no source has it. revision: branch, tag or commit."""
         key = (repo, revision)
         if key not in self._seen:
             try:
@@ -129,10 +118,7 @@ def complete_services(
 ) -> None:
     """Complete each service that names a model without a recipe.
 
-    :param hosts: by name, with C(vars); services are replaced in them
-    :param recipes: by name
-    :param configs: the source of configurations
-    :param messages: receives the problems
+    hosts: by name, with C(vars), in which services are replaced. messages: receives the problems.
     """
     for name, host in hosts.items():
         variables = host["vars"]
@@ -209,10 +195,7 @@ def _needs_config(service: Mapping[str, Any], model: Any) -> bool:
 
 
 def _read_name(text: str) -> dict[str, Any]:
-    """Return the model that a text names, C(ORG/NAME) or C(ORG/NAME@REVISION).
-
-    :raises Unknown: the text names no model
-    """
+    """Return the model that a text names, C(ORG/NAME) or C(ORG/NAME@REVISION). Raises Unknown if the text names no model."""
     match = REPOSITORY.fullmatch(text)
     if match:
         return {key: value for key, value in match.groupdict().items() if value}
@@ -245,7 +228,7 @@ def _model_of(recipe: Mapping[str, Any]) -> str:
 def choose_image(model_config: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the newest image whose vLLM serves a model: from the recipes, else from the catalogue.
 
-    :raises Unknown: no known image serves the architecture
+    Raises Unknown if no known image serves the architecture.
     """
     architecture = str(next(iter(model_config.config.get("architectures") or ()), ""))
     used = (str(image.get("ref")) for recipe in recipes.values() for image in recipe.get("images") or ())
@@ -306,10 +289,7 @@ def _cached(repo: str, revision: str) -> ModelConfig | None:
 
 
 def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelConfig:
-    """Download the configuration of a model.
-
-    :raises Unknown: the hub does not answer with a configuration
-    """
+    """Download the configuration of a model. Raises Unknown if the hub does not answer with a configuration."""
     commit, body = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{revision}/config.json", token, repo)
     if body is None:
         raise Unknown(
@@ -326,10 +306,7 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
 
 
 def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
-    """Return commit and content of a file of the hub, None for a missing file.
-
-    :raises Unknown: any other answer
-    """
+    """Return commit and content of a file of the hub, None for a missing file. Raises Unknown for any other answer."""
     name = url.rpartition("/")[2]
     give = (
         f"Give the file: download {name} of {repo} and put its content under 'config' of the service, "
@@ -365,10 +342,7 @@ def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
 
 
 def _parse(content: bytes, where: str) -> dict[str, Any]:
-    """Return the mapping of a JSON configuration.
-
-    :raises Unknown: the content is not a JSON mapping
-    """
+    """Return the mapping of a JSON configuration. Raises Unknown for other content."""
     try:
         value = foreign_text.parse_json(content, where, MOST_CONFIG, finite=False)
     except foreign_text.Untrusted as error:

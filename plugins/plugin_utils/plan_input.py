@@ -124,11 +124,7 @@ def address_of(name: str, hostvars: Any) -> str:
 
 
 def listed_twice(names: Iterable[str], hostvars: Mapping[str, Any]) -> list[str]:
-    """Return a message for each host with the address and port of an earlier one, which would be planned and changed twice.
-
-    :param names: of the Sparks
-    :param hostvars: variables by host
-    """
+    """Return a message for each host with the address and port of an earlier one, which would be planned and changed twice."""
     first: dict[tuple[str, str, str], str] = {}
     messages = []
     for name in names:

@@ -26,11 +26,7 @@ _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def find_problems(tags: Sequence[str], playbooks: Sequence[str]) -> list[str]:
-    """Return a sentence for tags that no task of the playbooks has; empty where another's playbook is run, whose tags are unknown here.
-
-    :param tags: of C(--tags)
-    :param playbooks: as C(ansible-playbook) was given them
-    """
+    """Return a sentence for tags that no task of the playbooks has; empty where another's playbook is run, whose tags are unknown here."""
     names = [playbook_name(playbook) for playbook in playbooks]
     wanted_tags = sorted(set(tags) - ANSIBLES_OWN)
     if not wanted_tags or not all(names):

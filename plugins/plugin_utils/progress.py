@@ -48,13 +48,7 @@ def bytes_moved(
 ) -> None:
     """Report the bytes of a transfer.
 
-    :param host: of the inventory
-    :param stage: a stage of the engine's C(progress)
-    :param name: of the moved thing, for people
-    :param done: bytes by now
-    :param total: bytes of all, None if unknown
-    :param seconds: since the beginning
-    :param before: bytes at the beginning
+    stage: of the engine's C(progress). total: None if unknown. seconds: since the beginning. before: bytes at the beginning.
     """
     if not Channel.send(host, stage, name, done, total, "B", before):
         display.display(f"  {host}: {name}: {snapshots.progress(done, total, seconds, before)}")

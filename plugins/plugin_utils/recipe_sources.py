@@ -18,14 +18,13 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import (
     Untrusted,
-    parse_json,
     printable,
     received,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, git
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
 
 FOLDER = "recipes"
@@ -77,12 +76,7 @@ class RecipeSources:
     """The sources of an inventory, each read at its first use."""
 
     def __init__(self, sources: Mapping[str, Source], folder: Path | None, keep: bool) -> None:
-        """Read nothing yet.
-
-        :param sources: by name
-        :param folder: of the cache, None without an inventory folder
-        :param keep: whether to fetch and write
-        """
+        """Read nothing yet. keep: fetch and write."""
         self.sources = sources
         self.folder = folder
         self.keep = keep
@@ -91,11 +85,7 @@ class RecipeSources:
     def recipes(
         self, references: Iterable[str], known_recipes: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """Return a recipe for each reference; C({refused: reason}) without one.
-
-        :param references: of services
-        :param known_recipes: recipes of this collection, for their configs
-        """
+        """Return a recipe for each reference; C({refused: reason}) without one. known_recipes: of this collection, for their configs."""
         recipes: dict[str, dict[str, Any]] = {}
         for reference in references:
             try:
@@ -159,19 +149,11 @@ class RecipeSources:
 
     def _cached(self, source: Source) -> Content | None:
         """Return the content that an earlier run has cached."""
-        place = self._place(source)
-        if place is None:
-            return None
+        body = read_stored(self._place(source), SCHEMA)
         try:
-            body = parse_json(place.read_text(encoding="utf-8"), str(place))
-            if body["schema"] == SCHEMA:
-                return Content(
-                    {str(path): str(text) for path, text in body["files"].items()},
-                    {str(path): str(text) for path, text in body["left"].items()},
-                )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # missing or incomplete: it is fetched again
-        return None
+            return Content(*({str(path): str(text) for path, text in body[name].items()} for name in ("files", "left")))
+        except (KeyError, AttributeError):
+            return None  # missing or incomplete: it is fetched again
 
     def _fetched(self, source: Source) -> Content:
         if source.url and not self.keep:
@@ -190,14 +172,7 @@ class RecipeSources:
 def of_hosts(
     hosts: Mapping[str, Mapping[str, Any]], task_vars: Mapping[str, Any], keep: bool, messages: list[str]
 ) -> RecipeSources:
-    """Return the sources of hosts.
-
-    :param hosts: by name, with C(vars)
-    :param task_vars: as an action has them
-    :param keep: see C(RecipeSources)
-    :param messages: receives problems
-    :returns: the sources
-    """
+    """Return the sources of hosts. messages: receives problems."""
     sources: dict[str, Source] = {}
     for name, host in hosts.items():
         entries = host["vars"].get("spark_recipe_sources")
@@ -219,10 +194,7 @@ def of_hosts(
 
 
 def read_repository(source: Source) -> Content:
-    """Read the YAML files of a commit.
-
-    :raises Unfetched: without the repository or the commit
-    """
+    """Read the YAML files of a commit. Raises Unfetched without the repository or the commit."""
     content = Content()
     try:
         with git.fetched_commit(source.path or source.url, source.commit) as commit:

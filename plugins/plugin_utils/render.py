@@ -32,10 +32,8 @@ VALUES = "values_of_this_file"
 def render_template(name: str, values: Mapping[str, Any]) -> str:
     """Return the text of a file.
 
-    :param name: ROLE/TEMPLATE.j2, below C(templates) of the role
-    :param values: plain data by the names that the template uses
-    :returns: the text, with every value escaped for its place
-    :raises ValueError: for a value that is missing, or that the file cannot hold at its place
+    name: ROLE/TEMPLATE.j2, below C(templates) of the role. values: plain data, each escaped for its place. Raises ValueError for a value that is
+    missing, or that the file cannot hold at its place.
     """
     values_in_text: list[Any] = []
     try:

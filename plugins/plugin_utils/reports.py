@@ -31,7 +31,6 @@ def show(text: Callable[[bool], str]) -> None:
 
 def conclude(
     kind: str,
-    result: dict[str, Any],
     report: dict[str, Any],
     args: dict[str, Any],
     variables: dict[str, Any],
@@ -39,13 +38,7 @@ def conclude(
 ) -> dict[str, Any]:
     """Write a report to C(dest) of the task, and end the task by its C(fail_on).
 
-    :param kind: C(status), C(drift) or C(doctor)
-    :param result: of the task so far
-    :param report: with C(healthy), C(reason) and C(counts)
-    :param args: of the task
-    :param variables: of the task
-    :param keys: of the report that a successful task returns
-    :returns: the result
+    report: with C(healthy), C(reason) and C(counts). keys: of the report that a successful task returns.
     """
     EventLog.write("report", kind=kind, **report)
     if args["dest"] == "-":
@@ -59,6 +52,5 @@ def conclude(
     failed = not report["healthy"] and args["fail_on"] != "never"
     if failed:  # the reason and nothing else: Ansible prints the whole result of a failed task
         return {"changed": False, "failed": True, "msg": report["reason"]}
-    result.update(changed=False, failed=False, counts=report["counts"], _ansible_verbose_override=True)
-    result.update({key: report[key] for key in keys})
-    return result
+    result = {"changed": False, "failed": False, "counts": report["counts"], "_ansible_verbose_override": True}
+    return {**result, **{key: report[key] for key in keys}}

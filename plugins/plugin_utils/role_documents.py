@@ -23,12 +23,7 @@ NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
 
 
 def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of the firewall.
-
-    :param planned: C(fabric), C(peers), C(allowed), C(allowed_udp), C(ranges), C(closed) and C(admitted), as C(firewall.plan) has them
-    :returns: its folders, files and unit
-    :raises ValueError: for values that are no ports, addresses or interfaces
-    """
+    """Return the document of the firewall. planned: of C(firewall.plan). Raises ValueError for values that are no ports, addresses or interfaces."""
     problems = planning.problems(planned)
     if problems:
         raise ValueError("; ".join(problems))
@@ -72,8 +67,7 @@ def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
 def relay_unit(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a host that passes on packets for others.
 
-    :param planned: C(ways), C(relay) of the host's part of the network, and C(outdated), whether the settings of the unit were changed
-    :returns: its file and unit
+    planned: C(ways), C(relay) of the host's part of the network, and C(outdated), whether the settings of the unit were changed.
     """
     return {
         "folders": [],

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import debian_programs
-import generate_monitoring_doc
+import generate_docs
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
@@ -266,7 +266,7 @@ class Lab:
         secrets.write_text("a-token\n")
         for name in ("targets", "rules.d"):
             (config / name).mkdir(parents=True)
-        (config / "rules.yml").write_text(yaml.safe_dump(generate_monitoring_doc.rules()))
+        (config / "rules.yml").write_text(yaml.safe_dump(generate_docs.alert_rules()))
         planned = {**outcome, "own_address": "127.0.0.1", "grafana": "none"}
         for file in addon_document("monitoring", planned, {}).files:
             if file.content and file.path.startswith(MONITORING) and not file.path.endswith("/rules.yml"):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import generate_monitoring_doc
+import generate_docs
 import monitoring_lab
 import panels
 import promql
@@ -18,7 +18,7 @@ from common import ROOT
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-RULES = [rule for group in generate_monitoring_doc.rules()["groups"] for rule in group["rules"]]
+RULES = [rule for group in generate_docs.alert_rules()["groups"] for rule in group["rules"]]
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 BUILT_IN = {"up", "ALERTS"}
 QUERIES = [(f"{dashboard}: {panel}", query) for dashboard, panel, query in panels.queries()]
@@ -101,7 +101,7 @@ def test_the_ban_works(name: str) -> None:
 
 def test_the_page_is_what_its_generator_writes() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/generate_monitoring_doc.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts/generate_docs.py"), "alerts", "metrics", "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import debian_programs
-import generate_monitoring_doc
+import generate_docs
 import pytest
 import yaml
 
 pytestmark = pytest.mark.slow
 
-RULES = generate_monitoring_doc.rules()
+RULES = generate_docs.alert_rules()
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
 GIB = 1024**3
 
@@ -475,7 +475,5 @@ def test_annotations_name_what_the_alert_knows(alert: str) -> None:
 
 
 def test_thresholds_reach_the_rules() -> None:
-    text = yaml.safe_dump(
-        generate_monitoring_doc.rules({"wedge_power_watts": 41, "memory_warning_gib": 7, "restarts": 9})
-    )
+    text = yaml.safe_dump(generate_docs.alert_rules({"wedge_power_watts": 41, "memory_warning_gib": 7, "restarts": 9}))
     assert "< 41" in text and str(7 * GIB) in text and "> 9 - 0.5" in text

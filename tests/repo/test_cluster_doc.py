@@ -11,7 +11,7 @@ import tree
 
 def test_table_is_what_its_generator_writes() -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_cluster_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts/generate_docs.py"), "cluster", "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ LOOKS_AT = {
     "endpoint": "model servers, through their client, and the clock to wait by",
     "engine_client": "model servers, over HTTP, and the file of a key",
     "http_client": "servers, over HTTP, and the proxies of the environment",
+    "parallel": "the clock to wait by",
     "unit_history": "the journal and systemd of a host through a view, its boot id and both clocks",
     "live_host": "what a host says of itself, below folders that it is given, programs, and engines, over HTTP",
     "live_agent": "settings and the key of the live page, and the clock",

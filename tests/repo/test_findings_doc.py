@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +25,11 @@ FILES = (".html", ".json", ".py", ".safetensors", ".yml")
 
 def test_tables_are_what_their_generator_writes() -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_findings_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts/generate_docs.py"), "findings", "--check"],
         capture_output=True,
         text=True,
         check=False,
+        env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

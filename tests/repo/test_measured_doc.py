@@ -14,7 +14,7 @@ import tree
 
 def test_table_is_what_its_generator_writes() -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_measured_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts/generate_docs.py"), "measured", "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ PAGE = "docs/rules.md"
 
 def test_page_is_what_its_generator_writes() -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_rules_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts/generate_docs.py"), "rules", "--check"],
         capture_output=True,
         text=True,
         check=False,
@@ -28,7 +28,7 @@ def test_page_is_what_its_generator_writes() -> None:
 
 def test_page_of_reported_failures_is_what_its_generator_writes() -> None:
     run = subprocess.run(
-        [sys.executable, str(tree.ROOT / "scripts/generate_known_failures_doc.py"), "--check"],
+        [sys.executable, str(tree.ROOT / "scripts/generate_docs.py"), "failures", "--check"],
         capture_output=True,
         text=True,
         check=False,

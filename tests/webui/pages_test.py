@@ -209,8 +209,8 @@ def reach(page: Page) -> list[str]:
     return wrong
 
 
-DRAW_MS = 200.0
-"""Limit for all charts on the screen of 100 Sparks, and for a message in which every part has changed; leaves room for a busy machine."""
+GOAL_MS = 100
+"""Printed beside the times of 100 Sparks; a busy machine may take longer."""
 DRAW = """
 async () => {
   for (const box of visible) { box.textContent = ''; box.plots = null; draw(box); }
@@ -219,13 +219,22 @@ async () => {
   return [...visible].filter((box) => box.querySelector('canvas')).length;
 }
 """
+# A message in which the power of each Spark differs; returns the number of parts, of figures that differ, and of texts and other nodes that it changed.
 RECEIVE = """
 () => {
   const parts = {};
-  for (const element of document.querySelectorAll('[id^=host-], [id^=service-]')) parts[element.id] = element.outerHTML.replace('</', ' </');
+  let figures = 0;
+  for (const tile of document.querySelectorAll('[id^=host-]')) {
+    parts[tile.id] = tile.outerHTML.replace(/(\\d+) W</, (_match, watts) => { figures += 1; return `${Number(watts) + 1} W<`; });
+  }
+  for (const row of document.querySelectorAll('[id^=service-]')) parts[row.id] = row.outerHTML;
+  const observer = new MutationObserver(() => {});
+  observer.observe(main, {subtree: true, childList: true, attributes: true, characterData: true});
   receive({data: JSON.stringify({at: Date.now() / 1000, parts, ages: {}, points: {}, shape: main.dataset.shape}), lastEventId: '0'});
   document.body.getBoundingClientRect();
-  return Object.keys(parts).length - pending.size;
+  const changes = observer.takeRecords().filter(({target}) => target !== main && !target.matches?.('time'));
+  const texts = changes.filter(({type}) => type === 'characterData').length;
+  return [Object.keys(parts).length, figures, texts, changes.length - texts];
 }
 """
 POWER = "(host) => [...document.querySelectorAll('.spark')].find((each) => each.textContent.includes(host)).querySelector('.figures').textContent"
@@ -239,7 +248,7 @@ def follow(browser: Browser, options: argparse.Namespace) -> list[str]:
     text = static.locator("main").inner_text()
     wrong += [
         f"live, without a script: {word!r} is missing"
-        for word in ("its power supply limits it", "45 %", "96.4")
+        for word in ("its power supply limits it", "SparkGpuCapped warning spark-5", "45 %", "96.4")
         if word not in text
     ]
     page = browser.new_page(viewport={"width": 1280, "height": 2200})
@@ -253,7 +262,7 @@ def follow(browser: Browser, options: argparse.Namespace) -> list[str]:
     page.wait_for_function(f"(before) => ({POWER})('spark-1') !== before", arg=before)
     if page.evaluate("document.activeElement.dataset.verb") != "drain":
         wrong.append("live: the focus is lost when figures change")
-    if not page.locator("time.age").first.inner_text().endswith("s ago"):
+    if not page.locator(".spark time.age").first.inner_text().endswith("s ago"):
         wrong.append("live: figures have no age")
     page.on("dialog", lambda dialog: dialog.accept())
     page.keyboard.press("Enter")
@@ -281,7 +290,7 @@ def task_seconds(session: CDPSession) -> float:
 
 
 def draw_many(browser: Browser, url: str) -> list[str]:
-    """Return whether a fleet of 100 Sparks takes too long to draw; prints the times."""
+    """Return whether a message to a page of 100 Sparks changes more than what differs; prints how long drawing takes."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(url)
     page.locator("h2", has_text="Services").scroll_into_view_if_needed()
@@ -291,9 +300,8 @@ def draw_many(browser: Browser, url: str) -> list[str]:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})  # time on a processor, however busy the machine
 
-    def spent(script: str) -> tuple[float, int]:
+    def spent(script: str) -> tuple[float, Any]:
         """Return the milliseconds of the page's thread for a script, with styles and layout, and what it returns."""
-        page.wait_for_function("() => pending.size === 0")
         page.wait_for_timeout(300)
         before = task_seconds(session)
         value = page.evaluate(script)
@@ -301,12 +309,15 @@ def draw_many(browser: Browser, url: str) -> list[str]:
 
     # Attempts count while tiles are on the screen.
     charts, shown = min(took for took in (spent(DRAW) for _attempt in range(5)) if took[1] > 3)
-    received, count = min(spent(RECEIVE) for _attempt in range(5))
+    received, (count, figures, texts, further) = min(spent(RECEIVE) for _attempt in range(5))
     print(
-        f"100 Sparks: {charts:.0f} ms of a processor for the charts of {shown} tiles, {received:.0f} ms for the {count} parts on the screen"
+        f"100 Sparks: {charts:.0f} ms of a processor for the charts of {shown} tiles, {received:.0f} ms for a message with {count} parts "
+        f"(goal: {GOAL_MS} ms)"
     )
     page.close()
-    return [f"100 Sparks take {took:.0f} ms to draw" for took in (charts, received) if took > DRAW_MS]
+    if (texts, further) == (figures, 0) and figures > 80:
+        return []
+    return [f"live: a message with {figures} new figures changes {texts} texts and {further} other nodes"]
 
 
 def main() -> int:

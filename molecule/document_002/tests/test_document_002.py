@@ -331,6 +331,59 @@ def test_figures_of_the_gpu_come_from_its_exporter_and_only_those_that_a_gb10_ha
     assert sorted(series["metric"]["host"] for series in samples) == sorted(NODES)
 
 
+# A rule of the owner that fires at once, with labels of somebody who wants to write the page.
+HOSTILE = "<script>alert(1)</script>"
+PLAYED = {
+    "alert": "Played",
+    "expr": "vector(1)",
+    "labels": {"severity": "critical", "host": HOSTILE},
+    "annotations": {"summary": f"</li>{HOSTILE}"},
+}
+RULES = "/etc/dgxspark/monitoring/rules.d/played.yml"
+
+
+def page(path):
+    return node("forge", "curl", "--fail", "--silent", "--max-time", "30", f"http://127.0.0.1:8090{path}")
+
+
+def alarms_of_prometheus():
+    alerts = ask("/api/v1/alerts", key=None, base=PROMETHEUS)["data"]["alerts"]
+    return {
+        (alert["labels"]["alertname"], alert["labels"].get("severity"))
+        for alert in alerts
+        if alert["state"] == "firing"
+    }
+
+
+def alarms_of_page():
+    alarms = json.loads(page("/status.json"))["alarms"]
+    return {(alarm["name"], alarm["severity"]) for alarm in alarms["firing"]} if alarms["known"] else None
+
+
+def test_the_live_page_has_the_alarms_of_prometheus_and_its_silence_is_unknown():
+    wait_for(lambda: alarms_of_page() == alarms_of_prometheus(), "the page has other alarms")
+    node("forge", "sh", "-c", f"echo '{json.dumps({'groups': [{'name': 'played', 'rules': [PLAYED]}]})}' > {RULES}")
+    try:
+        node("forge", "systemctl", "reload", "spark-prometheus")
+        wait_for(lambda: ("Played", "critical") in alarms_of_prometheus(), "the played alarm does not fire")
+        wait_for(lambda: alarms_of_page() == alarms_of_prometheus(), "the page has other alarms")
+        text = page("/")
+        assert "&lt;script&gt;alert(1)" in text and HOSTILE not in text
+        assert re.search(r"<b>Played</b>.*?began <time[^>]*>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<", text, re.S)
+        node("forge", "systemctl", "stop", "spark-prometheus")
+        wait_for(lambda: alarms_of_page() is None, "the page has alarms of a stopped Prometheus")
+        text = page("/")
+        assert "Prometheus gives no answer" in text and "rules fires" not in text and "Played" not in text
+    finally:
+        node("forge", "rm", RULES)
+        node("forge", "systemctl", "start", "spark-prometheus")
+    # Known again, so Prometheus answers.
+    wait_for(
+        lambda: (shown := alarms_of_page()) is not None and shown == alarms_of_prometheus(), "the alarms stay unknown"
+    )
+    assert ("Played", "critical") not in alarms_of_page()
+
+
 @pytest.mark.nightly
 def test_every_panel_has_data_or_needs_what_is_not_here():
     for alias in ALIASES:

@@ -63,6 +63,14 @@ def test_the_live_page_is_served_by_an_account_that_can_write_nothing(host):
     assert host.check_output(f"stat --format=%u /proc/{pid}") == "65534"
 
 
+def test_without_a_key_both_pages_listen_on_loopback_alone(host):
+    sockets = [line.split()[3] for line in host.check_output("ss --no-header --listening --tcp --numeric").splitlines()]
+    assert sorted(place for place in sockets if place.endswith((":8090", ":8095"))) == [
+        "127.0.0.1:8090",
+        "127.0.0.1:8095",
+    ]
+
+
 def test_the_agent_and_the_page_show_what_is_true(host):
     document = json.loads(host.check_output(f"{ASK} http://127.0.0.1:8095/status.json"))
     units = {unit["name"]: unit["active_state"] for unit in document["facts"]["units"]}

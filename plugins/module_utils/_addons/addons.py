@@ -87,9 +87,6 @@ def read(
 ) -> tuple[dict[str, Any], list[str]]:
     """Read the variables of a host about add-on services.
 
-    :param host: name of the host, for messages
-    :param host_variables: all variables of the host, by name
-    :param names: of the host's services
     :param is_spark: whether the host is in the group C(sparks); others have no speech, Ollama, exporters and watchdogs
     :returns: the settings of each subject with every default, C(None) for a subject that is left out, and messages about wrong values
     """
@@ -325,7 +322,8 @@ class _Planner:
             if settings["fleet_monitor"]:
                 monitor = settings["fleet_monitor"]
                 fronts = self.gateway_endpoints
-                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents)
+                prometheus = monitoring.prometheus_url(settings["monitoring"])
+                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents, prometheus)
                 self.keep(host, "fleet_monitor", outcome)
 
     def scraped_gateway(self) -> dict[str, Any] | None:
@@ -363,10 +361,7 @@ def _port_findings(host: str, listening: Sequence[sockets.Socket]) -> list[Findi
 def exposure(host: str, listening: Sequence[sockets.Socket], firewall: Mapping[str, Any] | None) -> list[Finding]:
     """Return findings about servers without keys that other hosts reach.
 
-    :param host: its name
-    :param listening: the sockets of its servers
     :param firewall: as C(firewall.plan) returns it, C(None) without one
-    :returns: findings
     """
     if firewall:
         return []

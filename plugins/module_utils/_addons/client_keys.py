@@ -17,7 +17,6 @@ GENERATED_LETTERS = 48
 def client_keys(secrets: Sequence[Mapping[str, Any]], read: Callable[[str], str | None]) -> list[dict[str, Any]]:
     """Return the files of keys of clients, whose parts are joined by semicolons.
 
-    :param secrets: of all clients of a host, as their plan has them
     :param read: returns the text of a file of the controller, None if it is unreadable; deploy then reports the file
     :returns: files as the module deploy takes them; the host generates keys without a file, and fills them in where other keys contain them
     :raises ValueError: for a part that names the key of a client of another host

@@ -172,10 +172,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Plan the clients of one host.
 
-    :param host: name of the host
-    :param settings: of C(read)
-    :param endpoints: of the whole fleet
-    :param gateways: the gateway of each host that has one
     :returns: the variables of the role clients without their prefix, and findings
     """
     planner = _Planner(host, endpoints, gateways)
@@ -224,7 +220,21 @@ class _Planner:
         self.find_page_risks(settings, listen)
         self.findings += containers.findings("open-webui", settings["docker_args"], read_only=[CONTAINER_SECRETS])
         return {
-            **_page_service(settings, listen),
+            "name": "open-webui",
+            "unit": "spark-open-webui.service",
+            "container": "spark-open-webui",
+            "image": settings["image"],
+            "port": settings["port"],
+            "listen": listen,
+            "url": local_url(listen, settings["port"]),
+            "env_file": f"{ETC}/open-webui/open-webui.env",
+            "folders": [*_folders("open-webui"), {"path": settings["data_dir"], "mode": "0700"}],
+            "data_dir": settings["data_dir"],
+            "auth": settings["auth"],
+            "admin_email": settings["admin"].get("email"),
+            "memory_gib": float(settings["memory_gib"]),
+            "start_timeout": settings["start_timeout"],
+            "stop_seconds": STOP_SECONDS,
             "env": env,
             "secrets": secrets,
             "gateway_url": url_of(self.host, gateway) if gateway else "",
@@ -318,9 +328,6 @@ class _Planner:
         """Return the speech server for a client, preferably on the same host; adds a finding if none can be reached.
 
         :param kind: C(asr) or C(tts)
-        :param use: of the server, in words
-        :param gateway: of the client
-        :returns: the endpoint, C(None) without a server
         """
         servers = [server for server in self.endpoints if server["kind"] == kind]
         servers.sort(key=lambda server: server["host"] != self.host)
@@ -373,12 +380,7 @@ class _Planner:
 
 
 def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Waits:
-    """Return the timeouts of a gateway for the slowest of some models.
-
-    :param gateway: as a client's key sees it
-    :param names: of models; all models of the key by default
-    :returns: seconds, at least the timeouts of a gateway without long contexts
-    """
+    """Return the timeouts of a gateway for the slowest of some models, seconds; at least those of a gateway without long contexts."""
     models = (names or gateway["models"]) if gateway else ()
     waits = [gateway["waits"][name] for name in models if name in gateway["waits"]] if gateway else []
     return {
@@ -398,27 +400,6 @@ def _page_environment(settings: Mapping[str, Any], listen: str, urls: Sequence[s
     }
     texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in values.items()}
     return {name: text.format(**texts) for name, text in OPEN_WEBUI["environment"].items()}
-
-
-def _page_service(settings: Mapping[str, Any], listen: str) -> dict[str, Any]:
-    """Return the values of the unit, the folders and the probe of Open WebUI."""
-    return {
-        "name": "open-webui",
-        "unit": "spark-open-webui.service",
-        "container": "spark-open-webui",
-        "image": settings["image"],
-        "port": settings["port"],
-        "listen": listen,
-        "url": local_url(listen, settings["port"]),
-        "env_file": f"{ETC}/open-webui/open-webui.env",
-        "folders": [*_folders("open-webui"), {"path": settings["data_dir"], "mode": "0700"}],
-        "data_dir": settings["data_dir"],
-        "auth": settings["auth"],
-        "admin_email": settings["admin"].get("email"),
-        "memory_gib": float(settings["memory_gib"]),
-        "start_timeout": settings["start_timeout"],
-        "stop_seconds": STOP_SECONDS,
-    }
 
 
 def _page_argv(settings: Mapping[str, Any]) -> list[str]:

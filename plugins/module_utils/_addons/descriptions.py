@@ -112,12 +112,8 @@ def options(place: str) -> Mapping[str, Key]:
 def finding(rule: str, service: str = "", like: str = "", severity: str = "", **values: Any) -> Finding:
     """Return a finding with the text of its description.
 
-    :param rule: its id
-    :param service: that it concerns; empty for the whole host
     :param like: the id whose text it has, where several rules have one text
     :param severity: for a text without a severity, which depends on the case
-    :param values: of the fields of the text
-    :returns: the finding
     """
     text = FINDINGS[like or rule]
     return Finding(

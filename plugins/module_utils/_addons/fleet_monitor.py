@@ -169,6 +169,13 @@ KEYS: dict[str, Key] = {
         False,
         "let the page start, stop, pin and drain services of Sparks with `spark_live.actions`; needs `page_key_file`",
     ),
+    "page_prometheus": Key(
+        str,
+        None,
+        "Prometheus whose alarms the page shows; by default that of `spark_monitoring` on the same host",
+        form=plain_data.web_address,
+        like="an address like http://192.168.1.10:9090",
+    ),
 }
 """Keys of C(spark_fleet_monitor)."""
 
@@ -194,11 +201,12 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
             )
         if settings["page_actions"]:
             problems.add("page_actions: needs page_key_file, since anybody on the host could stop services otherwise.")
-    for entry in settings["extra"]:
-        if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
-            problems.add(
-                f"extra ({entry['name']}): the address contains a password, which messages would show. Use api_key_file."
-            )
+    for where, url, fix in [
+        *((f"extra ({entry['name']})", entry["url"], "Use api_key_file.") for entry in settings["extra"]),
+        ("page_prometheus", settings["page_prometheus"], "Use a Prometheus without one."),
+    ]:
+        if url and (urlsplit(url).username or urlsplit(url).password):
+            problems.add(f"{where}: the address contains a password, which messages would show. {fix}")
     return settings, problems.messages
 
 
@@ -267,13 +275,7 @@ def mail_server(text: str) -> tuple[str, int | None]:
 
 
 def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
-    """Return how a mail server is spoken to.
-
-    :param notifier: one of C(spark_fleet_monitor.notify), whose C(tls) comes first
-    :param server: name or address of the mail server
-    :param port: its port
-    :returns: C(tls) (from the first byte), C(starttls) or C(none) (a server of this host)
-    """
+    """Return how a mail server is spoken to: C(tls) (from the first byte), C(starttls) or C(none) (a server of this host)."""
     if notifier.get("tls"):
         return str(notifier["tls"])
     if port == 465:
@@ -310,16 +312,15 @@ def plan(
     gateways: Sequence[Endpoint] = (),
     guarded: Collection[str] = (),
     agents: Mapping[str, Mapping[str, Any]] | None = None,
+    prometheus: str = "",
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
-    :param host: the host of the monitor
-    :param settings: of C(read)
-    :param fleet: the endpoints of the inventory
     :param gateways: those before them, with the names that they offer; models are asked for a token through them
         too
     :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose
     :param agents: of C(live.plan) by Spark, with its C(address); the live page reads them
+    :param prometheus: address of the Prometheus on the host, empty without one; the live page shows its alarms
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
     findings: list[Finding] = []
@@ -339,6 +340,7 @@ def plan(
     notifiers = [_plan_notifier(notifier, secrets) for notifier in settings["notify"]]
     findings += _findings(host, settings, [*fleet, *gateways], checks, notifiers)
     page, unread = _plan_page(host, settings, agents or {}, secrets) if settings["page_port"] else ({}, [])
+    page |= {"prometheus": (settings["page_prometheus"] or prometheus).rstrip("/")} if page else {}
     findings += unread
     passed_on = ("completion_every", "timeout_seconds", "completion_seconds", "failures", "heartbeat", "quiet")
     outcome = {
@@ -400,16 +402,15 @@ def _endpoint_check(
     }
 
 
+def _finding(rule: str, severity: str, message: str, fix: str, service: str = "") -> Finding:
+    return Finding(f"fleet_monitor.{rule}", severity, message, fix, service)
+
+
 def _unreachable(host: str, endpoint: Endpoint) -> Finding:
-    return Finding(
-        "fleet_monitor.unreachable",
-        "warning",
-        f"{endpoint['key']} listens on {endpoint['listen']} of {endpoint['host']}, so the fleet monitor on {host} "
-        "cannot ask it, and leaves it out.",
-        fix=f"Give it an api_key_file, so that it listens on an address of {endpoint['host']}; or name it in "
-        "spark_fleet_monitor.leave_out.",
-        service=endpoint["service"] if endpoint["host"] == host else "",
-    )
+    place = f"{endpoint['key']} listens on {endpoint['listen']} of {endpoint['host']}"
+    text = f"{place}, so the fleet monitor on {host} cannot ask it, and leaves it out."
+    fix = f"Give it an api_key_file, so that it listens on an address of {endpoint['host']}; or name it in spark_fleet_monitor.leave_out."
+    return _finding("unreachable", "warning", text, fix, endpoint["service"] if endpoint["host"] == host else "")
 
 
 def _plan_notifier(notifier: Mapping[str, Any], secrets: _Secrets) -> dict[str, Any]:
@@ -453,61 +454,36 @@ def _findings(
 ) -> list[Finding]:
     names = sorted({name for item in fleet for name in (item["key"], item["service"], item["host"])})
     names += [extra["name"] for extra in settings["extra"]]
-    findings = [
-        Finding(
-            "fleet_monitor.unknown",
-            "warning",
-            f"spark_fleet_monitor.leave_out of {host} names '{name}', which nothing in the fleet is called"
-            f"{validation.nearest(str(name), names)}",
-            fix="Take it out, or correct it.",
-        )
-        for name in settings["leave_out"]
-        if name not in names
-    ]
+    findings = []
+    for name in settings["leave_out"]:
+        if name not in names:
+            text = f"spark_fleet_monitor.leave_out of {host} names '{name}', which nothing in the fleet is called"
+            text += validation.nearest(str(name), names)
+            findings.append(_finding("unknown", "warning", text, "Take it out, or correct it."))
     if not checks:
-        findings.append(
-            Finding(
-                "fleet_monitor.nothing",
-                "error",
-                f"the fleet monitor on {host} has nothing to watch.",
-                fix="Add endpoints to spark_fleet_monitor.extra, take names out of leave_out, or take spark_fleet_monitor away.",
-            )
+        text = f"the fleet monitor on {host} has nothing to watch."
+        fix = (
+            "Add endpoints to spark_fleet_monitor.extra, take names out of leave_out, or take spark_fleet_monitor away."
         )
+        findings.append(_finding("nothing", "error", text, fix))
     findings += _notifier_findings(host, notifiers)
     if any(endpoint["host"] == host and endpoint["kind"] == "vllm" for endpoint in fleet):
-        findings.append(
-            Finding(
-                "fleet_monitor.own_host",
-                "info",
-                f"{host} monitors itself: while it is off, or its memory is full, no notification is sent.",
-                fix="Put spark_fleet_monitor on a host that serves no model, or have a second monitor watch this one.",
-            )
-        )
+        text = f"{host} monitors itself: while it is off, or its memory is full, no notification is sent."
+        fix = "Put spark_fleet_monitor on a host that serves no model, or have a second monitor watch this one."
+        findings.append(_finding("own_host", "info", text, fix))
     return findings
 
 
 def _notifier_findings(host: str, notifiers: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Say that nobody is told, and which notifier sends a token in the clear."""
     if not notifiers:
-        return [
-            Finding(
-                "fleet_monitor.notify",
-                "warning",
-                f"the fleet monitor on {host} sends no notifications: changes are in its journal and state only.",
-                fix="Set spark_fleet_monitor.notify.",
-            )
-        ]
+        text = f"the fleet monitor on {host} sends no notifications: changes are in its journal and state only."
+        return [_finding("notify", "warning", text, "Set spark_fleet_monitor.notify.")]
     findings = []
     for notifier in notifiers:
         parts = urlsplit(str(notifier.get("url") or ""))
         secret = any(key.endswith("_file") for key in notifier)
         if parts.scheme == "http" and secret and not endpoints.is_loopback(str(parts.hostname)):
-            findings.append(
-                Finding(
-                    "fleet_monitor.plain",
-                    "warning",
-                    f"the notifier {notifier['name']} of {host} sends its token to {parts.hostname} in the clear.",
-                    fix="Use https:// there.",
-                )
-            )
+            text = f"the notifier {notifier['name']} of {host} sends its token to {parts.hostname} in the clear."
+            findings.append(_finding("plain", "warning", text, "Use https:// there."))
     return findings

@@ -467,13 +467,7 @@ def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[s
 def litellm_config(
     names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], limits: Mapping[str, Limits]
 ) -> dict[str, Any]:
-    """Return the configuration of LiteLLM. It contains no keys, only the names of variables with keys.
-
-    :param names: names for clients with their backends
-    :param settings: of C(read)
-    :param limits: how long requests of each backend may take
-    :returns: the contents of its configuration file
-    """
+    """Return the configuration of LiteLLM. It contains no keys, only the names of variables with keys."""
     longest = timeouts.longest(limits.values())
     waits = {
         "timeout": settings["timeout"] or longest.answer,
@@ -533,9 +527,6 @@ def _keys(
 def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
     """Plan the gateway of a host.
 
-    :param host: its name
-    :param settings: of C(read)
-    :param fleet: the endpoints of all hosts
     :returns: the variables of the role gateway without their prefix, and findings
     """
     planner = _Planner(host, settings, fleet)
@@ -550,7 +541,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
     body_limit = settings["body_limit_mib"] * MIB
     outcome = {
         **{option: settings[option] for option in ("image", "listen", "port", "memory_gib", "stop_seconds")},
-        "url": _url(settings["listen"], settings["port"]),
+        "url": local_url("127.0.0.1" if endpoints.is_any(settings["listen"]) else settings["listen"], settings["port"]),
         "config": litellm_config(names, settings, {key: limits[key] for key in used}),
         "settings": {
             "names": list(names),
@@ -574,21 +565,10 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
     return outcome, planner.findings
 
 
-def _url(listen: str, port: int) -> str:
-    return local_url("127.0.0.1" if endpoints.is_any(listen) else listen, port)
-
-
 def for_clients(
     host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any]
 ) -> tuple[Gateway, Endpoint]:
-    """Return a planned gateway for those who use it.
-
-    :param host: its host
-    :param address: of its host in the inventory
-    :param settings: of C(read)
-    :param outcome: of C(plan)
-    :returns: the gateway as its clients see it, and its endpoint for the fleet monitor
-    """
+    """Return a planned gateway as its clients see it, and its endpoint for the fleet monitor."""
     router = outcome["config"]["router_settings"]
     deployments: dict[str, list[dict[str, Any]]] = {}
     for deployment in outcome["config"]["model_list"]:

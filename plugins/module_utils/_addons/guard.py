@@ -154,7 +154,6 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
 def floors(settings: Mapping[str, Any], left_gib: float | None) -> dict[str, float]:
     """Return C(floor_gib) and C(start_floor_gib), derived unless somebody has set them.
 
-    :param settings: of C(read)
     :param left_gib: free memory by the plan, with all services that may run at once; None if unknown
     """
     most = DEFAULTS.start_floor_gib if left_gib is None else SHARE_OF_LEFT * left_gib
@@ -192,14 +191,7 @@ def read_clocks(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
 def read_switched(
     host: str, name: str, value: Any, keys: Mapping[str, Key]
 ) -> tuple[dict[str, Any], validation.Problems]:
-    """Read a variable that is a boolean, a mapping of settings, or left out, which switches it on.
-
-    :param host: for messages
-    :param name: of the variable
-    :param value: of the variable
-    :param keys: of a mapping
-    :returns: the settings with all defaults, and the problems
-    """
+    """Read a variable that is a boolean, a mapping of settings, or left out, which switches it on."""
     settings = schema.defaults(dict(keys))
     problems = validation.Problems(f"host {host}, {name}")
     if value is None or isinstance(value, bool):
@@ -227,19 +219,11 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role guard, and findings.
 
-    :param host: name of the host
-    :param settings: of C(read)
-    :param protection: of C(read_protection)
-    :param clocks: of C(read_clocks)
     :param services: of the host's plan, in its order, with the planned memory of each in GiB, None if unknown
     :param backends: services with their keys at a gateway on this host
     :param beside: containers of add-on services, whose memory is planned
     :param reserve_gib: memory of everything but the services
-    :param sysroot: folder of C(/proc)
-    :param helpers: of C(speech.unloading)
     :param left_gib: free memory by the plan, with all services that may run at once; None if unknown
-    :param power_asked: of C(power.plan_idle)
-    :returns: the variables, and findings
     """
     switches, power_findings = power.plan_idle(*power_asked)
     is_on = settings["enabled"] and bool(services)
@@ -269,33 +253,27 @@ def _order(written: Sequence[Any], services: list[str]) -> list[str]:
     return [*order, *(name for name in services if name not in order)]
 
 
-def _findings(host: str, settings: Mapping[str, Any], services: list[str], left_gib: float | None) -> list[Finding]:
-    """Return findings for unknown services, and for a floor above the free memory of the plan."""
-    findings = [
-        Finding(
-            "guard.unknown_service",
-            "warning",
-            f"spark_guard.order of {host} names '{name}', which is no service of {host}{validation.nearest(str(name), services)}",
-            fix=f"Take it out, or correct it. Services of {host}: {', '.join(services) or 'none'}.",
-        )
-        for name in settings["order"]
-        if name not in services
-    ]
-    floor = settings["floor_gib"]
-    if left_gib is not None and floor is not None and floor > left_gib:
-        findings.append(
-            Finding(
-                "guard.floor",
-                "warning",
-                f"spark_guard.floor_gib of {host} is {floor:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
-                "short all the time, and the guard would take its steps for nothing.",
-                fix="Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib).",
-            )
-        )
-    return findings
-
-
 def _service(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
     """Return the settings of one service; unknown values are left out."""
     values = {"planned_gib": planned_gib, "backend": backend or None}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _findings(host: str, settings: Mapping[str, Any], services: list[str], left_gib: float | None) -> list[Finding]:
+    """Return findings for unknown services, and for a floor above the free memory of the plan."""
+    findings = []
+    for name in settings["order"]:
+        if name not in services:
+            nearest = validation.nearest(str(name), services)
+            text = f"spark_guard.order of {host} names '{name}', which is no service of {host}{nearest}"
+            fix = f"Take it out, or correct it. Services of {host}: {', '.join(services) or 'none'}."
+            findings.append(Finding("guard.unknown_service", "warning", text, fix))
+    floor = settings["floor_gib"]
+    if left_gib is not None and floor is not None and floor > left_gib:
+        text = (
+            f"spark_guard.floor_gib of {host} is {floor:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
+            "short all the time, and the guard would take its steps for nothing."
+        )
+        fix = "Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib)."
+        findings.append(Finding("guard.floor", "warning", text, fix))
+    return findings

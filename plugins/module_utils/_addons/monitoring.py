@@ -91,13 +91,9 @@ def plan_exporters(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role C(exporters) without their prefix, and findings.
 
-    :param host: name of the host
-    :param settings: of C(read_exporters)
     :param address: to listen on by default
     :param planned_gib: the planned memory of each service of the host, for comparison with its use
     :param rails: interfaces of the cluster's network on this host, with their planned MTU
-    :param sysroot: root of the host's file system, / except in tests
-    :returns: the variables, and findings
     """
     is_default = settings["gpu_version"] == GPU_EXPORTER_VERSION
     checksums = settings["gpu_sha256"] or (GPU_EXPORTER_SHA256 if is_default else {})
@@ -196,13 +192,9 @@ def plan_monitoring(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role C(monitoring) without their prefix, and findings about unreachable targets.
 
-    :param host: the host of Prometheus
-    :param settings: of C(read_monitoring)
-    :param endpoints: of the whole fleet
     :param exporters: Spark to the outcome of C(plan_exporters), for Sparks with exporters
     :param gateway: C({host, address, port, listen}) of LiteLLM if it has metrics, with C(path) if it is not /metrics, and
         C(token_file) on the controller if it requires a key
-    :returns: the variables, and findings
     """
     scrape = _Scrape(host)
     scrape.add_exporters(exporters, endpoints)
@@ -210,7 +202,7 @@ def plan_monitoring(
     scrape.find_gaps(endpoints, exporters)
     if gateway:
         scrape.add_gateway(gateway)
-    local_address = "127.0.0.1" if fleet.is_any(settings["listen"]) else settings["listen"]
+    local_address = _local_address(settings)
     scrape.add_monitoring(settings, local_address)
     scrape.add_extra(settings["targets"])
     token = (gateway or {}).get("token_file")
@@ -230,6 +222,17 @@ def plan_monitoring(
         "jobs": jobs,
     }
     return {name: values[name] for name in DESCRIPTION["monitoring_variables"]}, scrape.findings
+
+
+def _local_address(settings: Mapping[str, Any]) -> str:
+    return "127.0.0.1" if fleet.is_any(settings["listen"]) else str(settings["listen"])
+
+
+def prometheus_url(settings: Mapping[str, Any] | None) -> str:
+    """Return where programs of its host ask Prometheus, empty without one. settings: of C(read_monitoring)."""
+    if not settings:
+        return ""
+    return f"http://{fleet.bracketed(_local_address(settings))}:{settings['prometheus_port']}"
 
 
 class _Scrape:

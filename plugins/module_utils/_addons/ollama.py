@@ -79,8 +79,6 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
 def _keep_alive_of(problems: validation.Problems, values: Mapping[str, Any], default: Any) -> Any:
     """Return C(on_demand) as C(keep_alive), because Ollama itself loads and unloads its models.
 
-    :param problems: receives the messages
-    :param values: C(spark_ollama) of the inventory
     :param default: the result if C(on_demand) is wrong
     """
     on_demand = problems.mapping(values["on_demand"], "on_demand")
@@ -141,9 +139,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Endpoint], list[Finding]]:
     """Plan Ollama on one host.
 
-    :param host: the host
-    :param settings: of C(read)
-    :param endpoints: of the fleet so far
     :returns: the variables of the role ollama without their prefix, its endpoint, and findings
     """
     listen = host.choose_listen(NAME, NAME, settings["listen"], has_key=False)

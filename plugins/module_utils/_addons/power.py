@@ -24,11 +24,10 @@ from .._vllm import catalogue, versions
 class Switch:
     """A switch of C(spark_power.idle).
 
-    changes: on the host; undo: how it is undone. published: effect, and what it costs. refused: why it is not switched, empty if it can be.
+    changes: on the host. published: effect, and what it costs. refused: why it is not switched, empty if it can be.
     """
 
     changes: str
-    undo: str
     published: str
     source: str
     refused: str = ""
@@ -37,19 +36,16 @@ class Switch:
 IDLE: Mapping[str, Switch] = {
     "cx7_hotplug": Switch(
         "arms NVIDIA's hot-plug of the ConnectX-7 and takes the adapter off the bus while no QSFP cable is plugged in",
-        "the marker and the adapter come back when the unit stops",
         "40 to 25 W at idle; four Sparks 202 to 120 W. Costs: the fan of two owners stopped without the adapter, and a cable "
         "plugged in later runs at 13 Gb/s until the host was without power",
         "graham33/nixos-dgx-spark#165; ajclark/dgx-spark-idle-power; release notes of DGX OS, January 2026; NVIDIA forum t/378945",
     ),
     "cpu_governor": Switch(
         "sets the governor of all CPUs to schedutil, in place of performance",
-        "each CPU gets its former governor when the unit stops",
         "0 to 2 W by an estimate; the cost in tokens/s is unknown",
         "ajclark/dgx-spark-idle-power, docs/IDLE-POWER.md",
     ),
     "gpu_clocks": Switch(
-        "nothing",
         "nothing",
         "0 to 5 W by an estimate, where a lock keeps the clock up",
         "ajclark/dgx-spark-idle-power, docs/IDLE-POWER.md",
@@ -57,13 +53,11 @@ IDLE: Mapping[str, Switch] = {
     ),
     "pcie_aspm": Switch(
         "nothing",
-        "nothing",
         "0 to 3 W by an estimate, of NVMe, Realtek and Wi-Fi",
         "ajclark/dgx-spark-idle-power, docs/IDLE-POWER.md",
         "the ConnectX-7 has no ASPM, firmware disables it on all links, and it is known to hang Realtek adapters. Use cx7_hotplug",
     ),
     "display_reserve": Switch(
-        "nothing",
         "nothing",
         "2,046 MiB in a patched driver; about 1.75 GiB at 60 to 70 % of the bandwidth through DRM buffers",
         "NVIDIA forum t/384621; MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#234 (open)",
@@ -120,12 +114,8 @@ def spin_wait(
 ) -> tuple[dict[str, str], Finding]:
     """Return the environment that makes an engine wait less busily, and a finding with the variable, or with the reason for none.
 
-    :param service: its name
-    :param version: of its vLLM, None if unknown
     :param features: names that its image knows, without C(VLLM_)
     :param processes: workers of the engine
-    :param env: of the service; a variable that it sets stays
-    :returns: variables, and the finding
     """
     release = versions.parse_version(version or "")
     if processes < 2:
@@ -158,10 +148,7 @@ def plan_idle(
 ) -> tuple[list[str], list[Finding]]:
     """Return the switches that a host can have, and a finding for each asked one.
 
-    :param switches: of C(read)
-    :param facts: C(power) of M(dgxspark.vllm.spark_info), None if unknown
     :param is_cabled: the plan uses its QSFP cables
-    :returns: names, and findings
     """
     planned, findings = [], []
     for name in switches:

@@ -51,11 +51,7 @@ class ServerHost:
     def choose_listen(self, name: str, kind: str, listen: str, has_key: bool) -> str:
         """Return the address for a server: loopback, unless a gateway on another host uses it, or clients with a key do.
 
-        :param name: of the server
-        :param kind: of the server
-        :param listen: the inventory's choice, which wins
-        :param has_key: whether the server requires a key
-        :returns: the address; 0.0.0.0 if the host's address is needed and unknown
+        It is 0.0.0.0 if the address of the host is needed and unknown.
         """
         if listen:
             return listen
@@ -72,8 +68,6 @@ class ServerHost:
 def check_container(problems: validation.Problems, settings: Mapping[str, Any], secrets_fix: str) -> None:
     """Report wrong words, mounts and secrets among the options of a container.
 
-    :param problems: receives the messages
-    :param settings: of the server
     :param secrets_fix: a sentence about the right place of secrets
     """
     for key in ("command", "args", "docker_args", "volumes"):
@@ -89,12 +83,7 @@ def check_container(problems: validation.Problems, settings: Mapping[str, Any], 
 
 
 def check_words(problems: validation.Problems, key: str, words: Sequence[Any]) -> None:
-    """Report entries of a list that are neither texts nor numbers.
-
-    :param problems: receives the messages
-    :param key: of the list
-    :param words: the list
-    """
+    """Report entries of a list that are neither texts nor numbers."""
     if any(isinstance(word, bool) or not isinstance(word, (str, int, float)) for word in words):
         problems.add(f"'{key}' must be a list of texts.")
     elif any(plain_data.CONTROL.search(str(word)) for word in words):
@@ -138,15 +127,8 @@ def docker_run(
 ) -> list[str]:
     """Return the command line of a server's container.
 
-    :param name: of the server
     :param settings: of the server: image, command, args, volumes and docker_args
-    :param network: options for its network
-    :param env_file: file of the host with its environment
-    :param options: for devices, memory and the mounts of the collection
     :param secrets: folder of the host with its keys; the program is then started by a wrapper that reads them
-    :param stop_seconds: seconds until Docker kills it
-    :param capabilities: that it keeps
-    :returns: words
     """
     argv = containers.run_argv(f"spark-{name}", name, containers.SERVER_PIDS, capabilities)
     argv += [*network, "--stop-timeout", str(stop_seconds), "--log-driver", "local", "--env-file", env_file, *options]
@@ -163,13 +145,7 @@ def docker_run(
 
 
 def published(listen: str, port: int, container_port: int) -> list[str]:
-    """Return options of docker run for a server with one published port: not every server can be given an address to listen on.
-
-    :param listen: address of the host
-    :param port: of the host
-    :param container_port: port inside the container
-    :returns: options
-    """
+    """Return options of docker run for a server with one published port: not every server can be given an address to listen on."""
     address = f"{fleet.bracketed(listen)}:{port}:{container_port}"
     return ["--publish", address]
 
@@ -199,11 +175,6 @@ def endpoint_findings(
     """Return the findings about the port, the name and the address of a server.
 
     :param subject: C(speech) or C(ollama), the first part of the rules and the last part of the variable
-    :param endpoint: of the server
-    :param endpoints: of the fleet
-    :param host: of the server
-    :param can_have_key: whether the server knows keys
-    :returns: findings
     """
     name, port = endpoint["service"], endpoint["port"]
     rows: list[tuple[str, dict[str, Any]]] = []
@@ -250,13 +221,7 @@ def _exposure(endpoint: Endpoint, host: ServerHost, can_have_key: bool) -> list[
 
 
 def container_findings(subject: str, name: str, settings: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings about a moving tag, and about options and mounts that weaken the container.
-
-    :param subject: see C(endpoint_findings)
-    :param name: of the server
-    :param settings: of the server: image, volumes and docker_args
-    :returns: findings
-    """
+    """Return the findings about a moving tag, and about options and mounts that weaken the container."""
     findings = []
     if is_moving(settings["image"]):
         findings.append(finding(f"{subject}.moving_tag", name, "speech.moving_tag", image=settings["image"]))

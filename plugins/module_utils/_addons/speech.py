@@ -47,8 +47,6 @@ TURN_SECONDS, GATE_SECONDS = 3000, 120
 def read(host: str, value: Any, names: Collection[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
     """Read C(spark_speech) of one host.
 
-    :param host: its name, for messages
-    :param value: of the inventory
     :param names: of the host's services and sidecars, which name units and shares of memory as well
     :returns: its servers with every default, and messages about wrong values
     """
@@ -177,9 +175,6 @@ def plan(
 ) -> tuple[dict[str, Any], list[Endpoint], list[Finding]]:
     """Plan the speech servers of one host.
 
-    :param host: the host
-    :param settings: of C(read)
-    :param endpoints: of the fleet so far, with the host's engines
     :returns: the variables of the role speech without their prefix, the servers' endpoints, and findings
     """
     engines = [endpoint for endpoint in endpoints if endpoint["kind"] == "vllm" and host.name in endpoint["hosts"]]
@@ -210,12 +205,7 @@ def plan(
 
 
 def unloading(settings: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the requests that make servers unload their models, for the memory guard.
-
-    :param settings: of C(read)
-    :param services: the servers in the variables of the role
-    :returns: C({name, container, method, url, key_file}) of each server with such a request
-    """
+    """Return the requests that make servers unload their models, for the memory guard: C({name, container, method, url, key_file})."""
     requests = []
     for server, service in zip(settings, services):
         method, _blank, path = server["unload"].partition(" ")
@@ -280,8 +270,13 @@ def _plan_server(
 
 
 def _add_on_demand(server: Mapping[str, Any], service: dict[str, Any], host: ServerHost) -> None:
-    """Add the settings of the program that starts a server on demand, and of the server's helpers."""
+    """Add the settings of the program that starts a server on demand, and of the server's helpers.
+
+    C(asked_url) is the URL of the proof, whose request starts the server; C(proved) is the record of a proof, with C(fingerprint);
+    C(told) is the state of the program that starts it; the others limit the wait for its turn and for memory.
+    """
     on_demand = server["on_demand"]
+    launch = json.dumps([service[key] for key in ("argv", "env", "port", "listen")], sort_keys=True)
     service["on_demand"] = {
         "engine": service["settings"]["url"],
         "set": on_demand["exclusive"] or None,
@@ -289,31 +284,12 @@ def _add_on_demand(server: Mapping[str, Any], service: dict[str, Any], host: Ser
         "combinations": [list(names) for names in host.sets.get(on_demand["exclusive"], ())],
         **on_demand_keys.seconds(on_demand),
     }
-    service["settings"] |= _on_demand_settings(server, service, host.sysroot)
-
-
-def _device(server: Mapping[str, Any], host: ServerHost) -> list[str]:
-    """Return options of docker run for the GPU, or for the limit of memory."""
-    if server["device"] == "gpu":
-        return [str(arg) for arg in host.gpu_args]
-    # With the same limit for swap: Docker allows as much swap in addition otherwise.
-    limit = f"{round(float(server['memory_gib']) * 1024)}m"
-    return ["--memory", limit, "--memory-swap", limit]
-
-
-def _on_demand_settings(server: Mapping[str, Any], service: Mapping[str, Any], sysroot: str) -> dict[str, Any]:
-    """Return the settings of the helpers for a server on demand.
-
-    C(asked_url) is the URL of the proof, whose request starts the server; C(proved) is the record of a proof, with C(fingerprint);
-    C(told) is the state of the program that starts it; the others limit the wait for its turn and for memory.
-    """
-    launch = json.dumps([service[key] for key in ("argv", "env", "port", "listen")], sort_keys=True)
-    on_demand = service["on_demand"]
-    return {
+    planned = service["on_demand"]
+    service["settings"] |= {
         "on_demand": True,
         "device": server["device"],
-        "sysroot": sysroot,
-        "room_seconds": on_demand["hold_seconds"] if on_demand["while_loading"] == "reject" else 0,
+        "sysroot": host.sysroot,
+        "room_seconds": planned["hold_seconds"] if planned["while_loading"] == "reject" else 0,
         "asked_url": service["url"],
         "proved": f"{STATE}/{server['name']}.proved.json",
         "told": "/run/dgxspark/on_demand/state.json",
@@ -323,6 +299,15 @@ def _on_demand_settings(server: Mapping[str, Any], service: Mapping[str, Any], s
         "start_deadline_seconds": TURN_SECONDS,
         "start_seconds": TURN_SECONDS + GATE_SECONDS + server["start_timeout"],
     }
+
+
+def _device(server: Mapping[str, Any], host: ServerHost) -> list[str]:
+    """Return options of docker run for the GPU, or for the limit of memory."""
+    if server["device"] == "gpu":
+        return [str(arg) for arg in host.gpu_args]
+    # With the same limit for swap: Docker allows as much swap in addition otherwise.
+    limit = f"{round(float(server['memory_gib']) * 1024)}m"
+    return ["--memory", limit, "--memory-swap", limit]
 
 
 def _findings(server: Mapping[str, Any], engines: Sequence[Endpoint], image: Mapping[str, Any]) -> list[Finding]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -131,34 +131,11 @@ def plan(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role watchdog, and findings.
 
-    :param host: name of the host
-    :param settings: of C(read)
     :param endpoints: of the fleet; the host watches the engines that it answers for. The head of a cluster watches
         for all of its ranks, since its restart restarts all of them
     :param engine_facts: what questions to each engine depend on: C(tools), C(temperature), C(length), C(backend), C(cures)
-    :returns: the variables, and findings
     """
     servers = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
-    findings = [
-        Finding(
-            "watchdog.unknown_service",
-            "warning",
-            f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
-            f"{validation.nearest(str(name), servers)}",
-            fix=f"Take it out, or correct it. Model servers of {host}: {', '.join(servers) or 'none'}.",
-        )
-        for key in ("leave_out", "services")
-        for name in settings[key]
-        if name not in servers
-    ]
-    if settings["enabled"] and settings["max_restarts"] == 0:
-        findings.append(
-            Finding(
-                "watchdog.max_restarts",
-                "info",
-                f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted.",
-            )
-        )
     names = [name for name in servers if settings["services"].get(name, {}).get("quality", settings["quality"])]
     facts = {name: dict((engine_facts or {}).get(name, {})) for name in names}
     return {
@@ -167,4 +144,20 @@ def plan(
             **{key: value for key, value in settings.items() if key != "enabled"},
             **({"engines": facts} if facts else {}),
         },
-    }, findings
+    }, list(_findings(host, settings, servers))
+
+
+def _findings(host: str, settings: Mapping[str, Any], servers: Sequence[str]) -> Iterator[Finding]:
+    """Yield the findings about unknown services, and about a watchdog that restarts nothing."""
+    for key in ("leave_out", "services"):
+        for name in settings[key]:
+            if name not in servers:
+                text = (
+                    f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
+                )
+                text += validation.nearest(str(name), servers)
+                fix = f"Take it out, or correct it. Model servers of {host}: {', '.join(servers) or 'none'}."
+                yield Finding("watchdog.unknown_service", "warning", text, fix)
+    if settings["enabled"] and settings["max_restarts"] == 0:
+        text = f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted."
+        yield Finding("watchdog.max_restarts", "info", text)

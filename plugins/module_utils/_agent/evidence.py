@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._runtime import command, engine_client
+from .._runtime.parallel import run_jobs
 from . import services
 from .services import PROC, Service, read_text
 
@@ -136,11 +137,7 @@ def python_stacks(processes: Mapping[int, str]) -> str:
 
 
 def stack_of(pid: int, container: str) -> str:
-    """Return what py-spy of the host, or else of the image, prints about a process; a sentence if neither has py-spy.
-
-    :param pid: of the process on the host
-    :param container: that the process runs in
-    """
+    """Return what py-spy of the host, or else of the image, prints about a process; a sentence if neither has py-spy."""
     if shutil.which("py-spy"):
         return run(["py-spy", "dump", "--pid", str(pid)], SHORT_SECONDS)[1]
     status = read_text(PROC / str(pid) / "status")
@@ -164,14 +161,8 @@ def collect(
 ) -> Path:
     """Write the evidence about a service. A source that fails leaves its reason.
 
-    :param service: of this host
-    :param etc: folder of settings
-    :param state_dir: folder that holds the evidence of all services
-    :param why: content of C(why.json)
     :param keep: folders of this service that stay
-    :param beat: called now and then
     :param only: names of files to write beside C(why.json); all if empty
-    :returns: the folder
     """
     folder = state_dir / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,7 +188,7 @@ def collect(
         "meminfo.txt": lambda: Path("/proc/meminfo").read_text(encoding="utf-8"),
     }
     sources = {name: source for name, source in sources.items() if not only or name in only}
-    texts = services.run_jobs(sources, 3 * COMMAND_SECONDS, lambda error: f"(not available: {error})\n", beat)
+    texts = run_jobs(sources, 3 * COMMAND_SECONDS, lambda error: f"(not available: {error})\n", beat)
     texts = {name: texts.get(name, "(not available in time)\n") for name in sources}
     for name, text in {"why.json": json.dumps(why, indent=1, default=str) + "\n", **texts}.items():
         for secret in secrets:

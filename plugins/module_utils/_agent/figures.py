@@ -141,12 +141,7 @@ class Page:
         self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
 
     def add(self, name: str, value: Any, **labels: Any) -> None:
-        """Add a sample. An unknown value (None) has no sample rather than a zero.
-
-        :param name: of the metric
-        :param value: a number; any other value is left out
-        :param labels: of the sample
-        """
+        """Add a sample. An unknown value (None) has no sample rather than a zero."""
         names = METRICS[name].labels
         if set(labels) != set(names):
             raise KeyError(f"{name} has the labels {names}, not {tuple(labels)}")
@@ -205,10 +200,6 @@ class Collector:
     def __init__(self, etc: Path, state_dir: Path, run_dir: Path, unit_dir: str, call: Run | None = None) -> None:
         """Set the sources.
 
-        :param etc: folder of settings
-        :param state_dir: folder of receipts, and of the states of guard and watchdog
-        :param run_dir: folder of records of starts
-        :param unit_dir: folder of unit files
         :param call: runs programs; a reader with a limit for each page by default
         """
         self.etc, self.state_dir, self.run_dir, self.unit_dir = etc, state_dir, run_dir, unit_dir

@@ -54,9 +54,6 @@ class Loop(threading.Thread):
     ) -> None:
         """Set up the thread.
 
-        :param name: of the loop
-        :param interval: seconds between two calls
-        :param look: the function
         :param status: returns a line for C(systemctl status)
         :param nice: priority of the thread and of the programs that it runs
         """
@@ -85,7 +82,6 @@ class Loop(threading.Thread):
 def run_slow(loops: Sequence[Loop], send: Callable[[str], None]) -> None:
     """Run slow loops until this process ends.
 
-    :param loops: that are not started yet
     :param send: takes a line for C(systemctl status) as a sign of life; not called while a loop hangs
     """
     for loop in loops:
@@ -137,7 +133,6 @@ class SlowProcess(threading.Thread):
         """Set up the thread.
 
         :param argv: command line, to which the descriptor of a pipe for signs of life is appended; empty without slow loops
-        :param check: called now and then
         """
         super().__init__(name="slow loops", daemon=True)
         self.argv, self.check = argv, check

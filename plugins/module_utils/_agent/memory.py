@@ -178,11 +178,7 @@ class MemoryGuard:
     ) -> None:
         """Read the settings and the state of an earlier process.
 
-        :param etc: folder of settings
-        :param run_dir: folder of records of starts
-        :param state_dir: folder of its state file
         :param gateway: program that drains backends of a gateway on this host
-        :param status: returns the status of the slow loops
         """
         self.etc, self.run_dir, self.gateway, self.slow_status = etc, run_dir, gateway, status
         content = services.load_settings(etc, services.GUARD)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .._runtime import command, engine_client, metrics, quality, state_file, wedge
+from .._runtime.parallel import run_jobs
 from .._runtime.systemd import journal
 from . import evidence, services
 from .services import Service
@@ -45,9 +46,7 @@ class QualityLoop:
     def __init__(self, watchdog: Watchdog, gateway: Path = GATEWAY, beat: Callable[[], None] = lambda: None) -> None:
         """Read the state of an earlier process.
 
-        :param watchdog: of this process; knows the servers and their settings
         :param gateway: program that drains backends of a gateway on this host
-        :param beat: called now and then while a question runs
         """
         self.watchdog, self.gateway, self.beat = watchdog, gateway, beat
         self.file = watchdog.state_dir / STATE
@@ -137,7 +136,7 @@ class QualityLoop:
         seed = self.dice.getrandbits(48)
         seconds = 30 + tokens / SLOWEST_PREFILL + quality.ANSWER_TOKENS[kind] / SLOWEST_DECODE
         jobs = {kind: partial(self.ask, service, kind, seed, tokens, seconds)}
-        done = services.run_jobs(jobs, 3 * seconds + 5, lambda error: self._failed(error), self.beat)
+        done = run_jobs(jobs, 3 * seconds + 5, lambda error: self._failed(error), self.beat)
         verdict, text = done.get(kind) or self._failed("it did not end in time")
         took = time.monotonic() - now
         event = tracker.answered(kind, verdict, took, time.monotonic())
@@ -165,11 +164,6 @@ class QualityLoop:
     def ask(self, service: Service, kind: str, seed: int, tokens: int, seconds: float) -> tuple[quality.Verdict, str]:
         """Ask a server one question.
 
-        :param service: of this host
-        :param kind: of the question
-        :param seed: of its text
-        :param tokens: of a long prompt
-        :param seconds: timeout
         :returns: the verdict, and begin and end of the answer
         """
         question, expected = quality.make_question(kind, seed, tokens)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import decode_text
+from .._host.units import read_properties, show_command
 from .._runtime import command, engine_client, state_file
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -22,8 +21,7 @@ GUARD, WATCHDOG, EXPORTERS, LIVE = "guard", "watchdog", "exporters", "live"
 LOOPS = (GUARD, WATCHDOG, EXPORTERS, LIVE)
 """Loops of the agent, each named after the role that deploys its settings file."""
 CONTAINER_LIST = ["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
-UNIT_PROPERTIES = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"
-JOIN_SECONDS = 5.0
+UNIT_PROPERTIES = ("Id", "ActiveState", "InvocationID", "ActiveEnterTimestampMonotonic")
 PROC = Path("/proc")
 
 
@@ -95,22 +93,14 @@ def unit_states(units: Collection[str], seconds: float) -> dict[str, dict[str, s
     """Return properties of units by name; None if systemd does not answer. seconds: that it may take."""
     if not units:
         return {}
-    answer = command.run(["systemctl", "show", f"--property={UNIT_PROPERTIES}", "--", *units], seconds)
+    answer = command.run(show_command(list(units), UNIT_PROPERTIES), seconds)
     if answer.state != command.FINISHED or answer.rc != 0:
         return None
-    states = {}
-    for block in answer.out.strip().split("\n\n"):
-        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        states[properties.get("Id", "")] = properties
-    return states
+    return {properties.get("Id", ""): properties for properties in read_properties(answer.out)}
 
 
 def container_ids(names: Collection[str], seconds: float) -> dict[str, str] | None:
-    """Return the names of running containers by id; None if Docker does not answer.
-
-    :param names: of the containers; others are left out
-    :param seconds: that Docker may take
-    """
+    """Return the names of running containers by id; None if Docker does not answer."""
     if not names:
         return {}
     answer = command.run(CONTAINER_LIST, seconds)
@@ -135,39 +125,6 @@ def process_ids() -> Iterator[int]:
     for path in PROC.iterdir():
         if path.name.isdigit():
             yield int(path.name)
-
-
-def run_jobs(
-    jobs: Mapping[str, Callable[[], Any]],
-    seconds: float,
-    failure: Callable[[str], Any],
-    beat: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Run functions at the same time, each in a thread.
-
-    :param jobs: functions by name
-    :param seconds: that all of them may take together
-    :param failure: returns the result of a function that raised an exception, from its text
-    :param beat: called now and then while they run
-    :returns: results by name; a function that has not returned in time is missing
-    """
-    results: dict[str, Any] = {}
-
-    def run(name: str, job: Callable[[], Any]) -> None:
-        try:
-            results[name] = job()
-        except Exception as error:  # a server may answer anything; the others are asked nevertheless
-            results[name] = failure(repr(error))
-
-    threads = [threading.Thread(target=run, args=item, daemon=True) for item in jobs.items()]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        while thread.is_alive() and time.monotonic() < deadline:
-            thread.join(min(JOIN_SECONDS, max(deadline - time.monotonic(), 0.01)))
-            beat()
-    return dict(results)  # a copy: a function that returns later adds to the other one
 
 
 @contextlib.contextmanager

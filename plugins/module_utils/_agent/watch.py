@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._runtime import engine_client, metrics, state_file, wedge
+from .._runtime.parallel import run_jobs
 from .._runtime.systemd import journal
 from . import evidence, services
 from .evidence import COMMAND_SECONDS, METRICS_SECONDS, SHORT_SECONDS, ask_metrics, run
@@ -98,11 +99,7 @@ class Watchdog:
     ) -> None:
         """Read the settings and the state of an earlier process.
 
-        :param etc: folder of settings
-        :param run_dir: folder of records of starts
-        :param state_dir: folder of the state file and of the evidence
         :param is_dry: restart and write nothing
-        :param beat: called now and then during a look
         """
         self.etc, self.run_dir, self.state_dir, self.is_dry, self.beat = etc, run_dir, state_dir, is_dry, beat
         self.content = services.load_settings(etc, services.WATCHDOG)
@@ -147,7 +144,7 @@ class Watchdog:
                 if self.tracker(name).look(observation) == wedge.PROBE:
                     suspects.add(name)
         seconds = {name: self.settings(name).probe_seconds for name in suspects}
-        probes = services.run_jobs(
+        probes = run_jobs(
             {name: partial(probe, self.services[name], seconds[name]) for name in suspects},
             max(seconds.values(), default=0) * 2 + 5,  # a model without chat is asked twice
             # An answer of any kind means that the server is not wedged.
@@ -201,7 +198,7 @@ class Watchdog:
             service for service in self.services.values() if states.get(service.unit, {}).get("ActiveState") == "active"
         ]
         jobs = {service.name: partial(ask_metrics, service) for service in active}
-        answers = services.run_jobs(jobs, METRICS_SECONDS + 5, lambda error: (None, error), self.beat)
+        answers = run_jobs(jobs, METRICS_SECONDS + 5, lambda error: (None, error), self.beat)
         return {name: answers.get(name, (None, "its /metrics did not end in time")) for name in jobs}
 
     def _unit_facts(self, service: Service, properties: Mapping[str, str], owner: str) -> dict[str, Any]:

@@ -70,8 +70,6 @@ def listen(wires: dict[Any, tuple[str, bytes]], host: str, seconds: float) -> li
     """Send each interface's frame twice a second, and collect the frames of others.
 
     :param wires: by socket the name of its interface and its frame
-    :param host: name of this host in the frames
-    :param seconds: how long
     :returns: C([{netdev, host, peer}]), each once
     """
     received: dict[tuple[str, str, str], None] = {}
@@ -94,8 +92,6 @@ def beacon(mac: str, host: str, netdev: str) -> bytes:
     """Make the frame that says on a netdev which one it is: broadcast, so that it needs no address of anybody.
 
     :param mac: of the netdev, aa:bb:cc:dd:ee:ff
-    :param host: its name
-    :param netdev: its name
     :returns: an Ethernet frame of 60 bytes or more
     """
     text = json.dumps({"magic": BEACON, "host": host, "netdev": netdev}).encode()

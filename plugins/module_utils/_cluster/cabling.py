@@ -25,6 +25,8 @@ from .._common.findings import Finding
 from .engine_env import PLAYBOOK
 
 Cage = tuple[str, int]  # host, function index
+Hosts = Mapping[str, Mapping[str, Any]]
+"""Facts of the hosts of a group by name, as C(fabric.plan) takes them."""
 
 MOST_RING = 8
 """Hosts of a ring; spark-vllm-docker plans as many, and has run four."""
@@ -43,15 +45,7 @@ def join(words: Iterable[str]) -> str:
 
 
 def make_finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
-    """Return a finding about the fabric, from facts of hosts.
-
-    :param rule: its id without C(fabric.)
-    :param severity: C(error), C(warning) or C(info)
-    :param message: the problem, its place and its cause
-    :param fix: what to change
-    :param source: where the knowledge comes from
-    :returns: the finding
-    """
+    """Return a finding about the fabric, from facts of hosts. rule: its id without C(fabric.). severity: C(error), C(warning) or C(info)."""
     return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
 
 
@@ -108,49 +102,45 @@ class Links:
     strangers: Mapping[Cage, set[str]]
 
 
-def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
+def find_links(hosts: Hosts) -> Links:
     """Return which cages reach each other.
 
     It follows from the beacons that each host heard, and from the MAC addresses that have answered. A link between two cages of one host means
     that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
-    cage_of: dict[tuple[str, str], int] = {}
-    mac_of: dict[str, list[Cage]] = {}
-    for host, cage, netdev in _netdevs(hosts):
-        cage_of[(host, netdev["name"])] = cage
-        if netdev.get("mac"):
-            mac_of.setdefault(netdev["mac"], []).append((host, cage))
-    pairs: set[frozenset[Cage]] = set()
+    cage_of = {(cage[0], netdev["name"]): cage for cage, netdev in _netdevs(hosts)}
+    met = list(_met_by_mac(hosts))
     strangers: dict[Cage, set[str]] = {}
-    for host, heard in _beacons(hosts):
-        near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-        if near_end is None:
-            continue
-        if heard["host"] not in hosts:
-            strangers.setdefault((host, near_end), set()).add(heard["host"])
-        elif far_end is not None and (host, near_end) != (heard["host"], far_end):
-            pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
-    for host, cage, netdev in _netdevs(hosts):
-        for neighbour in netdev.get("neighbours") or []:
-            ends = mac_of.get(neighbour["mac"], [])
-            if len(ends) == 1 and ends[0] != (host, cage):
-                pairs.add(frozenset({(host, cage), ends[0]}))
+    for host, entry in hosts.items():
+        for heard in entry.get("heard") or []:
+            near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+            if near_end and far_end:
+                met.append((near_end, far_end))
+            elif near_end and heard["host"] not in hosts:
+                strangers.setdefault(near_end, set()).add(heard["host"])
+    pairs = {frozenset(ends) for ends in met if ends[0] != ends[1]}
     return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
 
 
-def _beacons(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each host with each beacon that it heard."""
-    for host, entry in hosts.items():
-        for heard in entry.get("heard") or []:
-            yield host, heard
+def _met_by_mac(hosts: Hosts) -> Iterator[tuple[Cage, Cage]]:
+    """Yield each cage with a cage whose MAC address has answered it."""
+    owners: dict[str, list[Cage]] = {}
+    for cage, netdev in _netdevs(hosts):
+        if netdev.get("mac"):
+            owners.setdefault(netdev["mac"], []).append(cage)
+    for cage, netdev in _netdevs(hosts):
+        for neighbour in netdev.get("neighbours") or []:
+            ends = owners.get(neighbour["mac"], [])
+            if len(ends) == 1:
+                yield cage, ends[0]
 
 
-def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Yield host, cage and interface of all cages that are up."""
+def _netdevs(hosts: Hosts) -> Iterator[tuple[Cage, Mapping[str, Any]]]:
+    """Yield the interfaces of all cages that are up."""
     for host, entry in hosts.items():
         for cage, facts in up_cages(entry["fabric"]).items():
             for netdev in facts["netdevs"]:
-                yield host, cage, netdev
+                yield (host, cage), netdev
 
 
 def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
@@ -168,7 +158,7 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
     return segments
 
 
-def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
+def subnets_of(hosts: Hosts) -> dict[Cage, set[ipaddress.IPv4Network]]:
     """Return the subnets of the cages that are up, by their present and requested addresses, without link-local ones."""
     subnets: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
@@ -181,15 +171,6 @@ def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddre
                 if not is_link_local(address)
             }
     return subnets
-
-
-def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses suggest: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
-    return {
-        frozenset({first, second})
-        for first, second in itertools.combinations(subnets, 2)
-        if first[0] != second[0] and subnets[first] & subnets[second]
-    }
 
 
 def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
@@ -207,7 +188,7 @@ def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
     return {frozenset({(name, 0), (other, 1)}) for name, other in zip(order, following)}
 
 
-def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+def assume_links(hosts: Hosts) -> set[frozenset[Cage]]:
     """Return assumed cables if neither frames nor addresses show any.
 
     Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
@@ -232,8 +213,6 @@ def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]
 def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str, list[str]]:
     """Follow cables from host to host.
 
-    :param names: of the hosts
-    :param segments: of C(segments_of)
     :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from its first
         listed end), on to the first listed neighbour; C(none) and an empty list for any other shape
     """
@@ -261,13 +240,7 @@ def _spanning(names: Sequence[str], segments: Iterable[Sequence[Cage]]) -> list[
 def name_topology(
     names: Sequence[str], segments: Sequence[Sequence[Cage]], strangers: Mapping[Cage, Iterable[str]]
 ) -> str:
-    """Return the topology of the segments of a group.
-
-    :param names: of the hosts
-    :param segments: of C(segments_of)
-    :param strangers: cages that hear other hosts
-    :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
-    """
+    """Return the topology of the segments of a group: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)."""
     spanning = _spanning(names, segments)
     if not spanning:
         return walk(names, segments)[0]
@@ -294,10 +267,9 @@ class Cabling:
     known: bool = False
 
 
-def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabling:
+def find_cabling(hosts: Hosts, requested: str) -> Cabling:
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
-    :param hosts: as C(fabric.plan) takes them
     :param requested: one of C(fabric_layout.TOPOLOGIES); any but C(auto) replaces the topology if all hosts are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
@@ -331,20 +303,18 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabl
     )
 
 
-def _unheard(
-    hosts: Mapping[str, Mapping[str, Any]], links: Links, cages: Sequence[Cage]
-) -> tuple[Links, list[list[Cage]], str]:
+def _unheard(hosts: Hosts, links: Links, cages: Sequence[Cage]) -> tuple[Links, list[list[Cage]], str]:
     """Return the links of hosts that have not listened: by their addresses, else by an assumption.
 
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
-
-    :param hosts: as C(fabric.plan) takes them
-    :param links: of C(find_links)
-    :param cages: that are up
-    :returns: the links with those that are assumed, segments and topology
     """
     names, subnets = list(hosts), subnets_of(hosts)
-    pairs = links.pairs | share_subnets(subnets)
+    # Cages of two hosts in one subnet.
+    pairs = links.pairs | {
+        frozenset({first, second})
+        for first, second in itertools.combinations(subnets, 2)
+        if first[0] != second[0] and subnets[first] & subnets[second]
+    }
     segments = segments_of(cages, pairs)
     topology = name_topology(names, segments, links.strangers)
     if topology in APART:
@@ -412,7 +382,7 @@ def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
-def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
+def _along(hosts: Hosts, cabling: Cabling) -> Repair:
     """Say what the ring lacks that goes by the hosts as the cables lead, the way round that has fewer plugs to move."""
     start = list(cabling.order).index(next(iter(hosts)))
     order = [*cabling.order[start:], *cabling.order[:start]]
@@ -435,7 +405,7 @@ def _exchanged(
     return moves, present
 
 
-def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
+def _now(cage: Cage, cabling: Cabling) -> str:
     """Return the present peer of the plug in a port."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
     if other is not None:
@@ -448,11 +418,11 @@ def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
     return "it has no link"
 
 
-def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
+def _moves(repair: Repair, cabling: Cabling) -> list[str]:
     """Return each misplaced cable by its two ports, with the plugs in them."""
     texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
     for end, other in repair.missing:
-        plug, other_plug = _now(end, hosts, cabling), _now(other, hosts, cabling)
+        plug, other_plug = _now(end, cabling), _now(other, cabling)
         state = plug if plug == other_plug and plug.startswith("it ") else f"{plug}, {port(other)}: {other_plug}"
         if end in cabling.silent and other in cabling.silent:
             state = "both have a link and hear nobody, so whether this cable is there is not known"
@@ -460,33 +430,22 @@ def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabl
     return texts
 
 
-def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Return the missing cables of a ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
-    names = list(hosts)
-    pairs = cabling.links.pairs
-    met = [cage for pair in pairs for cage in pair]
+def _recognised_ring(hosts: Hosts, cabling: Cabling) -> Repair | None:
+    """Return the nearest ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
+    met = [cage for pair in cabling.links.pairs for cage in pair]
     plain = len(met) == len(set(met)) and not any(cage in cabling.links.strangers for cage in met)
     linked = all(up_cages(entry["fabric"]) for entry in hosts.values())
-    if not 3 <= len(names) <= MOST_RING or not (cabling.known and plain and linked):
-        return None
-    return nearest_ring(names, pairs)
+    is_recognisable = 3 <= len(hosts) <= MOST_RING and cabling.known and plain and linked
+    return nearest_ring(list(hosts), cabling.links.pairs) if is_recognisable else None
 
 
-def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Return the nearest ring to wrong cables, if it is recognisable.
-
-    :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
-    :returns: the ring; None if the cables are right, or the ring is unknown
-    """
+def repair_of(hosts: Hosts, cabling: Cabling) -> Repair | None:
+    """Return the nearest ring to wrong cables; None if the cables are right, or the ring is unknown."""
     if cabling.topology == "none":
-        return _repair(hosts, cabling)
-    if cabling.topology == "line":
-        return (
-            None if _beyond(cabling) else _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
-        )
-    if cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed:
-        return _repair(hosts, cabling) or _along(hosts, cabling)
+        return _recognised_ring(hosts, cabling)
+    is_wrong_ring = cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed
+    if is_wrong_ring or (cabling.topology == "line" and not _beyond(cabling)):
+        return _recognised_ring(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
     return None
 
 
@@ -500,11 +459,9 @@ def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
     return [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
 
 
-def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
+def wrong_plugs(hosts: Hosts, cabling: Cabling) -> dict[str, list[Any]]:
     """Return the errors of the cables, for the page of the network.
 
-    :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
     :returns: C(cables), the misplaced ones; C(missing), the places of missing ones; C(ends), ports with a
         link that leads to nobody of the group; each by its two ends, host and cage
     """
@@ -528,13 +485,10 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
     }
 
 
-def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
-    """Return the state of each port, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
-    C(dark): no link.
+def port_states(hosts: Hosts, cabling: Cabling) -> dict[str, dict[str, str]]:
+    """Return the state of each port, by host and cage.
 
-    :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
-    :returns: a word for each of the two ports of each host
+    C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or C(dark): no link.
     """
     met = {end for pair in cabling.links.pairs for end in pair}
 
@@ -550,37 +504,24 @@ def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
 RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
 
 
-def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return the findings about the cabling of a group.
-
-    :param hosts: as C(fabric.plan) takes them
-    :param cabling: of C(find_cabling)
-    :returns: findings
-    """
-    names, segments = list(hosts), cabling.segments
+def judge_cabling(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
+    """Yield the findings about the cabling of a group."""
+    segments = cabling.segments
     if cabling.topology == "none" and cabling.assumed and not cabling.known:
-        return _judge_unknown(hosts, cabling)
-    if cabling.topology == "none":
-        return _judge_apart(hosts, cabling) + _judge_assumed(cabling)
-    if cabling.topology == "line":
-        return _judge_line(hosts, cabling) + _judge_assumed(cabling)
-    findings: list[Finding] = []
-    if cabling.topology == "ring":
-        findings += _judge_ring(hosts, cabling)
-    elif len(segments) > 1 and cabling.topology == "direct":
-        findings.append(
-            make_finding(
-                "second_cable",
-                "info",
-                "two cables join the Sparks; one carries the full 200 Gb/s already.",
-                "",
-                "NVIDIA Sync's cluster assistant: two cables will not increase performance",
-            )
-        )
-    for segment in segments:
-        if cabling.topology != "ring" and len({cage for _host, cage in segment}) > 1 and len(segment) == len(names):
-            findings.append(
-                make_finding(
+        yield from _judge_unknown(hosts, cabling)
+    elif cabling.topology in APART:
+        yield from (_judge_apart if cabling.topology == "none" else _judge_line)(hosts, cabling)
+        yield from _judge_assumed(cabling)
+    else:
+        if cabling.topology == "ring":
+            yield from _judge_ring(hosts, cabling)
+        elif len(segments) > 1 and cabling.topology == "direct":
+            message = "two cables join the Sparks; one carries the full 200 Gb/s already."
+            source = "NVIDIA Sync's cluster assistant: two cables will not increase performance"
+            yield make_finding("second_cable", "info", message, "", source)
+        for segment in segments if cabling.topology != "ring" else ():
+            if len({cage for _host, cage in segment}) > 1 and len(segment) == len(hosts):
+                yield make_finding(
                     "unequal_cages",
                     "info",
                     f"the cable is in different cages ({join(f'{host} cage {cage}' for host, cage in segment)}), so interface "
@@ -588,106 +529,83 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
                     "With the Ray executor the variables of per_host must be kept from being copied to the workers.",
                     "spark-arena/sparkrun#135",
                 )
-            )
-    return findings + _judge_assumed(cabling) + _judge_strangers(cabling)
+        yield from _judge_assumed(cabling)
+        yield from _judge_strangers(cabling)
 
 
 LISTEN = "Run dgxspark.vllm.spark_info with gather=cabling on all hosts of the group at once"
 
 
-def _judge_assumed(cabling: Cabling) -> list[Finding]:
-    """Return a finding if no host has listened."""
-    if not (cabling.assumed and cabling.segments):
-        return []
-    return [
-        make_finding(
-            "assumed",
-            "info",
+def _judge_assumed(cabling: Cabling) -> Iterator[Finding]:
+    """Yield a finding if no host has listened."""
+    if cabling.assumed and cabling.segments:
+        message = (
             "which cage is cabled to which was not tried out; cages whose addresses share a subnet are taken to belong together, else those "
-            "that are up.",
-            f"{LISTEN}.",
+            "that are up."
         )
-    ]
+        yield make_finding("assumed", "info", message, f"{LISTEN}.")
 
 
-def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+def _judge_unknown(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Name the ports of which addresses do not say what they lead to, where all hosts have one with a link."""
     if not all(up_cages(entry["fabric"]) for entry in hosts.values()):
-        return []
-    subnets = subnets_of(hosts)
+        return
     met = {cage for pair in cabling.links.pairs for cage in pair}
     open_ends = [
-        port(cage) + (f" ({', '.join(sorted(map(str, subnets[cage])))})" if subnets[cage] else "")
-        for cage in subnets
+        port(cage) + (f" ({', '.join(sorted(map(str, subnets)))})" if subnets else "")
+        for cage, subnets in subnets_of(hosts).items()
         if cage not in met
     ]
-    return [
-        make_finding(
-            "cabling_unknown",
-            "warning",
-            f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
-            f"{'leads' if len(open_ends) == 1 else 'lead'}.",
-            f"{LISTEN}; the role fabric does, before it changes anything.",
-        )
-    ]
+    message = (
+        f"the cabling of the hosts is not known: links were not probed, and no address shows where {join(open_ends)} "
+        f"{'leads' if len(open_ends) == 1 else 'lead'}."
+    )
+    fix = f"{LISTEN}; the role fabric does, before it changes anything."
+    yield make_finding("cabling_unknown", "warning", message, fix)
 
 
-def _judge_strangers(cabling: Cabling) -> list[Finding]:
+def _judge_strangers(cabling: Cabling) -> Iterator[Finding]:
     """Name the ports that lead to hosts outside of the group, which are left alone."""
     used = {cage for segment in cabling.segments for cage in segment}
-    return [
-        make_finding(
-            "others",
-            "info",
-            f"{port(cage)} {'is on a switch with' if cage in used else 'leads to'} {join(sorted(outside))}, not of this group.",
-            "Nothing, if this is intended. Clusters on one switch need a fabric_network each.",
-        )
-        for cage, outside in sorted(cabling.links.strangers.items())
-    ]
+    for cage, outside in sorted(cabling.links.strangers.items()):
+        leads = "is on a switch with" if cage in used else "leads to"
+        message = f"{port(cage)} {leads} {join(sorted(outside))}, not of this group."
+        fix = "Nothing, if this is intended. Clusters on one switch need a fabric_network each."
+        yield make_finding("others", "info", message, fix)
 
 
-def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
-    segments = cabling.segments
+def _judge_apart(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
+    """Yield findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
     repair = repair_of(hosts, cabling)
     if repair:
-        return [
-            make_finding(
-                "miscabled",
-                "error",
-                f"the cables make no ring: {'; '.join(_moves(repair, hosts, cabling))}.",
-                f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}",
-                RINGS,
-            )
-        ]
-    together = [{host for host, _cage in segment} for segment in segments]
+        message = f"the cables make no ring: {'; '.join(_moves(repair, cabling))}."
+        fix = f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}"
+        yield make_finding("miscabled", "error", message, fix, RINGS)
+        return
+    together = [{host for host, _cage in segment} for segment in cabling.segments]
     apart = [
         pair for pair in itertools.combinations(linked, 2) if not any(set(pair) <= members for members in together)
     ]
     if not apart or len(linked) != len(hosts):
-        return []
-    message = _apart_message(hosts, cabling, _islands(linked, together), apart)
-    return [
-        make_finding(
-            "not_joined",
-            "error",
-            message,
-            "Check the cables; hosts of other pairs do not belong in the group. Three to eight Sparks are a ring, a cable from port 0 "
-            "of each into port 1 of the next, or hang on one switch. All hosts must listen at once: with many, set Ansible's forks to "
-            "their number.",
-            PLAYBOOK,
-        ),
-        *_judge_own(cabling),
-        *_judge_strangers(cabling),
-    ]
+        return
+    yield make_finding(
+        "not_joined",
+        "error",
+        _apart_message(hosts, cabling, _islands(linked, together), apart),
+        "Check the cables; hosts of other pairs do not belong in the group. Three to eight Sparks are a ring, a cable from port 0 "
+        "of each into port 1 of the next, or hang on one switch. All hosts must listen at once: with many, set Ansible's forks to "
+        "their number.",
+        PLAYBOOK,
+    )
+    for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair}):
+        message = f"{host}: a cable joins port 0 with port 1 of the same Spark."
+        yield make_finding("own_cable", "error", message, "Move one end of it to another Spark.")
+    yield from _judge_strangers(cabling)
 
 
 def _apart_message(
-    hosts: Mapping[str, Mapping[str, Any]],
-    cabling: Cabling,
-    islands: Sequence[Sequence[str]],
-    apart: Sequence[tuple[str, str]],
+    hosts: Hosts, cabling: Cabling, islands: Sequence[Sequence[str]], apart: Sequence[tuple[str, str]]
 ) -> str:
     """Return the message about hosts that are not joined. islands: groups of joined hosts; apart: pairs that are not."""
     alone = [island[0] for island in islands if len(island) == 1]
@@ -711,19 +629,6 @@ def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
     }
 
 
-def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Return findings about hosts whose two ports a cable joins."""
-    return [
-        make_finding(
-            "own_cable",
-            "error",
-            f"{host}: a cable joins port 0 with port 1 of the same Spark.",
-            "Move one end of it to another Spark.",
-        )
-        for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair})
-    ]
-
-
 def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:
     """Return groups of hosts that links join, directly or through others."""
     islands: list[set[str]] = [{name} for name in names]
@@ -735,61 +640,42 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
     return sorted(ordered, key=lambda island: names.index(island[0]))
 
 
-def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Return a finding about the plugs that close a line to a ring."""
+def _judge_line(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
+    """Yield a finding about the plugs that close a line to a ring."""
     repair = repair_of(hosts, cabling)
     outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
         fix = f"Its ends lead on to {join(outside)}, not of this group: put {'it' if len(outside) == 1 else 'them'} in, or join the ends."
     elif repair:
-        fix = f"{'; '.join(_moves(repair, hosts, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
+        fix = f"{'; '.join(_moves(repair, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
     else:
         fix = f"Join its two ends by a cable. {RING_WAY}"
-    return [
-        make_finding(
-            "line",
-            "error",
-            f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first.",
-            fix,
-            "spark-vllm-docker refuses open chains",
-        )
-    ]
+    message = f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first."
+    yield make_finding("line", "error", message, fix, "spark-vllm-docker refuses open chains")
 
 
-def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+def _judge_ring(hosts: Hosts, cabling: Cabling) -> Iterator[Finding]:
     """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
-    wrong = _one_sided(cabling)
+    names, wrong, repair = list(hosts), _one_sided(cabling), repair_of(hosts, cabling)
     fix = "Move one end of it."
-    repair = repair_of(hosts, cabling)
     if repair:
-        fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
-    findings = [
-        make_finding(
-            "ring_cabling",
-            "error",
+        fix = f"{'; '.join(_moves(repair, cabling))}.{_listed(hosts, repair.order)}"
+    for (first, cage), (second, _cage) in wrong:
+        message = (
             f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
-            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'.",
-            fix,
-            "sparkrun; luxingcom/aicad-nccl-optimization#1",
+            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'."
         )
-        for (first, cage), (second, _cage) in wrong
-    ]
-    names = list(hosts)
+        yield make_finding("ring_cabling", "error", message, fix, "sparkrun; luxingcom/aicad-nccl-optimization#1")
     if not wrong and cabling.order and list(cabling.order) != names:
-        findings.append(
-            make_finding(
-                "ring_order",
-                "error",
-                f"the cables lead {' - '.join([*cabling.order, cabling.order[0]])}, the group lists {', '.join(names)}. NCCL's ring goes "
-                "from rank to rank in the order of the group, and no cable joins hosts that are not neighbours.",
-                f"List the hosts of the group as {', '.join(cabling.order)}, without head, or move the cables.",
-                RINGS,
-            )
+        message = (
+            f"the cables lead {' - '.join([*cabling.order, cabling.order[0]])}, the group lists {', '.join(names)}. NCCL's ring goes "
+            "from rank to rank in the order of the group, and no cable joins hosts that are not neighbours."
         )
-    return findings
+        fix = f"List the hosts of the group as {', '.join(cabling.order)}, without head, or move the cables."
+        yield make_finding("ring_order", "error", message, fix, RINGS)
 
 
-def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:
+def _listed(hosts: Hosts, order: Sequence[str]) -> str:
     """Return a finding about the listed order of hosts, if it is wrong."""
     names = list(hosts)
     if list(order) in (names, [names[0], *reversed(names[1:])]):

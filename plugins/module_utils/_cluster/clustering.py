@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -234,6 +234,10 @@ def _read_cluster(
         problems.add(f"'head' is {head!r}, which is not one of its hosts ({', '.join(hosts)}).")
     elif head is not None:
         hosts = [head, *(host for host in hosts if host != head)]
+    fabric_settings = schema.read(problems, settings["fabric"], FABRIC_KEYS, "fabric.")
+    wrong = reader.problems(FABRIC_FORM, fabric_settings, "fabric")
+    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(fabric_settings))]
+    problems.messages += [f"{problems.where}, {text}." for text in wrong]
     version = settings["ray_version"]
     if versions.parse_version(version) is None:
         problems.add(f"'ray_version' is {version!r}; it must be a release of Ray, for example {RAY_VERSION}.")
@@ -244,18 +248,9 @@ def _read_cluster(
         settings["services"],
         version,
         settings["peer_timeout"],
-        _read_fabric(problems, settings["fabric"]),
+        fabric_settings,
     )
     return cluster, problems.messages
-
-
-def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the written settings of the network; errors go to C(problems)."""
-    settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
-    wrong = reader.problems(FABRIC_FORM, settings, "fabric")
-    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
-    problems.messages += [f"{problems.where}, {text}." for text in wrong]
-    return settings
 
 
 def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
@@ -266,13 +261,7 @@ def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
 
 
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
-    """Return a cluster with the hosts that one of its services spans.
-
-    :param cluster: as the inventory has it
-    :param hosts: as the service names them, the first answers; empty for all
-    :param where: the service stands, to begin messages with
-    :returns: the part, and messages about wrong hosts
-    """
+    """Return a cluster with the hosts that one of its services spans. hosts: as the service names them, the first answers; empty for all."""
     if not hosts:
         return cluster, []
     strange = [host for host in hosts if host not in cluster.hosts]
@@ -337,11 +326,9 @@ def plan_fabric(
 ) -> dict[str, Any] | None:
     """Return the plan of the cluster's network, None as long as the hosts' facts are unknown.
 
-    :param cluster: as the inventory has it
     :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param addresses: host to netdev to CIDR, of the inventory
     :param done: the plan of the role fabric in this run, which has listened on the cables and takes precedence
-    :returns: as C(fabric.plan)
     """
     if done:
         return dict(done)
@@ -361,14 +348,7 @@ def plan_fabric(
 def choose_executor(
     cluster: Cluster, version: str | None, probe: Mapping[str, Any], ray: bool | None
 ) -> tuple[str, str]:
-    """Decide how vLLM spans the hosts.
-
-    :param cluster: as the inventory has it
-    :param version: of vLLM in the image, or None
-    :param probe: facts of the image
-    :param ray: whether it has Ray, None if unknown
-    :returns: C(ray) or C(mp), and why
-    """
+    """Decide how vLLM spans the hosts: C(ray) or C(mp), and why."""
     parsed_version = versions.parse_version(version or "")
     options = probe.get("options") or []
     without = (parsed_version is not None and parsed_version < versions.version("0.11.1")) or (
@@ -386,11 +366,6 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
     """Return whether an image has Ray: by its own facts, by the catalogue, else by the requirements of its vLLM.
 
     Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
-
-    :param version: of vLLM, or None
-    :param probe: facts of the image
-    :param entry: of the image catalogue
-    :returns: None if unknown
     """
     if probe.get("packages"):
         return bool(probe.get("ray"))
@@ -403,16 +378,7 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
 def check_service(
     cluster: Cluster, args: Mapping[str, Any], env: Mapping[str, str], nodes: int, recipe: str | None, where: str
 ) -> list[str]:
-    """Return messages about errors of a service that only a cluster can have.
-
-    :param cluster: as the inventory has it
-    :param args: of its launch, without dashes
-    :param env: of its launch
-    :param nodes: how many Sparks its recipe needs
-    :param recipe: its name, None for a service without one
-    :param where: it stands, to begin messages with
-    :returns: messages
-    """
+    """Return messages about errors of a service that only a cluster can have."""
     messages = []
     for option, owner in OWNED_ARGS.items():
         if option in args:
@@ -439,7 +405,6 @@ def check_service(
 def replicas_of(args: Mapping[str, Any]) -> int:
     """Return how many replicas of an engine there are.
 
-    :param args: of its launch, without dashes
     :returns: C(data-parallel-size) as vLLM reads it; 1 if left out or no whole number, which is refused elsewhere
     """
     copies = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
@@ -447,15 +412,7 @@ def replicas_of(args: Mapping[str, Any]) -> int:
 
 
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
-    """Return messages about the replicas of a service.
-
-    :param cluster: the hosts that it spans
-    :param args: of its launch, without dashes
-    :param executor: C(ray) or C(mp)
-    :param reason: why it is that one
-    :param where: it stands, to begin messages with
-    :returns: messages
-    """
+    """Return messages about the replicas of a service. executor: C(ray) or C(mp)."""
     copies = replicas_of(args)
     if copies == 1:
         return []
@@ -496,12 +453,10 @@ def span_of(
 ) -> tuple[Span, dict[str, str]]:
     """Return what one rank knows of its cluster, and the environment that its host's network asks for.
 
-    :param cluster: as the inventory has it
     :param position: of the service in the cluster, from 0
     :param rank: of the host, 0 is the head
     :param executor: C(ray) or C(mp)
     :param planned: of C(plan_fabric); until it is known hosts stand for their addresses
-    :returns: the service with the options, environment and probe of that rank
     """
     host = cluster.hosts[rank]
     environment = (((planned or {}).get("hosts") or {}).get(host) or {}).get("environment") or {}
@@ -525,7 +480,6 @@ def span_of(
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
     """Return the interfaces that a host of a ring sends through; supervisors use another network and do not notice them.
 
-    :param host: its name
     :param planned: of C(plan_fabric)
     :returns: C([{netdev, host}]); nothing outside of rings
     """
@@ -540,29 +494,14 @@ def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, s
     ]
 
 
-def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a service as one of the cluster's hosts runs it.
-
-    :param span: of the host
-    :param rank: of the host, 0 is the head
-    :param args: of the launch
-    :returns: arguments of the rank
-    """
-    return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
-
-
 def spanning_args(
     args: Mapping[str, Any], executor: str, rank: int, size: int, head: str, position: int = 0
 ) -> dict[str, Any]:
     """Return the options of a launch as one of several hosts runs it.
 
-    :param args: of the launch
     :param executor: C(ray) or C(mp)
     :param rank: of the host, 0 is the head
-    :param size: hosts that the launch spans
-    :param head: its address
     :param position: of the service in the cluster, from 0, which its ports follow from
-    :returns: arguments of the rank
     """
     result = dict(args)
     split = _whole_split(size, args)
@@ -601,46 +540,25 @@ def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
     return str(host_plan.get("address") or host)
 
 
-def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
-    """Find variables of a service that name missing interfaces of the host.
-
-    :param name: of the service
-    :param env: of its launch
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param host: its name
-    :returns: findings
-    """
+def check_interfaces(
+    name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str
+) -> Iterator[Finding]:
+    """Find variables of a service that name missing interfaces of the host. facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown."""
     links = (facts or {}).get("fabric") or {}
-    if not links:
-        return []
-    names_by_kind = _interface_names(links)
-    findings = []
-    for variable, kind in INTERFACES.items():
-        value = str(env.get(variable) or "")
-        missing = _missing_interfaces(value, names_by_kind[kind])
-        if missing:
-            noun = "network interface" if kind == "netdev" else "RDMA device"
-            findings.append(
-                Finding(
-                    rule="cluster.interface",
-                    severity="error",
-                    service=name,
-                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
-                    f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
-                    fix=f"Remove {variable} from env: each host gets the interface of its cable.",
-                    basis="measured",
-                )
-            )
-    return findings
-
-
-def _interface_names(links: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of a host's network interfaces and RDMA devices. links: C(fabric) of its facts."""
     interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
-    return {
+    present = {
         "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
         "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
     }
+    for variable, kind in INTERFACES.items() if links else ():
+        value = str(env.get(variable) or "")
+        missing = _missing_interfaces(value, present[kind])
+        if missing:
+            noun = {"netdev": "network interface", "rdma": "RDMA device"}[kind]
+            has = ", ".join(dict.fromkeys(present[kind])) or "none"
+            message = f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has {has}."
+            fix = f"Remove {variable} from env: each host gets the interface of its cable."
+            yield Finding("cluster.interface", "error", message, fix, name, basis="measured")
 
 
 def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
@@ -652,42 +570,27 @@ def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
     return [name for name in names if not any(interface.startswith(name) for interface in present)]
 
 
-def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
-
-    :param cluster: as the inventory has it
-    :param name: of the service
-    :param images: host to C(image) of the planned service
-    :returns: one finding, or none
-    """
-    for key, noun in (("digest", "digest"), ("id", "image id")):
-        by_host = {host: image[key] for host, image in images.items() if image.get(key)}
-        if len(by_host) == len(images) and len(set(by_host.values())) == 1:
-            return []
-        if len(by_host) > 1 and len(set(by_host.values())) > 1 and key == "id":
-            ref = next(iter(images.values()))["ref"]
-            listed = ", ".join(f"{host} {value}" for host, value in sorted(by_host.items()))
-            return [
-                Finding(
-                    rule="cluster.image",
-                    severity="error",
-                    service=name,
-                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
-                    "different images disagree on what they send each other, and hang.",
-                    fix=f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
-                    source="eugr/spark-vllm-docker and sparkrun refuse it, too",
-                    basis="probed",
-                )
-            ]
-    return []
+def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Find a service whose image differs between hosts, by the digest if all have one, else by the id. images: host to C(image) of the planned service."""
+    digests, ids = ({host: image[key] for host, image in images.items() if image.get(key)} for key in ("digest", "id"))
+    is_same = len(digests) == len(images) and len(set(digests.values())) == 1
+    if not is_same and len(set(ids.values())) > 1:
+        ref = next(iter(images.values()))["ref"]
+        listed = ", ".join(f"{host} {value}" for host, value in sorted(ids.items()))
+        yield Finding(
+            "cluster.image",
+            "error",
+            f"the hosts of {cluster.name} have different images by the name {ref}: image id {listed}. Ranks of "
+            "different images disagree on what they send each other, and hang.",
+            f"Remove the old one (docker rmi {ref}) and run again, or name the image by its digest.",
+            name,
+            source="eugr/spark-vllm-docker and sparkrun refuse it, too",
+            basis="probed",
+        )
 
 
-def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
-    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster.
-
-    Pairs on cables may share addresses: they never meet.
-    """
-    findings: list[Finding] = []
+def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> Iterator[Finding]:
+    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster. Pairs on cables may share addresses: they never meet."""
     seen: dict[str, tuple[str, str]] = {}
     for name, network in networks.items():
         for host, host_plan in ((network or {}).get("hosts") or {}).items():
@@ -695,18 +598,12 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
             other = seen.setdefault(address, (name, host)) if address else (name, host)
             switched = "switch" in {(networks[network_name] or {}).get("topology") for network_name in (name, other[0])}
             if other[0] != name and switched:
-                findings.append(
-                    Finding(
-                        rule="cluster.address",
-                        severity="error",
-                        service=name,
-                        message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
-                        "hang on a switch.",
-                        fix=f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}.",
-                        basis="measured",
-                    )
+                message = (
+                    f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
+                    "hang on a switch."
                 )
-    return findings
+                fix = f"Give each cluster a separate network: fabric: {{network: ...}} in spark_cluster of {name}."
+                yield Finding("cluster.address", "error", message, fix, name, basis="measured")
 
 
 def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
@@ -714,10 +611,6 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
 
     vLLM counts ranks by replica, then by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
     Ranks of one stage of all replicas share the experts.
-
-    :param size: ranks of the engine
-    :param args: of its launch, without dashes
-    :returns: pairs of ranks
     """
     split = launch.parse(args).args  # as vLLM reads it: "4" is a number, too
     copies = replicas_of(args)
@@ -752,17 +645,13 @@ def _all_pairs(groups: Iterable[Sequence[int]]) -> list[list[int]]:
 
 def check_reach(
     cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Find a service whose ranks send to hosts without a common cable of the ring; NCCL relays nothing. Else report an untested split.
 
-    :param cluster: as the inventory has it
-    :param name: of the service
-    :param args: of its launch
     :param planned: of C(plan_fabric)
-    :returns: one finding, or none
     """
     if (planned or {}).get("topology") != "ring":
-        return []
+        return
     joined = {frozenset(rail["ends"]) for rail in (planned or {}).get("rails") or []}
     apart = [
         sorted(pair)
@@ -770,29 +659,25 @@ def check_reach(
         if frozenset(cluster.hosts[rank] for rank in pair) not in joined
     ]
     if not apart:
-        return _unreported(cluster, name, args)
+        yield from _unreported(cluster, name, args)
+        return
     first, second = min(apart)
-    split = ", ".join(
-        f"{key} {args[key]}"
-        for key in (REPLICAS, "tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
-        if key in args
+    sizes = (REPLICAS, "tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
+    split = ", ".join(f"{key} {args[key]}" for key in sizes if key in args)
+    yield Finding(
+        "cluster.unreached",
+        "error",
+        f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
+        "which no cable of the ring joins.",
+        "Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
+        name,
+        source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
+        basis="measured",
     )
-    return [
-        Finding(
-            rule="cluster.unreached",
-            severity="error",
-            service=name,
-            message=f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
-            "which no cable of the ring joins.",
-            fix="Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
-            source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
-            basis="measured",
-        )
-    ]
 
 
-def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
+def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
     split = launch.parse(args).args
     ways = {
         f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
@@ -802,20 +687,14 @@ def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Fi
         "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
         "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,
     }
-    unknown = [way for way, has in ways.items() if has]
-    if cluster.size < 4 or not unknown:
-        return []
-    return [
-        Finding(
-            rule="cluster.unreported",
-            severity="info",
-            service=name,
-            message=f"nobody has reported {' and '.join(unknown)} on Sparks in a ring of more than three; by what each rank sends it can run.",
-            fix="Nothing; reports exist only for tensor-parallel-size over rings of three and four.",
-            source="spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring",
-            basis="measured",
+    unknown = " and ".join(way for way, has in ways.items() if has)
+    if cluster.size >= 4 and unknown:
+        message = (
+            f"nobody has reported {unknown} on Sparks in a ring of more than three; by what each rank sends it can run."
         )
-    ]
+        fix = "Nothing; reports exist only for tensor-parallel-size over rings of three and four."
+        source = "spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring"
+        yield Finding("cluster.unreported", "info", message, fix, name, source=source, basis="measured")
 
 
 def fingerprint(parts: Sequence[Any]) -> str:

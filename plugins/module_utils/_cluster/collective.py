@@ -9,7 +9,7 @@ nccl-tests over hosts would need MPI, and SSH among the hosts; torch and NCCL of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import program_text
@@ -43,8 +43,6 @@ def program() -> str:
 def cables(topology: str, size: int) -> list[tuple[int, int]]:
     """Return the pairs of ranks that are measured by themselves: neighbours, also on a switch, where each port is in a pair then.
 
-    :param topology: of the group, whose ranks go as its cables do
-    :param size: ranks
     :returns: pairs; none of two ranks, which are a pair together
     """
     if size < 3 or topology not in ("ring", "switch"):
@@ -55,16 +53,7 @@ def cables(topology: str, size: int) -> list[tuple[int, int]]:
 def environment(
     env: Mapping[str, str], rank: int, size: int, head: str, port: int, pairs: Sequence[tuple[int, int]] = ()
 ) -> dict[str, str]:
-    """Return the variables of a rank of the test.
-
-    :param env: of the engine, the source of variables that choose network and NCCL
-    :param rank: of the host
-    :param size: ranks
-    :param head: address of the first rank
-    :param port: at which ranks meet
-    :param pairs: of C(cables)
-    :returns: variables
-    """
+    """Return the variables of a rank of the test."""
     return {
         **{name: value for name, value in env.items() if name.startswith(NETWORK_VARIABLES)},
         **({collective_program.CABLES: ",".join(f"{first}-{second}" for first, second in pairs)} if pairs else {}),
@@ -83,7 +72,6 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the services of a cluster that are measured: those that will run, in their order, no two on one host.
 
     :param services: C(name), C(hosts) and C(state) of each
-    :returns: names
     """
     hosts_used: set[str] = set()
     chosen = []
@@ -95,13 +83,7 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def read(rc: int, out: str, err: str) -> dict[str, Any]:
-    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output.
-
-    :param rc: exit code of the container
-    :param out: its output
-    :param err: its errors
-    :returns: the result
-    """
+    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output."""
     mark = collective_program.RESULT
     line = next((line for line in out.splitlines() if line.startswith(mark)), None)
     if line is not None:
@@ -131,45 +113,32 @@ def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, 
     return rows
 
 
-def judge(host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
+def judge(
+    host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]
+) -> Iterator[Finding]:
     """Judge the result of one rank.
 
-    :param host: that it ran on
     :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
     :param result: of C(read)
     :param least: Gb/s that are enough, by tool
-    :returns: findings
     """
-    names = [str(name) for name in test["hosts"]]
     if "error" in result:
-        between = [names[rank] for rank in result.get("between") or []]
+        between = [str(test["hosts"][rank]) for rank in result.get("between") or []]
         already = f", already {join(between)} alone" if between else ""
-        return [
-            _finding(
-                "collective",
-                "error",
-                f"{host}: the ranks of {test['service']} cannot add up a number together{already}: {result['error']}.",
-                NCCL_FIX,
-                test,
-            )
-        ]
-    if "lacks" in result:
-        why, fix = f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
-    else:
-        why, fix = str(result.get("unknown") or "no figure"), "Read the engine's log at its start, or run again."
-    if not isinstance(result.get("gbps"), (int, float)):
-        return [
-            _finding(
-                "collective_unknown",
-                "info" if "lacks" in result else "warning",
-                f"{host}: whether the ranks of {test['service']} can add up a number together is not known: {why}.",
-                fix,
-                test,
-            )
-        ]
-    if result.get("backend") != "nccl":
-        return []  # how fast a processor adds says nothing about cables
-    return _judge_speed(host, test, result, float(least.get(TOOL, 0)))
+        message = f"{host}: the ranks of {test['service']} cannot add up a number together{already}: {result['error']}."
+        yield _finding("collective", "error", message, NCCL_FIX, test)
+    elif not isinstance(result.get("gbps"), (int, float)):
+        severity, why, fix = (
+            "warning",
+            str(result.get("unknown") or "no figure"),
+            "Read the engine's log at its start, or run again.",
+        )
+        if "lacks" in result:
+            severity, why, fix = "info", f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
+        message = f"{host}: whether the ranks of {test['service']} can add up a number together is not known: {why}."
+        yield _finding("collective_unknown", severity, message, fix, test)
+    elif result.get("backend") == "nccl":  # how fast a processor adds says nothing about cables
+        yield from _judge_speed(host, test, result, float(least.get(TOOL, 0)))
 
 
 def _finding(rule: str, severity: str, message: str, fix: str, test: Mapping[str, Any], source: str = "") -> Finding:
@@ -178,32 +147,24 @@ def _finding(rule: str, severity: str, message: str, fix: str, test: Mapping[str
     return Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")
 
 
-def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], need: float) -> list[Finding]:
+def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], need: float) -> Iterator[Finding]:
     """Judge the figures of NCCL: of the cables that a rank is the first of, and of all. need: Gb/s that are enough."""
     version = result.get("nccl") or "of the image"
-    switched = test.get("topology") == "switch"
-    findings = [
-        _finding(
-            "cable_slow",
-            "warning",
-            f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-            f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets the limit.",
-            test,
-            "a pair has 180 to 192",
-        )
-        for row in measured([str(name) for name in test["hosts"]], result)
-        if row["hosts"][0] == host and row["gbps"] < need
-    ]
-    if result["gbps"] < need:
-        findings.append(
-            _finding(
-                "collective_slow",
-                "warning",
-                f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
-                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
-                "not RDMA.",
-                test,
-                "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
+    for row in measured([str(name) for name in test["hosts"]], result):
+        if row["hosts"][0] == host and row["gbps"] < need:
+            message = (
+                f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}."
             )
+            fix = f"{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets the limit."
+            fix = f"{ON_SWITCH}{fix}" if test.get("topology") == "switch" else fix
+            yield _finding("cable_slow", "warning", message, fix, test, "a pair has 180 to 192")
+    if result["gbps"] < need:
+        yield _finding(
+            "collective_slow",
+            "warning",
+            f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+            "One slow cable slows all: see fabric.cable_slow and fabric.slow, or set the limit with min_gbps. 12 Gb/s a host means TCP and "
+            "not RDMA.",
+            test,
+            "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
         )
-    return findings

@@ -34,13 +34,7 @@ MEET_SECONDS = 60
 
 
 def bus_gbps(size: int, count: int, seconds: float) -> float:
-    """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw).
-
-    :param size: bytes that were added up
-    :param count: ranks
-    :param seconds: that it took
-    :returns: Gb/s
-    """
+    """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw), in Gb/s. size: bytes that were added up."""
     return 2 * (count - 1) / count * size * 8 / seconds / 1e9
 
 
@@ -52,24 +46,8 @@ def version_of_nccl(torch: Any) -> str:
         return ""
 
 
-def load_nccl() -> None:
-    """Load the NCCL that an engine has to use before torch loads its own: a library of one name is loaded once."""
-    path = os.environ.get("VLLM_NCCL_SO_PATH")
-    if path:
-        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-
-
 def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -> float:
-    """Add up numbers, and see how long it takes.
-
-    :param dist: torch.distributed
-    :param numbers: a tensor of ones
-    :param count: ranks of the group
-    :param turns: rounds that are timed
-    :param group: of ranks, None for all
-    :returns: seconds of a round
-    :raises ValueError: where the sum is wrong
-    """
+    """Add up numbers, and return the seconds of a round. Raises ValueError where the sum is wrong."""
     times = []
     for turn in range(turns + 1):
         numbers.fill_(1.0)
@@ -86,7 +64,6 @@ def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -
 def add_up(torch: Any) -> dict[str, Any]:
     """Join the other ranks and measure: each cable by the two ranks at its ends while the others wait, then all together.
 
-    :param torch: the module
     :returns: C({backend, nccl, ranks, bytes, seconds, gbps, cables}); cables: Gb/s by pair of ranks, of those that this one is in. C({error,
         between}) where the two ranks of a cable cannot
     """
@@ -134,7 +111,9 @@ def main() -> None:
         result: dict[str, Any] = {"lacks": "torch"}
     else:
         try:
-            load_nccl()
+            # Before torch loads its own: a library of one name is loaded once.
+            if own_nccl := os.environ.get("VLLM_NCCL_SO_PATH"):
+                ctypes.CDLL(own_nccl, mode=ctypes.RTLD_GLOBAL)
             result = add_up(importlib.import_module("torch"))
         except Exception as error:  # the finding reports it
             result = {"error": text_of(error)}

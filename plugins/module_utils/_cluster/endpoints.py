@@ -45,14 +45,8 @@ class Endpoint(TypedDict):
 def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
     """Return an endpoint with what follows from the rest filled in.
 
-    :param host: name of the host
     :param address: the host's in the inventory; where the server listens on one address alone, that one is taken
-    :param service: its name
     :param kind: C(vllm), C(ollama), C(asr), C(tts) or C(external)
-    :param port: TCP port
-    :param listen: address that it listens on
-    :param more: further keys of C(Endpoint)
-    :returns: the endpoint
     """
     reached = address if is_any(listen) else listen
     made: Endpoint = {
@@ -82,10 +76,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
 
 
 def is_loopback(listen: str) -> bool:
-    """Tell whether a server that listens there can be reached from its own host alone.
-
-    Names other than localhost are not treated as loopback.
-    """
+    """Tell whether a server that listens there can be reached from its own host alone. Names other than localhost are not treated as loopback."""
     try:
         address = ipaddress.ip_address(plain_data.strict_address(listen.strip("[]")))
     except ValueError:

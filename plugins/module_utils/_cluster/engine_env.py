@@ -87,9 +87,6 @@ MANY: Mapping[str, Variable] = {"NCCL_NVLS_ENABLE": Variable("0", NO_NVLINK)}
 def variables(place: Place, topology: str, size: int) -> dict[str, Variable]:
     """Return the environment of an engine that spans a group, for one host, with the source of each variable.
 
-    :param place: where the host is found
-    :param topology: of the group, see C(cabling.name_topology)
-    :param size: hosts of the group
     :returns: variables by name; none where the host is not found
     """
     if not place.address:
@@ -118,9 +115,6 @@ def variables(place: Place, topology: str, size: int) -> dict[str, Variable]:
 def environment(place: Place, topology: str, size: int) -> dict[str, Any]:
     """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
 
-    :param place: where the host is found
-    :param topology: of the group
-    :param size: hosts of the group
     :returns: the environment; per_host: with Ray the head's environment is copied to the workers unless vLLM's file
     C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
     """

@@ -17,7 +17,7 @@ cited at each use.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -25,6 +25,7 @@ from .._host.network import set_interface_commands
 from .cabling import (
     APART,
     Cabling,
+    Hosts,
     find_cabling,
     interface_of,
     is_link_local,
@@ -88,7 +89,7 @@ MISPLUGGED = tuple(
 """Errors of plugs and of the order of hosts, which no network file corrects: nothing is written as long as they exist."""
 
 
-def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = None) -> dict[str, Any]:
+def plan(hosts: Hosts, settings: Settings | None = None) -> dict[str, Any]:
     """Return the plan of the fabric of a group.
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
@@ -120,35 +121,33 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     set_final(rails, actions)
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
     relay = plan_relay(cabling, rails, actions, settings)
-    places = {name: place_of(name, hosts, rails, cabling.topology, bool(relay)) for name in hosts}
-    findings += judge_meeting(hosts, cabling, rails, actions, settings, relay)
+    findings += judge_meeting(layout, cabling.topology, actions, relay)
     findings += judge_idle_rails(rails, actions)
     findings += itertools.chain.from_iterable(judge_rdma(interface) for rail in usable for interface in rail.interfaces)
-    answer = _plan_answer(layout, actions, cabling, relay, places, usable, findings)
+    answer = _plan_answer(layout, cabling, actions, relay, usable)
+    answer["findings"] = [finding.to_dict() for finding in findings]
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
     return {**answer, "bandwidth_tests": bandwidth_tests(answer, tools)}
 
 
 def _plan_answer(
     layout: Layout,
-    actions: Mapping[str, str],
     cabling: Cabling,
+    actions: Mapping[str, str],
     relay: Mapping[str, Sequence[Route]],
-    places: Mapping[str, Place],
     usable: Sequence[Rail],
-    findings: Iterable[Finding],
 ) -> dict[str, Any]:
-    """Return the result of C(plan) without its bandwidth tests. usable: rails whose ends all have right addresses."""
+    """Return the result of C(plan) without findings and bandwidth tests. usable: rails whose ends all have right addresses."""
     hosts, topology = layout.hosts, cabling.topology
+    places = {name: place_of(name, hosts, layout.rails, topology, bool(relay)) for name in hosts}
     enough = [rail for rail in usable if topology == "ring" or len(rail.hosts) == len(hosts)]
     answer: dict[str, Any] = {
         "topology": topology,
         "ready": bool(enough) and not layout.wrong,
-        "rails": [_rail_answer(rail) for rail in layout.rails],
-        "hosts": {name: plan_host(name, hosts, layout, actions[name], topology, relay, places) for name in hosts},
+        "rails": list(map(_rail_answer, layout.rails)),
+        "hosts": {name: plan_host(name, layout, actions[name], topology, relay, places) for name in hosts},
         "ports": port_states(hosts, cabling),
         "wrong": wrong_plugs(hosts, cabling),
-        "findings": [finding.to_dict() for finding in findings],
     }
     if topology in APART and cabling.links.pairs:
         # They have no rails; the page of the network lists them.
@@ -157,7 +156,6 @@ def _plan_answer(
 
 
 def _rail_answer(rail: Rail) -> dict[str, Any]:
-    """Return a rail as a row of the plan."""
     return {
         "name": rail.name,
         "subnet": rail.subnet,
@@ -190,24 +188,17 @@ def choose_actions(layout: Layout) -> tuple[dict[str, str], list[Finding]]:
     return actions, findings
 
 
-def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> list[Finding]:
+def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> Iterator[Finding]:
     """Find rails with addresses on some ends and none on an end whose host the plan does not change."""
-    findings = []
     for rail in rails:
         missing = [
             interface for interface in rail.interfaces if not interface.present and actions[interface.host] == "keep"
         ]
         if missing and rail.configured:
-            findings.append(
-                make_finding(
-                    "half",
-                    "warning",
-                    f"{rail.name}: {join(interface.where for interface in missing)} without an address; this rail's 100 Gb/s lie idle.",
-                    f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one.",
-                    "NVIDIA/dgx-spark-playbooks#102",
-                )
-            )
-    return findings
+            ends = join(interface.where for interface in missing)
+            message = f"{rail.name}: {ends} without an address; this rail's 100 Gb/s lie idle."
+            fix = f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one."
+            yield make_finding("half", "warning", message, fix, "NVIDIA/dgx-spark-playbooks#102")
 
 
 def choose_action(layout: Layout, name: str) -> str:
@@ -215,180 +206,110 @@ def choose_action(layout: Layout, name: str) -> str:
     interfaces = layout.of_host()[name]
     if not interfaces or "" in {interface.assigned for interface in interfaces}:
         return "refuse" if name in layout.wrong else "keep"
-    if any(map(_is_bonded, interfaces)):
+    if any(interface.facts.get("master") for interface in interfaces):  # bonded
         return "refuse"
     ours = layout.managed(name)
-    if name not in layout.wrong | layout.poor and all(map(_has_assigned_address, interfaces)):
+    is_assigned = all(interface.present == interface.assigned for interface in interfaces)
+    if name not in layout.wrong | layout.poor and is_assigned:
         return "configure" if ours else "keep"  # rewriting a right file of this collection changes nothing
-    bare = not any(map(_has_ipv4, interfaces))
-    if ours or (bare and not any(map(_has_foreign_file, interfaces))):
+    return _choose_repair(layout, name, interfaces, ours)
+
+
+def _choose_repair(layout: Layout, name: str, interfaces: Sequence[Interface], ours: bool) -> str:
+    """Return the action for a host with wrong, poor or missing addresses. ours: its network is of this collection."""
+    bare = not any(v4(interface.facts.get("addresses")) for interface in interfaces)
+    stored = [entry for interface in interfaces for entry in interface.stored]
+    is_foreign = any(entry["persistent"] and not entry.get("managed") for entry in stored)
+    if ours or (bare and not is_foreign):
         return "configure"
     if layout.settings.migrate:
         return "migrate"
     return "refuse" if bare or name in layout.wrong else "keep"
 
 
-def _is_bonded(interface: Interface) -> bool:
-    return bool(interface.facts.get("master"))
-
-
-def _has_ipv4(interface: Interface) -> bool:
-    return bool(v4(interface.facts.get("addresses")))
-
-
-def _has_assigned_address(interface: Interface) -> bool:
-    return interface.present == interface.assigned
-
-
-def _has_foreign_file(interface: Interface) -> bool:
-    """Return whether a file of another owner configures an interface at boot."""
-    return any(entry["persistent"] and not entry.get("managed") for entry in interface.stored)
-
-
-def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> list[Finding]:
-    """Refuse to write next to a file that configures QSFP interfaces and others too.
-
-    :param name: of the host
-    :param interfaces: interfaces of the host that rails use
-    :param action: see C(plan)
-    :returns: findings
-    """
-    shared = sorted(
-        {
-            entry["path"]
-            for interface in interfaces
-            for entry in interface.stored
-            if action != "keep" and not entry.get("managed") and not entry["alone"]
-        }
-    )
-    bare = sorted(
-        {
-            entry["path"]
-            for interface in interfaces
-            for entry in interface.stored
-            if action == "refuse"
-            and not v4(interface.facts.get("addresses"))
-            and entry["persistent"]
-            and entry["alone"]
-        }
-    )
-    findings = [
-        Finding(
-            "fabric.shared_file",
-            "error",
-            f"{name}: {path} configures QSFP interfaces and others too, so it is not replaced.",
-            fix="Take the QSFP interfaces out of it by hand (keep a copy), then run again.",
-            source="netplan adds up the addresses of its files",
-            basis="measured",
+def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> Iterator[Finding]:
+    """Refuse to write next to a file that configures QSFP interfaces and others too. interfaces: of the host, that rails use. action: see C(plan)."""
+    entries = [(interface, entry) for interface in interfaces for entry in interface.stored]
+    shared = {
+        entry["path"]
+        for _interface, entry in entries
+        if action != "keep" and not entry.get("managed") and not entry["alone"]
+    }
+    for path in sorted(shared):
+        message = f"{name}: {path} configures QSFP interfaces and others too, so it is not replaced."
+        fix = "Take the QSFP interfaces out of it by hand (keep a copy), then run again."
+        yield make_finding("shared_file", "error", message, fix, "netplan adds up the addresses of its files")
+    bare = {
+        entry["path"]
+        for interface, entry in entries
+        if not v4(interface.facts.get("addresses")) and entry["persistent"] and entry["alone"]
+    }
+    for path in sorted(bare - shared) if action == "refuse" else ():
+        message = f"{name}: {path} is about QSFP interfaces and gives them no address."
+        fix = (
+            f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept."
         )
-        for path in shared
-    ]
-    return findings + [
-        Finding(
-            "fabric.foreign_file",
-            "error",
-            f"{name}: {path} is about QSFP interfaces and gives them no address.",
-            fix=f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept.",
-            basis="measured",
-        )
-        for path in bare
-        if path not in shared
-    ]
+        yield make_finding("foreign_file", "error", message, fix)
 
 
-def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
+def judge_hardware(name: str, fabric: Mapping[str, Any]) -> Iterator[Finding]:
     """Judge the card, the cages and the links of one host."""
-    if not fabric.get("connectx"):
-        return [
-            make_finding(
-                "no_connectx",
-                "error",
-                f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
-                "Plug the cable in at both ends, both Sparks switched on. If it is: reboot with the cable in, then take the "
-                "power off for a minute.",
-                "the card leaves the bus without a cable; NVIDIA developer forum t/374275 for kernels that lose it",
-            )
-        ]
     cages = up_cages(fabric)
-    if not cages:
-        return [
-            make_finding(
-                "no_link",
-                "error",
-                f"{name}: no QSFP cage has a link.",
-                "Check the cable and the other end (ip -br link; a port may be down: ip link set dev NAME up).",
-                PLAYBOOK,
-            )
-        ]
-    return [finding for port in cages.values() for netdev in port["netdevs"] for finding in _judge_netdev(name, netdev)]
+    if not fabric.get("connectx"):
+        yield make_finding(
+            "no_connectx",
+            "error",
+            f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
+            "Plug the cable in at both ends, both Sparks switched on. If it is: reboot with the cable in, then take the "
+            "power off for a minute.",
+            "the card leaves the bus without a cable; NVIDIA developer forum t/374275 for kernels that lose it",
+        )
+    elif not cages:
+        fix = "Check the cable and the other end (ip -br link; a port may be down: ip link set dev NAME up)."
+        yield make_finding("no_link", "error", f"{name}: no QSFP cage has a link.", fix, PLAYBOOK)
+    else:
+        for port in cages.values():
+            for netdev in port["netdevs"]:
+                yield from _judge_netdev(f"{name}: {netdev['name']}", netdev)
 
 
-def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
+def _judge_netdev(where: str, netdev: Mapping[str, Any]) -> Iterator[Finding]:
     """Judge the link, the PCIe link and the RoCE device of one interface."""
     if not netdev.get("up"):
-        return [
-            make_finding(
-                "interface_down",
-                "warning",
-                f"{name}: {netdev['name']} is down although the other interface of its cage is up; half of the cage lies idle.",
-                f"ip link set dev {netdev['name']} up; if it stays down, reboot with the cable in.",
-                PLAYBOOK,
-            )
-        ]
-    findings = []
+        message = f"{where} is down although the other interface of its cage is up; half of the cage lies idle."
+        fix = f"ip link set dev {netdev['name']} up; if it stays down, reboot with the cable in."
+        yield make_finding("interface_down", "warning", message, fix, PLAYBOOK)
+        return
     speed, width, gts = netdev.get("speed_mbps"), netdev.get("link_width"), netdev.get("link_speed_gts")
     if speed and speed < PORT_GBPS * 1000:
-        findings.append(
-            make_finding(
-                "slow_link",
-                "warning",
-                f"{name}: {netdev['name']} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}.",
-                "With a switch, turn auto-negotiation off on its port and set 200G-baseCR4; else try another cable.",
-                "NVIDIA's playbook for switched Sparks",
-            )
-        )
+        message = f"{where} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}."
+        fix = "With a switch, turn auto-negotiation off on its port and set 200G-baseCR4; else try another cable."
+        yield make_finding("slow_link", "warning", message, fix, "NVIDIA's playbook for switched Sparks")
     if (width and width < PCIE_WIDTH) or (gts and gts < PCIE_GTS):
-        findings.append(
-            make_finding(
-                "slow_pcie",
-                "warning",
-                f"{name}: {netdev['name']} has a PCIe link of {f'{gts:g}' if gts else '?'} GT/s x{width or '?'} instead of "
-                f"{PCIE_GTS:g} GT/s x{PCIE_WIDTH}.",
-                "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute.",
-                "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461",
-            )
-        )
+        present = f"{f'{gts:g}' if gts else '?'} GT/s x{width or '?'}"
+        message = f"{where} has a PCIe link of {present} instead of {PCIE_GTS:g} GT/s x{PCIE_WIDTH}."
+        fix = "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute."
+        source = "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461"
+        yield make_finding("slow_pcie", "warning", message, fix, source)
     rdma = netdev.get("rdma")
     if not rdma or rdma.get("state") != "ACTIVE":
         state = f"{rdma['name']} is {rdma.get('state')}" if rdma else "has no RoCE device"
-        findings.append(
-            make_finding(
-                "rdma_down",
-                "error",
-                f"{name}: {netdev['name']} is up but {state}; NCCL would fall back to TCP.",
-                "Load mlx5_ib (modprobe mlx5_ib) and look at `rdma link`; a reboot with the cable in helps otherwise.",
-                REPORTS,
-            )
-        )
-    return findings
+        message = f"{where} is up but {state}; NCCL would fall back to TCP."
+        fix = "Load mlx5_ib (modprobe mlx5_ib) and look at `rdma link`; a reboot with the cable in helps otherwise."
+        yield make_finding("rdma_down", "error", message, fix, REPORTS)
 
 
-def judge_rdma(interface: Interface) -> list[Finding]:
+def judge_rdma(interface: Interface) -> Iterator[Finding]:
     """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
     gids = interface.rdma.get("gids") or []
     address = str(interface_of(interface.present).ip)
-    if not gids or any(gid.get("type") == "RoCE v2" and gid["address"] == address for gid in gids):
-        return []
-    return [
-        Finding(
-            "fabric.no_gid",
-            "error",
-            f"{interface.where}: {interface.rdma.get('name')} has no RoCE v2 GID for {address}; NCCL ends with 'ibv_modify_qp failed'.",
-            fix=f"ip link set dev {interface.name} down and up again, or reboot. Do not set NCCL_IB_GID_INDEX: indexes move.",
-            source="MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#95",
-            basis="measured",
+    if gids and not any(gid.get("type") == "RoCE v2" and gid["address"] == address for gid in gids):
+        device = interface.rdma.get("name")
+        message = (
+            f"{interface.where}: {device} has no RoCE v2 GID for {address}; NCCL ends with 'ibv_modify_qp failed'."
         )
-    ]
+        fix = f"ip link set dev {interface.name} down and up again, or reboot. Do not set NCCL_IB_GID_INDEX: indexes move."
+        yield make_finding("no_gid", "error", message, fix, "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#95")
 
 
 def set_aside(interfaces: Iterable[Interface]) -> list[str]:
@@ -405,24 +326,14 @@ def set_aside(interfaces: Iterable[Interface]) -> list[str]:
 
 def plan_host(
     name: str,
-    hosts: Mapping[str, Mapping[str, Any]],
     layout: Layout,
     action: str,
     topology: str,
     relay: Mapping[str, Sequence[Route]],
     places: Mapping[str, Place],
 ) -> dict[str, Any]:
-    """Return one host's entry of the plan.
-
-    :param name: of the host
-    :param hosts: as C(plan) takes them
-    :param layout: with the addresses assigned
-    :param action: see C(plan)
-    :param topology: of the group
-    :param relay: of C(plan_relay)
-    :param places: of C(place_of), of all hosts
-    :returns: an entry of C(hosts) of the plan
-    """
+    """Return one host's entry of the plan."""
+    hosts = layout.hosts
     ends = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in ends]
     write = action in WRITES
@@ -474,35 +385,20 @@ def netplan_document(interfaces: Sequence[Interface], mtu: int, routes: Sequence
 
     No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
     boot must not wait for a cable.
-
-    :param interfaces: of the host, with assigned addresses
-    :param mtu: of all
-    :param routes: of C(plan_relay)
-    :returns: the document
     """
-    return {
-        "network": {
-            "version": 2,
-            "ethernets": {
-                interface.name: {
-                    "addresses": [interface.assigned],
-                    "dhcp4": False,
-                    "dhcp6": False,
-                    "link-local": [],
-                    "mtu": mtu,
-                    "optional": True,
-                    **_routes_of(interface, routes),
-                }
-                for interface in interfaces
-            },
+    ethernets: dict[str, dict[str, Any]] = {}
+    for interface in interfaces:
+        ethernets[interface.name] = {
+            "addresses": [interface.assigned],
+            "dhcp4": False,
+            "dhcp6": False,
+            "link-local": [],
+            "mtu": mtu,
+            "optional": True,
         }
-    }
-
-
-def _routes_of(interface: Interface, routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the routes of one interface in netplan's terms, or an empty mapping."""
-    netplan_routes = [{"to": route.to, "via": route.via} for route in routes if route.netdev == interface.name]
-    return {"routes": netplan_routes} if netplan_routes else {}
+        relayed = [{"to": route.to, "via": route.via} for route in routes if route.netdev == interface.name]
+        ethernets[interface.name] |= {"routes": relayed} if relayed else {}
+    return {"network": {"version": 2, "ethernets": ethernets}}
 
 
 def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:

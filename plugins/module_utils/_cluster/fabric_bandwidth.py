@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -57,7 +57,6 @@ def probe_command(tool: str, end: Mapping[str, Any], target: str = "") -> list[s
     :param tool: one of C(BANDWIDTH_TOOLS)
     :param end: of the plan's C(bandwidth_tests): address and RoCE device
     :param target: address of the server; makes it the client
-    :returns: the command
     """
     address = str(end["present"]).partition("/")[0]
     if tool == "ib_write_bw":
@@ -95,51 +94,28 @@ ON_SWITCH = (
 """Reported for a MikroTik CRS812; other switches use other words."""
 
 
-def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> list[Finding]:
+def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> Iterator[Finding]:
     """Judge probes.
 
     :param results: of probes; each has C(rail), C(topology), C(tool), C(server), C(client), C(gbps) (or null) and C(error)
     :param least: Gb/s that are enough, by tool
-    :returns: findings
     """
     if not results:
-        return [
-            Finding(
-                "fabric.no_probe",
-                "info",
-                "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts.",
-                fix="Install one of them on all hosts of the group; or see what site.yml says of each cable before an engine starts.",
-                basis="probed",
-            )
-        ]
-    findings = []
+        message = "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts."
+        fix = "Install one of them on all hosts of the group; or see what site.yml says of each cable before an engine starts."
+        yield Finding("fabric.no_probe", "info", message, fix, basis="probed")
     for result in results:
-        way = f"{result['rail']}: {result['client']} to {result['server']}"
-        need, switched = float(least.get(result["tool"], 0)), result.get("topology") == "switch"
+        way, tool = f"{result['rail']}: {result['client']} to {result['server']}", result["tool"]
+        need, switched = float(least.get(tool, 0)), result.get("topology") == "switch"
         if result.get("gbps") is None:
-            findings.append(
-                Finding(
-                    "fabric.probe_failed",
-                    "warning",
-                    f"{way}: {result['tool']} gave no figure: {result.get('error') or 'no output'}.",
-                    fix=f"Run it by hand; port {PROBE_PORT} of the fabric must be open.",
-                    basis="probed",
-                )
-            )
+            message = f"{way}: {tool} gave no figure: {result.get('error') or 'no output'}."
+            fix = f"Run it by hand; port {PROBE_PORT} of the fabric must be open."
+            yield Finding("fabric.probe_failed", "warning", message, fix, basis="probed")
         elif result["gbps"] < need:
-            findings.append(
-                Finding(
-                    "fabric.slow",
-                    "warning",
-                    f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
-                    fix=f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets the limit.",
-                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw"
-                    + (
-                        "; owners of a MikroTik CRS812: 4.9 over a second bridge, 4.5 past a blocked link"
-                        if switched
-                        else ""
-                    ),
-                    basis="probed",
-                )
+            message = f"{way}: {result['gbps']:g} Gb/s by {tool}, less than {need:g}."
+            fix = f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets the limit."
+            source = "NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw"
+            source += (
+                "; owners of a MikroTik CRS812: 4.9 over a second bridge, 4.5 past a blocked link" if switched else ""
             )
-    return findings
+            yield Finding("fabric.slow", "warning", message, fix, source=source, basis="probed")

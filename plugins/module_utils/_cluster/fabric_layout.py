@@ -14,6 +14,7 @@ from typing import Any
 from .._common.findings import Finding
 from .cabling import (
     Cage,
+    Hosts,
     interface_of,
     is_link_local,
     join,
@@ -169,18 +170,11 @@ def check_settings(settings: Settings) -> list[str]:
     return problems
 
 
-def make_rails(
-    hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]], settings: Settings
-) -> list[Rail]:
+def make_rails(hosts: Hosts, segments: Sequence[Sequence[Cage]], settings: Settings) -> list[Rail]:
     """Return the rails of each segment: first interface with first interface, second with second.
 
     If a host has two cages in one segment (two cables to one switch), its second cage makes rails with the second
     cages of the others.
-
-    :param hosts: as C(plan) takes them
-    :param segments: of C(Cabling)
-    :param settings: of the group
-    :returns: rails of two interfaces or more, without assigned addresses
     """
     rails: list[Rail] = []
     for segment in segments:
@@ -230,7 +224,7 @@ def cut(network: str, parts: int) -> list[str]:
 class Layout:
     """Judges the present addresses of the interfaces, and assigns an address to each."""
 
-    def __init__(self, hosts: Mapping[str, Mapping[str, Any]], rails: list[Rail], settings: Settings) -> None:
+    def __init__(self, hosts: Hosts, rails: list[Rail], settings: Settings) -> None:
         self.hosts, self.rails, self.settings = hosts, rails, settings
         self.findings: list[Finding] = []
         self.wrong: set[str] = set()  # hosts that need to be changed before anything can run on the fabric

@@ -5,23 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
-from .cabling import (
-    Cabling,
-    join,
-    make_finding,
-    network_of,
-)
+from .cabling import Cabling, Hosts, join, make_finding, network_of
 from .engine_env import Place
 from .fabric_layout import (
     BELOW_FABRIC,
     ETHERNET_MTU,
     WRITES,
     Interface,
+    Layout,
     Rail,
     Settings,
 )
@@ -45,11 +41,7 @@ def plan_relay(
     Each host on the way has to forward (net.ipv4.ip_forward, and Docker's chain DOCKER-USER, as Docker drops forwarded packets).
     Engines do not need it: NCCL's ring goes from neighbour to neighbour. It is for hosts without another common network.
 
-    :param cabling: of the group
-    :param rails: final, see C(set_final)
     :param actions: of the hosts; routes are written if all networks may be written
-    :param settings: of the group
-    :returns: routes by host; empty without a relay
     """
     order = list(cabling.order)
     if not settings.relay or cabling.topology != "ring" or len(order) < 4:
@@ -66,14 +58,7 @@ def plan_relay(
 
 
 def _routes_from(name: str, number: int, size: int, cables: Mapping[tuple[int, int], Rail]) -> list[Route]:
-    """Return the routes.
-
-    :param name: of the host
-    :param number: its place in the ring
-    :param size: hosts of the ring
-    :param cables: rails by the place of their first host and their position
-    :returns: routes
-    """
+    """Return the routes. cables: rails by the place of their first host and their position."""
     routes = []
     for (cable, position), rail in cables.items():
         onward, back = (cable - number) % size, (number - cable - 1) % size
@@ -101,13 +86,7 @@ def forwards(ends: Sequence[tuple[Rail, Interface]]) -> list[dict[str, str]]:
 
 
 def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Route]]) -> list[dict[str, Any]]:
-    """Return the pings of a host to hosts that are no neighbours, over the relay, once the addresses are set.
-
-    :param name: of the host
-    :param rails: final, see C(set_final)
-    :param relay: of C(plan_relay)
-    :returns: as C(pings)
-    """
+    """Return the pings of a host to hosts that are no neighbours, over the relay, once the addresses are set."""
     if any(interface.present != interface.final for rail in rails for interface in rail.interfaces):
         return []
     tests = []
@@ -131,17 +110,8 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
     return tests
 
 
-def meeting_pings(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], places: Mapping[str, Place]
-) -> list[dict[str, Any]]:
-    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses.
-
-    :param name: of the host
-    :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param places: of C(place_of), of all hosts
-    :returns: as C(pings)
-    """
+def meeting_pings(name: str, hosts: Hosts, rails: Sequence[Rail], places: Mapping[str, Place]) -> list[dict[str, Any]]:
+    """Return the pings of a host of a ring over the network where its engines meet, once the ring has its addresses."""
     place_of_host = places[name]
     if not place_of_host.management or any(
         interface.present != interface.final for rail in rails for interface in rail.interfaces
@@ -161,73 +131,40 @@ def meeting_pings(
 
 
 def judge_meeting(
-    hosts: Mapping[str, Mapping[str, Any]],
-    cabling: Cabling,
-    rails: Sequence[Rail],
-    actions: Mapping[str, str],
-    settings: Settings,
-    relay: Mapping[str, Sequence[Route]],
-) -> list[Finding]:
-    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be.
-
-    :param hosts: as C(plan) takes them
-    :param cabling: of the group
-    :param rails: final
-    :param actions: of the hosts
-    :param settings: of the group
-    :param relay: of C(plan_relay)
-    :returns: findings
-    """
-    if cabling.topology != "ring":
-        return []
-    if settings.relay and not relay and len(hosts) > 3:
-        return [_missing_relay(actions)]
-    if relay or not rails:
-        return []
+    layout: Layout, topology: str, actions: Mapping[str, str], relay: Mapping[str, Sequence[Route]]
+) -> Iterator[Finding]:
+    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be."""
+    hosts = layout.hosts
+    if topology != "ring":
+        return
+    if layout.settings.relay and not relay and len(hosts) > 3:
+        foreign = [name for name, action in actions.items() if action not in WRITES]
+        keeps = f"{join(foreign)} keeps a network of somebody else"
+        why = keeps if foreign else "an interface of the ring has no address"
+        message = f"fabric_relay is set, and no routes are written: {why}."
+        fix = f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}."
+        yield make_finding("no_relay", "warning", message, fix)
+        return
     lost = [
         name
         for name in hosts
-        if actions[name] != "refuse" and not place_of(name, hosts, rails, cabling.topology).address
+        if actions[name] != "refuse" and not place_of(name, hosts, layout.rails, topology).address
     ]
-    if not lost:
-        return []
-    return [
-        make_finding(
-            "no_meeting",
-            "error",
-            f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other.",
-            "Join all hosts by the RJ45 port too"
-            + (f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."),
-            "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network",
-        )
-    ]
+    if lost and layout.rails and not relay:
+        message = f"{join(lost)}: no network other than the ring is known, and no rail of a ring reaches all hosts, so engines cannot find each other."
+        fix = "Join all hosts by the RJ45 port too"
+        fix += f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."
+        source = "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network"
+        yield make_finding("no_meeting", "error", message, fix, source)
 
 
-def _missing_relay(actions: Mapping[str, str]) -> Finding:
-    foreign = [name for name, action in actions.items() if action not in WRITES]
-    return make_finding(
-        "no_relay",
-        "warning",
-        f"fabric_relay is set, and no routes are written: {join(foreign) or 'an interface of the ring'} "
-        f"{'keeps a network of somebody else' if foreign else 'has no address'}.",
-        f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}.",
-    )
-
-
-def place_of(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str, relay: bool = False
-) -> Place:
+def place_of(name: str, hosts: Hosts, rails: Sequence[Rail], topology: str, relay: bool = False) -> Place:
     """Return the address at which the others reach a host once the plan is carried out: on the first rail with all hosts.
 
     No rail of a ring reaches all hosts; there it is the management network, and the rails carry the data only. With a relay, hosts
     without a common management network are reached by their first rail.
 
-    :param name: of the host
-    :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param topology: of the group
     :param relay: whether hosts of a ring forward packets for others
-    :returns: netdev, address and RoCE devices
     """
     ends = _working_ends(name, rails)
     devices = tuple(str(interface.rdma["name"]) for _rail, interface in ends if interface.rdma.get("state") == "ACTIVE")
@@ -243,7 +180,6 @@ def place_of(
 
 
 def _working_ends(name: str, rails: Sequence[Rail]) -> list[tuple[Rail, Interface]]:
-    """Return the working rails of a host, each with its interface."""
     return [
         (rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name
     ]
@@ -257,17 +193,11 @@ def _management_netdev(entry: Mapping[str, Any]) -> str:
     return next(netdevs, "") if address else ""
 
 
-def open_to(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place, relay: bool = False
-) -> dict[str, list[str]]:
+def open_to(name: str, hosts: Hosts, rails: Sequence[Rail], place: Place, relay: bool = False) -> dict[str, list[str]]:
     """Return C({fabric, peers}): interfaces on which packets of the peers arrive, and the networks of the peers.
 
     In a ring this includes the management network, limited to the addresses of the peers.
 
-    :param name: of the host
-    :param hosts: as C(plan) takes them
-    :param rails: final, see C(set_final)
-    :param place: of C(place_of)
     :param relay: whether packets of others than neighbours arrive by the rails too
     :returns: C({fabric, peers})
     """

@@ -58,16 +58,10 @@ def plan(
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Return the firewall of one host: the variables of its role, None if there is nothing to close, and findings.
 
-    :param host: its name
-    :param settings: of the host
-    :param listening: sockets of its servers
-    :param hosts: see C(sockets.addresses)
-    :param resolve: see C(sockets.addresses)
     :param cluster_ports: of the services of its cluster, on every rank
     :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
         ports of its servers are closed
     :param unasked: hosts that report their addresses before anything is changed
-    :returns: variables of the role, or None, and findings
     """
     where = f"host {host}"
     closed = _closed(listening)
@@ -153,26 +147,20 @@ def _named(
         resolved = sockets.addresses(str(entry), hosts, resolve)
         networks += resolved
         if not resolved:
-            findings.append(
-                Finding(
-                    "firewall.address",
-                    "error",
-                    f"{where}: spark_allow_from names {entry}, which is neither an address nor a network, and no name that can be "
-                    "resolved on the controller.",
-                    fix="Write its address, or a network such as 192.168.1.0/24.",
-                )
+            message = (
+                f"{where}: spark_allow_from names {entry}, which is neither an address nor a network, and no name that can be "
+                "resolved on the controller."
             )
+            fix = "Write its address, or a network such as 192.168.1.0/24."
+            findings.append(Finding("firewall.address", "error", message, fix))
     wide = [network for network in networks if ipaddress.ip_network(network).prefixlen == 0]
     if wide:
-        findings.append(
-            Finding(
-                "firewall.everybody",
-                "warning",
-                f"{where}: spark_allow_from has {', '.join(wide)}: every address may come to engines, speech servers, Ollama and "
-                "exporters.",
-                fix="Name the hosts or networks that have to reach them.",
-            )
+        message = (
+            f"{where}: spark_allow_from has {', '.join(wide)}: every address may come to engines, speech servers, Ollama and "
+            "exporters."
         )
+        fix = "Name the hosts or networks that have to reach them."
+        findings.append(Finding("firewall.everybody", "warning", message, fix))
     return networks, findings
 
 
@@ -182,15 +170,13 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
     if not open_ and not cluster_ports:
         return []
     also = "Ray's and torch's random ports" if cluster_ports else ""
-    return [
-        Finding(
-            "firewall.off",
-            "warning",
-            f"{where}: spark_firewall is false, so everybody who reaches this host can reach {' and '.join(filter(None, [listed, also]))}.",
-            fix="Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
-            "keeps other hosts out.",
-        )
-    ]
+    reached = " and ".join(filter(None, [listed, also]))
+    message = f"{where}: spark_firewall is false, so everybody who reaches this host can reach {reached}."
+    fix = (
+        "Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
+        "keeps other hosts out."
+    )
+    return [Finding("firewall.off", "warning", message, fix)]
 
 
 def ray_open(host: str, services: Sequence[str]) -> Finding:
@@ -243,34 +229,23 @@ def blocked_listeners(
     Containers and units of this collection are expected; loopback is never closed; packets for ports that Docker publishes
     do not reach these rules.
 
-    :param listening: of M(dgxspark.vllm.spark_info)
-    :param allowed: ports that stay open
     :param closed: ports, or C(LOW-HIGH), of the collection's own servers
     :param ranges: whether the ranges of Ray and torch are closed
-    :returns: one finding, or none
     """
-    shut_ranges = [*(CLOSED if ranges else ()), *([EPHEMERAL] if ranges else []), *closed]
+    shut_ranges = [*((*CLOSED, EPHEMERAL) if ranges else ()), *closed]
     open_ports = set(allowed)
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        if _is_exempt(entry) or port in open_ports or not is_closed(port, shut_ranges):
-            continue
-        shut.setdefault(port, owner)
+        if not _is_exempt(entry) and port not in open_ports and is_closed(port, shut_ranges):
+            shut.setdefault(port, owner)
     if not shut:
         return []
     names = ", ".join(f"{port} ({owner})" if owner else str(port) for port, owner in sorted(shut.items()))
-    ports = ", ".join(str(port) for port in sorted(shut))
-    return [
-        Finding(
-            "firewall.shuts_out",
-            "warning",
-            f"the servers on {names} can only be reached from the fabric, because of the firewall"
-            + (": Ray, torch and the kernel take ports from the same ranges." if ranges else "."),
-            fix=f"To allow it: spark_firewall_allowed: [{ports}].",
-            basis="measured",
-        )
-    ]
+    why = ": Ray, torch and the kernel take ports from the same ranges." if ranges else "."
+    message = f"the servers on {names} can only be reached from the fabric, because of the firewall{why}"
+    fix = f"To allow it: spark_firewall_allowed: [{', '.join(map(str, sorted(shut)))}]."
+    return [Finding("firewall.shuts_out", "warning", message, fix, basis="measured")]
 
 
 def problems(settings: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ Apart from the plan of the network, which hosts need not be sent for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -55,29 +55,28 @@ def parse_ping(out: str, err: str) -> dict[str, Any]:
     }
 
 
-def judge_pings(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return findings about pings: each has C(large) and, if it failed, C(small), both of C(parse_ping)."""
-    findings = []
+def judge_pings(results: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield findings about pings: each has C(large) and, if it failed, C(small), both of C(parse_ping)."""
     for ping in results:
         large, small = ping["large"], ping.get("small")
         if large["sent"] and large["received"] == large["sent"]:
             continue
         way = f"{ping['rail']}: {ping['host']} ({ping['netdev']}, {ping['source']}) to {ping['target_host']} ({ping['target']})"
-        result = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or WHOLE} came back" + (
-            f" ({large['error']})" if large["error"] else ""
-        )
+        result = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or WHOLE} came back"
+        result += f" ({large['error']})" if large["error"] else ""
         if small and small["received"]:
-            message = f"{way} loses packets of {ping['size'] + 28} bytes, {result}; small ones pass."
+            rule, message = (
+                "fabric.ping_mtu",
+                f"{way} loses packets of {ping['size'] + 28} bytes, {result}; small ones pass.",
+            )
             fix = (
                 "Set the same MTU on both ends and on the switch between them: ip link show dev NAME on each. It falls back "
                 "to 1500 after some firmware updates."
             )
-            findings.append(Finding("fabric.ping_mtu", "error", message, fix=fix, basis="probed"))
         else:
-            message = f"{way} does not get through, {result}."
+            rule, message = "fabric.ping", f"{way} does not get through, {result}."
             fix = (
                 "Check the address of the other end, its firewall (ufw allow in on NAME for both interfaces), and that the cable "
                 "is where the plan has it."
             )
-            findings.append(Finding("fabric.ping", "error", message, fix=fix, basis="probed"))
-    return findings
+        yield Finding(rule, "error", message, fix, basis="probed")

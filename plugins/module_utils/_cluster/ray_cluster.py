@@ -86,12 +86,9 @@ def worker_ports(slot: int = 0) -> tuple[int, int]:
 def start_argv(head: bool, address: str, head_address: str, slot: int = 0) -> list[str]:
     """Return what follows C(ray) on the head, or on a worker.
 
-    :param head: whether this node is the head
     :param address: of this node on the fabric. Ray would take the address of the default route; vLLM then
         finds no GPU at VLLM_HOST_IP (eugr/spark-vllm-docker#227)
-    :param head_address: of the head on the fabric
     :param slot: number of the cluster on its hosts, from 0, which spaces the ports
-    :returns: words
     """
     first = BLOCK + _checked(slot) * BLOCK_SIZE
     low, high = worker_ports(slot)
@@ -135,12 +132,8 @@ def mounts(service: str) -> list[str]:
 def engine_args(service: str, container: str, head_address: str, slot: int = 0) -> list[str]:
     """Return the options of docker run that connect the engine on the head to the Ray of its host, besides C(--ipc container:).
 
-    :param service: its name
     :param container: of the engine. RAY_ADDRESS is for it alone; without an address vLLM would start a Ray of its
         own
-    :param head_address: of the head on the fabric
-    :param slot: see C(start_argv)
-    :returns: words
     """
     variables = {"RAY_ADDRESS": f"{head_address}:{gcs_port(slot)}", "VLLM_CONFIG_ROOT": CONFIG_ROOT}
     words = ["--pid", f"container:{ray_names.container_name(container)}", *mounts(service)]
@@ -166,26 +159,16 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         ray_nodes.split_address(containers["address"])
     except ValueError as error:
         raise BadRequest(f"ray.address: {error}") from error
-    rc, out, err = view.long_question(ask_argv(containers["container"], containers["address"]), ASK_SECONDS)
+    program = program_text.source(ray_nodes)
+    limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
+    # Without waiting for nodes.
+    argv = docker.exec_command(containers["container"], "python3", "-c", program, containers["address"], "0", "0", "0")
+    rc, out, err = view.long_question([*limit, *argv], ASK_SECONDS)
     return read_answer(containers["container"], rc, out, err)
 
 
-def ask_argv(container: str, address: str) -> list[str]:
-    """Return the command that asks the Ray at an address, from inside one of its containers, without waiting for nodes."""
-    program = program_text.source(ray_nodes)
-    limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
-    return [*limit, *docker.exec_command(container, "python3", "-c", program, address, "0", "0", "0")]
-
-
 def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
-    """Read what the command said that asks a Ray for its nodes.
-
-    :param container: that was asked
-    :param rc: exit code
-    :param out: output
-    :param err: errors
-    :returns: C({answered, nodes, gpus, ray, error})
-    """
+    """Read what the command said that asks a Ray for its nodes, as C({answered, nodes, gpus, ray, error})."""
     for line in reversed(out.splitlines()):
         try:
             answer = parse_json(line, "the answer of Ray")

@@ -24,11 +24,7 @@ NO_RULE = 1
 
 
 def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the routes of a host to cables that it has no end of.
-
-    :param document: C(netplan) of the host's part of the network
-    :returns: C([{to, via, dev}])
-    """
+    """Return the routes of a host to cables that it has no end of. document: C(netplan) of the host's part of the network. Returns C([{to, via, dev}])."""
     netdevs = (document.get("network") or {}).get("ethernets") or {}
     return [
         {"to": route["to"], "via": route["via"], "dev": name}
@@ -41,7 +37,6 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
     """Ask a program, and return its exit code and what it said.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param argv: the program and its arguments
     :param no: exit codes besides 0 that are an answer
     :raises NoAnswer: for any other failure, or a missing program: the fact is unknown
     """
@@ -54,13 +49,7 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
 
 
 def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mapping[str, str]]) -> list[str]:
-    """Say which routes the kernel has not.
-
-    :param run: runs an argv and gives (rc, stdout, stderr)
-    :param routes: of C(routes_of)
-    :returns: messages
-    :raises NoAnswer: where the routes cannot be seen
-    """
+    """Say which routes the kernel has not. run: runs an argv and gives (rc, stdout, stderr). Raises NoAnswer where the routes cannot be seen."""
     if not routes:
         return []
     shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, network.ROUTES_COMMAND)[1], re.MULTILINE)
@@ -82,7 +71,6 @@ def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mappi
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param ways: C(relay) of the host's part of the network, each C({from, to})
-    :returns: messages
     :raises NoAnswer: where a program does not say
     """
     if not ways:

@@ -127,10 +127,7 @@ def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, 
     """Return the other hosts that have to reach an endpoint: name to why, C(gateway), C(monitoring) or another subject.
 
     :param key: C(host/service), or C(cluster/service) for a model over several hosts
-    :param kind: of the endpoint
-    :param host: its host
     :param settings: of C(askers)
-    :returns: host to reason
     """
     sources: dict[str, str] = {}
     for other, variables in settings.items():
@@ -163,15 +160,6 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(other for other, variables in settings.items() if other != host and variables.get("monitoring"))
 
 
-def page_readers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the other hosts whose fleet monitor reads the agent of C(host)."""
-    return sorted(
-        other
-        for other, variables in settings.items()
-        if other != host and (variables.get("fleet_monitor") or {}).get("page_port")
-    )
-
-
 # --- what listens -------------------------------------------------------------------------------------------------
 
 
@@ -181,18 +169,10 @@ def of_host(
     endpoints: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Socket]:
-    """Return the sockets of a host once the plan is carried out.
-
-    :param host: its name
-    :param made: by role, as C(addons.plan) returns it
-    :param endpoints: the endpoints of this host
-    :param settings: of C(askers)
-    :returns: sockets
-    """
+    """Return the sockets of a host once the plan is carried out. made: by role, as C(addons.plan) returns it. settings: of C(askers)."""
     return [
         *_of_endpoints(host, endpoints, settings),
-        *_of_exporters(host, made.get("exporters") or {}, settings),
-        *_of_live_page(host, (made.get("guard") or {}).get("live") or {}, settings),
+        *_of_agents(host, made, settings),
         *_of_front_ends(made),
     ]
 
@@ -222,23 +202,23 @@ def _of_endpoints(
             )
 
 
-def _of_exporters(
-    host: str, exporters: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Socket]:
-    """exporters: variables of their role, or empty."""
+def _of_agents(host: str, made: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+    """Exporters, which the Prometheus of other hosts asks, and the live page, which their fleet monitor reads."""
+    exporters = made.get("exporters") or {}
     for kind, runs, port in (
         ("node-exporter", exporters.get("node_exporter") == "managed", "node_port"),
         ("gpu-exporter", exporters.get("gpu_exporter"), "gpu_port"),
     ):
         if runs:
             yield _socket(kind, kind, exporters["listen"], exporters[port], False, watchers(host, settings))
-
-
-def _of_live_page(host: str, planned: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
-    """planned: of C(live.plan)."""
-    if planned:
-        who = page_readers(host, settings)
-        yield _socket("live-page", "live-page", planned["listen"], planned["port"], bool(planned["key"]), who)
+    page = (made.get("guard") or {}).get("live")
+    if page:
+        readers = [
+            other
+            for other, variables in settings.items()
+            if other != host and (variables.get("fleet_monitor") or {}).get("page_port")
+        ]
+        yield _socket("live-page", "live-page", page["listen"], page["port"], bool(page["key"]), readers)
 
 
 def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
@@ -276,7 +256,6 @@ def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[
     :param entry: an address, a network, a host of the inventory or a name
     :param hosts: addresses or names of the inventory's hosts, the best first
     :param resolve: returns the addresses of a name, none for an unknown name
-    :returns: addresses and networks
     """
     for name in hosts.get(entry) or [entry]:
         try:
@@ -343,11 +322,6 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
     Paths of an option are left out if the arguments do not tell whether it is set.
-
-    :param version: of vLLM
-    :param env: of the engine: VLLM_SERVER_DEV_MODE adds paths
-    :param args: of the engine, which add paths too
-    :returns: paths, sorted
     """
     parsed_version = versions.parse_version(version) if version else None
     if parsed_version is None:

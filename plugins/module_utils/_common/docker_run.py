@@ -52,18 +52,16 @@ GLOBALS = ("-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "
 # Options of docker compose itself that are followed by a value, and of compose run and exec that stand alone.
 COMPOSE_GLOBALS = ("-f", "--file", "-p", "--project-name", "--profile", "--env-file", "--project-directory", "--ansi")
 COMPOSE_SWITCHES = (
-    *(
-        "--service-ports",
-        "-P",
-        "--no-deps",
-        "--no-TTY",
-        "-T",
-        "--build",
-        "--use-aliases",
-        "--quiet-pull",
-        "--quiet-build",
-    ),
-    *("--remove-orphans",),
+    "--service-ports",
+    "-P",
+    "--no-deps",
+    "--no-TTY",
+    "-T",
+    "--build",
+    "--use-aliases",
+    "--quiet-pull",
+    "--quiet-build",
+    "--remove-orphans",
 )
 
 
@@ -139,15 +137,13 @@ def read_options(words: Sequence[str]) -> tuple[DockerRun, list[str]]:
 
 def read_docker_run(words: Sequence[str]) -> DockerRun | None:
     """Return the C(docker run) in a command such as C(/usr/bin/docker run ...); C(None) without one."""
-    for index, word in enumerate(words):
-        if word.rpartition("/")[2] in ("docker", "podman", "nerdctl"):
-            behind = _behind_globals(words, index + 1)
-            if words[behind : behind + 1] in (["run"], ["create"]):
-                run, words_behind = read_options(words[behind + 1 :])
-                if words_behind:
-                    run.image, run.command = words_behind[0], words_behind[1:]
-                return run
-    return None
+    behind = _behind_subcommand(words, "run", "create")
+    if behind is None:
+        return None
+    run, words_behind = read_options(behind)
+    if words_behind:
+        run.image, run.command = words_behind[0], words_behind[1:]
+    return run
 
 
 def read_compose_run(words: Sequence[str]) -> tuple[str, DockerRun] | None:
@@ -172,20 +168,20 @@ def read_compose_run(words: Sequence[str]) -> tuple[str, DockerRun] | None:
 
 def read_docker_exec(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
     """Return container, options and program of the C(docker exec) in a command; C(None) without one."""
+    run, words_behind = read_options(_behind_subcommand(words, "exec") or [])
+    return (words_behind[0], run, words_behind[1:]) if words_behind else None
+
+
+def _behind_subcommand(words: Sequence[str], *names: str) -> Sequence[str] | None:
+    """Return the words behind a subcommand of docker, which options of docker itself (C(-H) of a rootless one) may precede."""
     for index, word in enumerate(words):
         if word.rpartition("/")[2] in ("docker", "podman", "nerdctl"):
-            behind = _behind_globals(words, index + 1)
-            if words[behind : behind + 1] == ["exec"]:
-                run, words_behind = read_options(words[behind + 1 :])
-                return (words_behind[0], run, words_behind[1:]) if words_behind else None
+            place = index + 1
+            while place < len(words) and (words[place].startswith("-") or words[place] == "container"):
+                place += 2 if words[place] in GLOBALS else 1
+            if place < len(words) and words[place] in names:
+                return words[place + 1 :]
     return None
-
-
-def _behind_globals(words: Sequence[str], index: int) -> int:
-    """Return where docker's subcommand stands, behind options of docker itself (C(-H) of a rootless one)."""
-    while index < len(words) and (words[index].startswith("-") or words[index] == "container"):
-        index += 2 if words[index] in GLOBALS else 1
-    return index
 
 
 def split_words(text: str) -> list[str]:
@@ -227,13 +223,12 @@ class Unit:
 
 def exec_prefix(value: str) -> str:
     """Return the special characters that an C(Exec...=) line begins with."""
-    match = re.match(r"[-@:+!|]*", value)
-    return match.group(0) if match else ""
+    return value[: len(value) - len(value.lstrip("-@:+!|"))]
 
 
 def exec_command(value: str) -> str:
     """Return an C(Exec...=) line without its special characters."""
-    return value[len(exec_prefix(value)) :].strip()
+    return value.lstrip("-@:+!|").strip()
 
 
 def is_unit(text: str) -> bool:

@@ -112,11 +112,8 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
             raise ValueError(f"{text!r} ends with a backslash, so systemd would join the next line to it")
         return text
     is_command = key.startswith("Exec")
-
-    def write_word(match: re.Match[str]) -> str:
-        return _unit_word(match[0], values, is_command, match.start() == 0)
-
-    return f"{key}={WORD.sub(write_word, setting)}"
+    words = WORD.sub(lambda match: _unit_word(match[0], values, is_command, match.start() == 0), setting)
+    return f"{key}={words}"
 
 
 def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: bool) -> str:
@@ -162,10 +159,7 @@ def text_of(value: Any) -> str:
 
 
 def environment_value(value: Any) -> str:
-    """Return a value for C(docker run --env-file), which reads a line literally: no quotes, no expansion.
-
-    Raises ValueError for a value with a line break.
-    """
+    """Return a value for C(docker run --env-file), which reads a line literally: no quotes, no expansion. Raises ValueError for a value with a line break."""
     text = check(text_of(value))
     if CONTROL.search(text.replace("\t", "")):
         raise ValueError(f"{text!r}: a file of docker run --env-file cannot contain line breaks")
@@ -271,7 +265,6 @@ def fill(text: str, values: Sequence[Any], syntax: str) -> str:
     :param text: a rendered template; C(MARK) stands for each value by its number
     :param values: texts and numbers; lists of them if the syntax has words; C(Verbatim) is inserted unchanged
     :param syntax: a key of C(SYNTAXES)
-    :returns: the text of the file
     :raises ValueError: for a value that the file cannot hold at its place
     """
 

@@ -38,7 +38,6 @@ def parse_json(
     """Return the value of a JSON text that a program, a server or a file gave, with all texts in it printable.
 
     :param document: the JSON text; bytes in UTF-8
-    :param where: its origin, for the message: a file, a command, a URL
     :param most_bytes: longest text that is read, in bytes, or in characters of a str
     :param finite: refuse Infinity, NaN and numbers beyond a float, as C(1e999); configurations of models may have them
     :param exact: keep texts unchanged, for a caller that checks them

@@ -64,12 +64,7 @@ KEYS: dict[str, Key] = {
 
 
 def read(problems: Problems, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a service's start on demand, and report wrong ones.
-
-    :param problems: receives the messages
-    :param service: of the inventory, with C(on_demand), a mapping of C(KEYS), and C(port)
-    :returns: every key with its value
-    """
+    """Return the settings of a service's start on demand, and report wrong ones."""
     values = schema.filled(problems, problems.mapping(service["on_demand"], "on_demand"), KEYS, "on_demand.")
     name = values["exclusive"]
     if name and not SERVICE_NAME.fullmatch(name):

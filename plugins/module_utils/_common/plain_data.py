@@ -89,10 +89,7 @@ class Written:
 def unfit(value: Any, where: str, endless: Collection[str] = ()) -> list[str]:
     """Return the unusable parts of a value, each with its place; empty for plain data.
 
-    :param value: anything that an inventory or an answer holds
-    :param where: its name, for messages
     :param endless: keys below which infinite numbers are allowed, as in a model's config.json
-    :returns: messages
     """
     messages: list[str] = []
     for place, why in _unfit(value, where, endless, 0):
@@ -140,13 +137,7 @@ def _unfit_number(value: float, endless: Collection[str]) -> str:
 
 
 def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:
-    """Return the places of texts with a line break or a control character.
-
-    :param value: plain data
-    :param where: its name, for the places
-    :param free: keys below which they are allowed, because their values are quoted
-    :returns: places
-    """
+    """Return the places of texts with a line break or a control character. free: keys below which they are allowed, because their values are quoted."""
     if isinstance(value, str):
         shows = f"{where} is {shown(value)}; it must be one line of text without control characters."
         return [shows] if CONTROL.search(value) else []
@@ -190,24 +181,12 @@ def is_line(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int, most: int = LARGEST) -> bool:
-    """Tell whether a value is a whole number within bounds.
-
-    :param value: anything
-    :param least: allowed
-    :param most: allowed
-    :returns: whether it is; a boolean is not
-    """
+    """Tell whether a value is a whole number within bounds; a boolean is not."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_number(value: Any, least: float, most: float = LARGEST) -> bool:
-    """Tell whether a value is a number within bounds.
-
-    :param value: anything
-    :param least: allowed
-    :param most: allowed
-    :returns: whether it is; a boolean is not
-    """
+    """Tell whether a value is a number within bounds; a boolean is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 

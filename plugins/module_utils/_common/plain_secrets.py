@@ -51,13 +51,7 @@ def holds_secret(value: Any) -> bool:
 
 
 def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield each secret of nested settings: its place, as C(key.key[0]), and its value.
-
-    :param settings: mappings and lists of scalars, such as options of a program
-    :param path: place of the settings
-    :param secret: whether their name marks them as secrets
-    :returns: pairs of place and secret
-    """
+    """Yield each secret of nested settings: its place, as C(key.key[0]), and its value. secret: whether their name marks them as secrets."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from in_settings(
@@ -116,11 +110,5 @@ def _is_secret_option(word: str) -> bool:
 
 
 def sentences(key: str, names: Iterable[str], fix: str) -> list[str]:
-    """Return one sentence for each secret that a key of the inventory holds.
-
-    :param key: of the inventory
-    :param names: of the secrets, or their places
-    :param fix: a sentence about the right place
-    :returns: sentences
-    """
+    """Return one sentence for each secret that a key of the inventory holds."""
     return [f"'{key}' contains a secret in plain text ({name}): {WHERE_SEEN}. {fix}" for name in names]

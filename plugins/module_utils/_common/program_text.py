@@ -23,7 +23,6 @@ def source(module: ModuleType) -> str:
 def program(module: ModuleType, *imported: ModuleType) -> str:
     """Return the text of a program in one piece, which ends with a call of its C(main).
 
-    :param module: the program
     :param imported: modules of its package that it imports; their texts come first, each after its own imports
     """
     first, *more = [source(part) for part in (*imported, module)]

@@ -81,14 +81,7 @@ class Then(NamedTuple):
 
 
 def read(form: Any, value: Any, where: str) -> Any:
-    """Return a value that has a form: plain data, or an object of a dataclass.
-
-    :param form: see above
-    :param value: plain data from outside
-    :param where: its place, for messages
-    :returns: the value without unknown keys
-    :raises Untrusted: with the first problems and the number of others
-    """
+    """Return a value that has a form: plain data, or an object of a dataclass. Raises Untrusted with the first problems and the number of others."""
     wrong: list[str] = []
     result = _read(form, value, where, wrong)
     if wrong:
@@ -98,26 +91,14 @@ def read(form: Any, value: Any, where: str) -> Any:
 
 
 def problems(form: Any, value: Any, where: str) -> list[str]:
-    """Return the problems of a value, each with its place.
-
-    :param form: see C(read)
-    :param value: plain data from outside
-    :param where: its place
-    :returns: messages, empty for a right value
-    """
+    """Return the problems of a value, each with its place."""
     wrong: list[str] = []
     _read(form, value, where, wrong)
     return wrong
 
 
 def refused(where: str, value: Any, description: str) -> str:
-    """Return the problem of a value without a form.
-
-    :param where: its place
-    :param value: anything
-    :param description: of the form
-    :returns: the message
-    """
+    """Return the problem of a value without a form."""
     is_scalar = isinstance(value, (str, int, float))
     return f"{where} is {printable(shown(value)) if is_scalar else kind(value)}, not {description}"
 
@@ -156,10 +137,6 @@ def _read_scalar(form: Form, value: Any, where: str, wrong: list[str]) -> Any:
     return value
 
 
-def _read_maybe(form: Maybe, value: Any, where: str, wrong: list[str]) -> Any:
-    return None if value is None else _read(form.form, value, where, wrong)
-
-
 def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
     mistakes: list[str] = []
     result = _read(form.first, value, where, mistakes)
@@ -167,11 +144,6 @@ def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
         return _read(form.second, value, where, [])
     wrong += mistakes
     return result
-
-
-def _read_most(form: Most, value: Any, where: str, wrong: list[str]) -> Any:
-    read_entries: Any = _read_list if isinstance(form.form, list) else _read_mapping
-    return read_entries(form.form, value, where, wrong, form.entries)
 
 
 def _read_then(form: Then, value: Any, where: str, wrong: list[str]) -> Any:
@@ -242,13 +214,13 @@ def _parts(form: dict[Any, Any]) -> tuple[list[tuple[str, Any, bool]], tuple[Any
     return record, mapping
 
 
-_READERS: Mapping[type, Callable[[Any, Any, str, list[str]], Any]] = {
+_READERS: Mapping[type, Callable[..., Any]] = {
     Form: _read_scalar,
     list: _read_list,
     dict: _read_mapping,
-    Maybe: _read_maybe,
+    Maybe: lambda form, value, *place: None if value is None else _read(form.form, value, *place),
     Either: _read_either,
-    Most: _read_most,
+    Most: lambda form, *value: _READERS[type(form.form)](form.form, *value, form.entries),
     Then: _read_then,
 }
 
@@ -268,17 +240,15 @@ _TYPES: Mapping[Any, Form] = {
 
 @cache
 def _record_of(annotation: Any) -> dict[str, Any]:
-    """Return the record of a dataclass."""
     hints = get_type_hints(annotation, include_extras=True)
-    required = _required(annotation)
-    return {
-        field.name if field.name in required else f"{field.name}?": _form_of(hints[field.name])
-        for field in fields(annotation)
-    }
+    record = {}
+    for field in fields(annotation):
+        is_required = field.default is MISSING and field.default_factory is MISSING
+        record[field.name if is_required else f"{field.name}?"] = _form_of(hints[field.name])
+    return record
 
 
 def _form_of(annotation: Any) -> Any:
-    """Return the form of an annotation of a dataclass."""
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if origin is Annotated:
         return args[1]
@@ -293,11 +263,6 @@ def _form_of(annotation: Any) -> Any:
 
 _LISTS = (list, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
-
-
-def _required(annotation: Any) -> set[str]:
-    """Return the fields of a dataclass without a default."""
-    return {field.name for field in fields(annotation) if field.default is MISSING and field.default_factory is MISSING}
 
 
 # --- objects of this collection ---------------------------------------------------------------------------------------
@@ -320,26 +285,26 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
 @cache
 def _builders(kind: Any) -> dict[str, tuple[Callable[[Any], Any], bool]]:
     """Return by field the function that builds its value, and whether a missing value is C(None)."""
-    hints = get_type_hints(kind)
-    required = _required(kind)
     return {
-        field.name: (_builder(hints[field.name]), field.name in required and type(None) in get_args(hints[field.name]))
-        for field in fields(kind)
+        name.rstrip("?"): (_builder(form), isinstance(form, Maybe) and not name.endswith("?"))
+        for name, form in _record_of(kind).items()
     }
 
 
-def _builder(annotation: Any) -> Callable[[Any], Any]:
-    """Return what builds a value of an annotation; values without objects stay unchanged."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if is_dataclass(annotation):
-        return lambda value: from_dict(annotation, value)  # type: ignore[arg-type]  # it is a class
-    if type(None) in args:
-        build = _builder(next(arg for arg in args if arg is not type(None)))
-        return build if build is _unchanged else lambda value: build(value) if value else None
-    inner = _builder(args[-1]) if args and origin in (*_LISTS, *_MAPPINGS) else _unchanged
+def _builder(form: Any) -> Callable[[Any], Any]:
+    """Return what builds a value of a form; values without objects stay unchanged."""
+    if is_dataclass(form):
+        return lambda value: from_dict(form, value)  # type: ignore[arg-type]  # it is a class
+    inner: Callable[[Any], Any] = _unchanged
+    if isinstance(form, Maybe):
+        inner = _builder(form.form)
+    elif isinstance(form, (list, dict)):
+        inner = _builder(form[0] if isinstance(form, list) else form.get(str))
     if inner is _unchanged:
         return _unchanged
-    if origin in _LISTS:
+    if isinstance(form, Maybe):
+        return lambda value: inner(value) if value else None
+    if isinstance(form, list):
         return lambda values: [inner(value) for value in values]
     return lambda values: {name: inner(value) for name, value in values.items()}
 
@@ -352,9 +317,8 @@ def to_dict(value: Any) -> Any:
     """Return plain data of an object of a dataclass, and of the objects in its fields, in lists and in tuples."""
     if isinstance(value, (list, tuple)):
         return [to_dict(item) for item in value]
-    if value is None or isinstance(value, (str, int, float, dict)):  # most values; mappings hold no objects
-        return value
-    if not is_dataclass(value):
+    # Most values are plain; mappings hold no objects.
+    if value is None or isinstance(value, (str, int, float, dict)) or not is_dataclass(value):
         return value
     entries = ((name, is_optional, getattr(value, name)) for name, is_optional in _fields(cast(Any, type(value))))
     return {name: to_dict(item) for name, is_optional, item in entries if item is not None or not is_optional}
@@ -383,13 +347,7 @@ def text(description: str, test: Callable[[str], Any]) -> Form:
 
 
 def matching(pattern: str, description: str, most: int = MOST_NAME) -> Form:
-    """Return the form of texts that match an expression completely.
-
-    :param pattern: the expression
-    :param description: of the form
-    :param most: characters
-    :returns: the form
-    """
+    """Return the form of texts that match an expression completely."""
     expression = re.compile(pattern, re.ASCII)
     return text(description, lambda value: len(value) <= most and expression.fullmatch(value))
 

@@ -14,7 +14,7 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -225,16 +225,11 @@ _SAID = re.compile(
 
 
 def could_be_secret(value: Any, name: str = "") -> bool:
-    """Tell whether a value can be a secret; empty values, switches, counts and paths of files cannot.
-
-    name: of the secret; a short number may be a password.
-    """
+    """Tell whether a value can be a secret; empty values, switches, counts and paths of files cannot. name: of the secret; a short number may be a password."""
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
 
 
-@cache
-def _vendor_rule(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+_compiled = cache(re.compile)
 
 
 def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
@@ -242,7 +237,7 @@ def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
     lower = text.lower()
     for _id, keywords, pattern in secret_rules.RULES:
         if any(word in lower for word in keywords):
-            yield _vendor_rule(pattern)
+            yield _compiled(pattern)
 
 
 def holds_secret(value: Any) -> bool:
@@ -258,19 +253,15 @@ def holds_secret(value: Any) -> bool:
 def clean_forms(text: str, mark: str = MARK) -> str:
     """Return a text without tokens of a known form, private keys and passwords in URLs."""
 
-    def hide_secret(match: re.Match[str]) -> str:
-        begin, end = _secret_span(match)
-        return match[0] if begin == end else f"{text_before(match, begin)}{mark}{text_after(match, end)}"
-
-    def text_before(match: re.Match[str], begin: int) -> str:
-        return match.string[match.start() : begin]
-
-    def text_after(match: re.Match[str], end: int) -> str:
-        return match.string[end : match.end()]
-
     for form in (*_FORMS, *_vendor_rules(text)):
-        text = form.sub(hide_secret, text)
+        text = form.sub(lambda match: _hidden(match, mark), text)
     return text
+
+
+def _hidden(match: re.Match[str], mark: str = MARK) -> str:
+    """Return a match with a mark instead of its secret."""
+    begin, end = _secret_span(match)
+    return match[0] if begin == end else f"{match.string[match.start() : begin]}{mark}{match.string[end : match.end()]}"
 
 
 def _secret_span(match: re.Match[str]) -> tuple[int, int]:
@@ -416,7 +407,7 @@ def _separator(line: str) -> str:
     return next((mark for mark in "|\t;," if mark in line), "")
 
 
-def _name_columns(cells: Sequence[str]) -> set[int]:
+def _name_columns(cells: Iterable[str]) -> set[int]:
     """Return the columns whose cell is the name of a secret."""
     return {
         index for index, cell in enumerate(cells) if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
@@ -430,26 +421,9 @@ def _names_secret(name: str, before: str) -> bool:
     return _is_secret(name) or (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
 
 
-def _end_of_header(text: str, at: int, line_end: int, before: str) -> int:
-    """Return the end of a header or a line of YAML: the end of the line, or of the quotes around it in a command."""
-    around = text.find(before, at, line_end) if before and before in "\"'" else -1
-    escaped = _ESCAPED.search(text, at, line_end)
-    return min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
-
-
 def _is_first_of_line(text: str, start: int, marks: str) -> bool:
     """Tell whether only blanks and C(marks) are in front of a place in its line."""
     return not text[text.rfind("\n", 0, start) + 1 : start].strip(marks)
-
-
-def _is_on_next_line(text: str, start: int, between: str) -> bool:
-    """Tell whether the text behind an option is in the next line and no argument: the option is not alone in its line.
-
-    :param text: with the option
-    :param start: of the option
-    :param between: the option and the text behind it
-    """
-    return between.lstrip("\"' ")[:1] in ("\r", "\n") and not _is_first_of_line(text, start, " \t-\"'")
 
 
 class Redactor:
@@ -477,10 +451,9 @@ class Redactor:
 
     def _form(self, match: re.Match[str]) -> str:
         """Return a match of a form without its secret."""
-        begin, end = _secret_span(match)
-        if begin == end or match.string[begin:end] == MARK:
-            return match[0]
-        return self._replaced(f"{match.string[match.start() : begin]}{MARK}{match.string[end : match.end()]}", 0)[0]
+        hidden = _hidden(match)
+        self.taken += hidden != match[0]
+        return hidden
 
     def _replaced(self, by: str, end: int) -> tuple[str, int]:
         self.taken += 1
@@ -530,7 +503,11 @@ class Redactor:
         if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
             return self._value(text, at, name)
         if _HEADERS & set(words_of(name)) or _is_first_of_line(text, match.start(), " \t-?"):
-            return self._replaced(MARK, _end_of_header(text, at, line_end, before))
+            # The end of a header or a line of YAML, or of the quotes around it in a command.
+            around = text.find(before, at, line_end) if before and before in "\"'" else -1
+            escaped = _ESCAPED.search(text, at, line_end)
+            ends = (around, escaped.start() if escaped else -1, line_end)
+            return self._replaced(MARK, min(end for end in ends if end >= 0))
         return self._value(text, at, name)
 
     def _block(self, text: str, match: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:
@@ -576,17 +553,16 @@ class Redactor:
             gap = (_BLANKS if blank else _COMMA).match(text, end) if several else None
         return (out, end) if out else None
 
-    def _has_argument(self, text: str, match: re.Match[str], option: bool, blank: bool) -> bool:
-        if not option:
-            return not blank and self._is_first_of_two(text, match)
-        return not blank or not _is_on_next_line(text, match.start(), match["between"])
-
     @staticmethod
-    def _is_first_of_two(text: str, match: re.Match[str]) -> bool:
+    def _has_argument(text: str, match: re.Match[str], option: bool, blank: bool) -> bool:
+        if option:
+            # Behind an option that is not alone in its line, the text in the next line is no argument.
+            next_line = match["between"].lstrip("\"' ")[:1] in ("\r", "\n")
+            return not (blank and next_line) or _is_first_of_line(text, match.start(), " \t-\"'")
         before = text[max(match.start() - 20, 0) : match.start()].rstrip("\\\"'b").rstrip()
         opened = _OPEN.match(text, match.end())
         end = _end_of_quoted(text, opened)[1] if opened else len(text)
-        return before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
+        return not blank and before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
 
     def _clean_tables(self, text: str) -> str:
         """Return a text without the cells below or next to the name of a secret, in CSV and Markdown tables."""

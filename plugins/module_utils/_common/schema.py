@@ -88,14 +88,10 @@ def read(
 ) -> dict[str, Any]:
     """Return the values of the right keys, and report unknown and missing keys and values of a wrong type or range.
 
-    :param problems: receives the messages
     :param values: of the inventory; C(None) counts as unset
-    :param keys: the table of keys
-    :param prefix: of the keys in messages, C(services.heavy.)
     :param only: the keys that are allowed here; all of C(keys) by default
     :param fill: set missing and wrong keys to their defaults, also in mappings below
     :param nulls: keep keys that are C(None), since they remove the value of another layer
-    :returns: the values of the right type and range
     """
     allowed = {name: keys[name] for name in (keys if only is None else only)}
     _report_unknown(problems, values, allowed, prefix)
@@ -128,26 +124,14 @@ def _report_unknown(problems: Problems, values: Mapping[str, Any], allowed: Keys
 
 
 def filled(problems: Problems, values: Mapping[str, Any], keys: Keys, prefix: str = "") -> dict[str, Any]:
-    """Return every key with its value; missing and wrong keys have their defaults.
-
-    :param problems: receives the messages
-    :param values: see C(read)
-    :param keys: the table of keys
-    :param prefix: see C(read)
-    :returns: a value for each key
-    """
+    """Return every key with its value; missing and wrong keys have their defaults."""
     return read(problems, values, keys, prefix, fill=True)
 
 
 def entries(problems: Problems, items: list[Any], keys: Keys | Key, place: str, fill: bool = True) -> list[Any]:
     """Return the right entries of a list; wrong entries and repeated names are reported.
 
-    :param problems: receives the messages
-    :param items: of the inventory
     :param keys: the keys of each entry; a C(Key) for entries that are no mappings
-    :param place: of the list, in messages
-    :param fill: see C(read)
-    :returns: the entries of the right type
     """
     right: list[Any] = []
     for index, entry in enumerate(items):

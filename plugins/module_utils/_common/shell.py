@@ -117,17 +117,8 @@ class Shell:
             return next(iter(self.arrays[name]), "")
         return self.values.get(name)
 
-    def unset_argument(self, name: str) -> bool:
-        """Whether a name is an argument that may be given but is not known."""
-        return name.isdigit() and self.arguments is None
-
     def assign(self, name: str, value: Value, more: bool) -> None:
-        """Set a variable or an array.
-
-        :param name: of it
-        :param value: a list makes an array
-        :param more: append to the present value, as C(+=) does
-        """
+        """Set a variable or an array. value: a list makes an array. more: append to the present value, as C(+=) does."""
         if isinstance(value, list):
             self.arrays[name] = [*(self.arrays.get(name, []) if more else []), *value]
             self.values.pop(name, None)
@@ -140,14 +131,7 @@ class Shell:
 
 def read_words(text: str, variables: Mapping[str, str] | None = None) -> list[str]:
     """Read one command line that no shell reads (systemd, compose): quotes count, operators are words like any other."""
-    reader = Reader(text, Shell(dict(variables or {})), operators=False)
-    words: list[str] = []
-    while not reader.done:
-        if reader.text[reader.position] in " \t\r\n":
-            reader.position += 1
-        else:
-            words += reader.fields()
-    return words
+    return Reader(text, Shell(dict(variables or {})), operators=False).all_fields()
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -175,10 +159,6 @@ def _expand(text: str, shell: Shell) -> str:
 def expansion(text: str, position: int, shell: Shell, quoted: bool) -> tuple[Value, int, bool]:
     """Read what begins with the C($) at C(position).
 
-    :param text: script
-    :param position: of the dollar
-    :param shell: state of the shell
-    :param quoted: whether the dollar is inside double quotes
     :returns: its value (a list for all of an array), where to go on, and whether blanks in it separate words
     """
     if text.startswith("$$", position):
@@ -203,10 +183,10 @@ def expansion(text: str, position: int, shell: Shell, quoted: bool) -> tuple[Val
     return "$", position + 1, False
 
 
-def _closing_parenthesis(text: str, position: int) -> int:
-    """Return where the text behind the closing parenthesis begins; quotes hide parentheses."""
-    depth, quote, start = 1, "", position
-    while position < len(text) and depth:
+def unquoted(text: str, position: int) -> Iterator[int]:
+    """Yield the positions from C(position) on that neither quotes nor a backslash hide."""
+    quote = ""
+    while position < len(text):
         sign = text[position]
         if sign == "\\" and quote != "'":
             position += 1
@@ -215,11 +195,18 @@ def _closing_parenthesis(text: str, position: int) -> int:
         elif sign in "'\"":
             quote = sign
         else:
-            depth += {"(": 1, ")": -1}.get(sign, 0)
+            yield position
         position += 1
-    if depth:
-        raise ValueError(f"the ( at character {start} is never closed")
-    return min(position, len(text))
+
+
+def _closing_parenthesis(text: str, position: int) -> int:
+    """Return where the text behind the closing parenthesis begins."""
+    depth = 1
+    for place in unquoted(text, position):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    raise ValueError(f"the ( at character {position} is never closed")
 
 
 def _closing_brace(text: str, position: int) -> int:
@@ -291,26 +278,19 @@ def _length(inner: str, shell: Shell) -> str:
 def _applied(name: str, value: Value | None, operation: str, shell: Shell, quoted: bool) -> Value:
     """Apply the operation of C(${NAME...}): a default, an alternative, a cut."""
     unknown = f"${{{name}}}"
-    sign, word, missing = _parse_operation(operation, value)
-    if sign in ("-", "="):
-        if value is not None and not missing:
-            return value
-        is_unknown = value is None and not word and shell.unset_argument(name)
+    colon, sign = re.match(r"(:?)([-=+?]?)", operation).groups()  # type: ignore[union-attr]  # it always matches
+    missing = value is None or (colon and not value)  # a colon includes empty values
+    word = operation[len(colon + sign) :]
+    if sign in ("-", "=") and missing:
+        is_unknown = value is None and not word and name.isdigit() and shell.arguments is None
         return unknown if is_unknown else _default(name, word, sign == "=", shell, quoted)
     if sign == "+":
         return "" if missing else _word(word, shell, quoted)
     if value is None:
         return unknown
-    if sign == "?" or not operation:
+    if sign or not operation:
         return value
     return value if isinstance(value, list) else _cut(value, operation, shell, unknown)
-
-
-def _parse_operation(operation: str, value: Value | None) -> tuple[str, str, bool]:
-    """Return sign and word of an operation, and whether the variable counts as missing; a colon includes empty values."""
-    colon = operation.startswith(":") and operation[1:2] in tuple("-=+?")
-    sign, word = (operation[1:2], operation[2:]) if colon else (operation[:1], operation[1:])
-    return sign, word, value is None or (colon and not value)
 
 
 def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) -> Value:
@@ -322,7 +302,6 @@ def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) ->
 
 
 def _word(word: str, shell: Shell, quoted: bool) -> Value:
-    """Return the value of the word of a default."""
     if quoted:
         return _expand(word.replace('"', "") if "\\" not in word else word, shell)
     fields = Reader(word, shell, operators=False).all_fields()
@@ -515,7 +494,11 @@ class Reader:
                     break
                 lines.append(line)
             body = "\n".join(lines)
-            command.stdin = body if quoted else re.sub(r"\\([$`\\])", r"\1", _expand_document(body, self.shell))
+            if not quoted:  # a dollar behind a backslash stays one
+                parts = re.split(r"(\\.)", body, flags=re.DOTALL)
+                body = "".join(part if part.startswith("\\") else _expand(part, self.shell) for part in parts)
+                body = re.sub(r"\\([$`\\])", r"\1", body)
+            command.stdin = body
         self.documents = []
 
     def fields(self) -> list[str]:
@@ -621,10 +604,3 @@ class Reader:
                 out[-1] += sign
                 self.position += 1
         raise ValueError(f'the " at character {start + 1} is never closed')
-
-
-def _expand_document(body: str, shell: Shell) -> str:
-    """Expand a here-document; a dollar behind a backslash stays one."""
-    return "".join(
-        part if part.startswith("\\") else _expand(part, shell) for part in re.split(r"(\\.)", body, flags=re.DOTALL)
-    )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names, unquoted
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
 MOST_COMMANDS = 4_000
@@ -33,7 +33,6 @@ def read_script(
 
     Unknown variables, and C(<NAME>) of a template, stay as C(${NAME}), see C(shell.unknown_names). Redirections are left out.
 
-    :param text: the script
     :param variables: known values; variables that the script sets are added
     :param arguments: of the script; without them, uncalled functions are read as if they were called
     :returns: commands in the order in which they would run
@@ -153,7 +152,12 @@ class _Script(Reader):
         self.skip_blanks()
         function = _FUNCTION.match(self.text, self.position)
         if function and (function.group(1) or function.group(2) not in ("if", "while", "until", "case", "for")):
-            return self._function(function)
+            self.position = function.end()
+            self._skip_lines()
+            start = self.position
+            self._command(SKIPPED)
+            self.functions[function.group(1) or function.group(2)] = self.text[start : self.position]
+            return True
         word = self._reserved()
         if word == "!":
             self.position += 1
@@ -190,14 +194,6 @@ class _Script(Reader):
             raise ValueError(
                 f"line {self.line}: '{(command.words or [assigned[0][0]])[0]}' cannot follow there; no shell would take this"
             )
-
-    def _function(self, match: re.Match[str]) -> bool:
-        self.position = match.end()
-        self._skip_lines()
-        start = self.position
-        self._command(SKIPPED)
-        self.functions[match.group(1) or match.group(2)] = self.text[start : self.position]
-        return True
 
     def _group(self, word: str, mode: int) -> bool | None:
         self.position += 1
@@ -388,13 +384,7 @@ class _Script(Reader):
 
 
 def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
-    """Return the mode of the command behind C(&&), C(||) or a pipe.
-
-    :param sign: between the commands
-    :param status: of the commands before it, C(None) if unknown
-    :param current: mode of the command before it
-    :param mode: of the whole list
-    """
+    """Return the mode of the command behind C(&&), C(||) or a pipe. status: of the commands before it, C(None) if unknown."""
     if sign == "&&":
         return SKIPPED if status is False else current
     if sign == "||":
@@ -404,19 +394,10 @@ def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int
 
 def _behind(text: str, position: int, end: str) -> int:
     """Return where the text behind C(end) begins; quotes hide it."""
-    quote, start = "", position
-    while position < len(text):
-        sign = text[position]
-        if sign == "\\" and quote != "'":
-            position += 1
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif text.startswith(end, position) and (end != "]]" or text[position - 1].isspace()):
-            return position + len(end)
-        position += 1
-    raise ValueError(f"the {text[start - 2 : start]} is never closed: there is no '{end}'")
+    for place in unquoted(text, position):
+        if text.startswith(end, place) and (end != "]]" or text[place - 1].isspace()):
+            return place + len(end)
+    raise ValueError(f"the {text[position - 2 : position]} is never closed: there is no '{end}'")
 
 
 def _condition(text: str, shell: Shell) -> bool | None:
@@ -427,16 +408,12 @@ def _condition(text: str, shell: Shell) -> bool | None:
     for alternative in text.split("||"):
         all_true: bool | None = True
         for part in alternative.split("&&"):
-            answer = test(_test_words(part, shell))
+            # An empty variable is a word of a test, too.
+            quoted = re.sub(r'(?<!["\w\\])(\$(?:\{[^}"]*\}|\w+))(?=\s|$)', r'"\1"', part)
+            answer = test(Reader(quoted, shell, operators=False).all_fields())
             all_true = False if answer is False or all_true is False else None if answer is None else all_true
         result = True if all_true is True or result is True else None if all_true is None else result
     return result
-
-
-def _test_words(text: str, shell: Shell) -> list[str]:
-    """Return the words of a test in C([[ ]]), where an empty variable is still a word."""
-    quoted = re.sub(r'(?<!["\w\\])(\$(?:\{[^}"]*\}|\w+))(?=\s|$)', r'"\1"', text)
-    return Reader(quoted, shell, operators=False).all_fields()
 
 
 def test(words: list[str]) -> bool | None:

@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .foreign_text import printable
 from .sizes import GIB
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and the number of further ones."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def one_line(text: Any, most: int = 200) -> str:
+    """Return a text of somebody else as one printable line of bounded length."""
+    line = " ".join(printable(str(text)).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

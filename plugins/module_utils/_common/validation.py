@@ -69,12 +69,7 @@ class Problems:
         return any(place in message for message in self.messages)
 
     def unknown(self, keys: Iterable[str], allowed: Sequence[str], kind: str = "key") -> None:
-        """Report every unknown key with the nearest valid one.
-
-        :param keys: of the inventory
-        :param allowed: valid keys
-        :param kind: of the keys, for the message
-        """
+        """Report every unknown key with the nearest valid one."""
         for key in keys:
             if key not in allowed:
                 self.add(f"unknown {kind} '{key}'{nearest(key, allowed)} Known: {', '.join(allowed)}.")
@@ -99,8 +94,6 @@ class Problems:
 def nearest_word(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word that a word was most likely meant to be.
 
-    :param word: of the inventory
-    :param words: valid words
     :param cutoff: least similarity; 1 is identical
     :returns: the word, None when nothing is like it
     """
@@ -122,12 +115,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def check_mount(problems: Problems, key: str, folder: Any) -> None:
-    """Complain about a folder that docker would take for several parts of a mount.
-
-    :param problems: takes the complaint
-    :param key: that the folder stands below
-    :param folder: its path
-    """
+    """Complain about a folder that docker would take for several parts of a mount."""
     separators = [mark for mark in MOUNT_SEPARATORS if mark in str(folder)]
     if separators:
         problems.add(

@@ -33,12 +33,7 @@ _UNFIT = re.compile(r"[^\S\t\n ]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def problems(ref: str, steps: Any) -> list[str]:
-    """Check an image's C(dockerfile).
-
-    :param ref: reference of its base
-    :param steps: the instructions, as a person wrote them
-    :returns: messages
-    """
+    """Check an image's C(dockerfile)."""
     if not isinstance(steps, str) or not steps.strip():
         return ["'dockerfile' of an image must be the instructions of a Dockerfile behind its FROM, a text."]
     if len(steps) > MOST_CHARACTERS or _UNFIT.search(steps):
@@ -110,8 +105,6 @@ def planned(ref: str, base: str, steps: str) -> dict[str, str]:
     """Return the built image of a service.
 
     :param ref: reference of the base, pinned by its digest
-    :param base: name of the base on the host
-    :param steps: instructions without a problem
     :returns: C(base), C(base_tag), the name that the base gets, C(tag), the name of the result, and C(dockerfile), the whole text
     """
     steps = steps.strip() + "\n"

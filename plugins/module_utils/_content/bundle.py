@@ -14,7 +14,6 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .._common import validation
@@ -40,8 +39,6 @@ from .._common.reader import (
 from .._common.sizes import GIB
 
 SCHEMA = 2
-READABLE = (1, 2)
-"""In the first one, the pieces of an image have all of its archive."""
 MANIFEST = "manifest.json"
 STAGING = "/var/lib/dgxspark/bundle"
 """Folder on a host where pieces wait, those that are to leave it and those that came."""
@@ -62,8 +59,6 @@ def layer_folder(name: str, compression: str) -> str:
 def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict[str, Any]]:
     """List the files of an image in the order in which they are an archive, one behind the other
 
-    :param image: its entry of the manifest
-    :param left_out: names of layers that are not wanted
     :returns: C([{name, path, size, sha256}]). name: of the file on a host. path: below the bundle
     """
     volumes = [
@@ -72,7 +67,7 @@ def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict
             "name": f"{layer['name']}-{piece['name']}",
             "path": f"{layer_folder(layer['name'], image['compression'])}/{piece['name']}",
         }
-        for layer in image.get("layers") or []
+        for layer in image["layers"]
         if layer["name"] not in left_out
         for piece in layer["pieces"]
     ]
@@ -85,13 +80,7 @@ def repo_folder(repo: str) -> str:
 
 
 def model_file(repo: str, commit: str, name: str) -> str:
-    """Return where a file of a model lies in the bundle.
-
-    :param repo: ORG/NAME
-    :param commit: of the snapshot
-    :param name: of the file below the snapshot
-    :returns: path below the bundle
-    """
+    """Return where a file of a model lies in the bundle."""
     return f"{repo_folder(repo)}/snapshots/{commit}/{name}"
 
 
@@ -100,28 +89,15 @@ def findings(name: str, pip: Sequence[str]) -> list[Finding]:
     if not pip:
         return []
     packages = [validation.package_name(package) for package in pip]
-    return [
-        Finding(
-            "bundle.pip",
-            "warning",
-            f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
-            "bundle has no packages, so without a network the engine does not start.",
-            "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again.",
-            name,
-        )
-    ]
+    text = (
+        f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
+        "bundle has no packages, so without a network the engine does not start."
+    )
+    fix = "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again."
+    return [Finding("bundle.pip", "warning", text, fix, name)]
 
 
 # --- what goes in --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What the services of some hosts need: images and models, each with the hosts that need it."""
-
-    images: Mapping[str, Sequence[str]]  # by reference
-    bases: Mapping[str, str]  # tag of an image with Ray -> id of the image that it was made of
-    models: Mapping[tuple[str, str], Sequence[str]]  # by repository and revision
 
 
 def survey(
@@ -133,7 +109,6 @@ def survey(
     """Choose a host for each image and model that the services of the play need.
 
     :param plan: hosts to C({services, images, models, images_locked, images_beside})
-    :param play: the hosts that take part
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :returns: the contents that each host hands over, distributed by bytes over the hosts that have them, and refusals
@@ -141,35 +116,35 @@ def survey(
     refusals: list[str] = []
     load: dict[str, int] = {host: 0 for host in play}
     work: dict[str, list[dict[str, Any]]] = {host: [] for host in play}
-
-    def give(holders: Mapping[str, dict[str, Any]]) -> None:
-        host = min(sorted(holders), key=lambda name: load[name])
-        work[host].append(holders[host])
-        load[host] += holders[host]["bytes"]
-
-    needs = needs_of(plan, play)
-    for ref, hosts in sorted(needs.images.items()):
+    needed_images, bases, needed_models = needs_of(plan, play)
+    found = []
+    for ref, hosts in sorted(needed_images.items()):
         reports = {host: (images.get(host) or {}).get(ref) or {} for host in play}
-        holders, refusal = _image_holders(ref, hosts, reports, needs.bases.get(ref, ""))
-        if refusal:
-            refusals.append(refusal)
-        else:
-            give(holders)
-    for (repo, revision), hosts in sorted(needs.models.items()):
+        found.append(_image_holders(ref, hosts, reports, bases.get(ref, "")))
+    for (repo, revision), hosts in sorted(needed_models.items()):
         entries = {
             host: [entry for entry in models.get(host) or [] if (entry["repo"], entry["revision"]) == (repo, revision)]
             for host in play
         }
-        holders, refusal = _model_holders(f"{repo}@{revision}", hosts, entries)
+        found.append(_model_holders(f"{repo}@{revision}", hosts, entries))
+    for holders, refusal in found:
         if refusal:
             refusals.append(refusal)
-        else:
-            give(holders)
+            continue
+        host = min(sorted(holders), key=lambda name: load[name])
+        work[host].append(holders[host])
+        load[host] += holders[host]["bytes"]
     return work, refusals
 
 
-def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
-    """List what the services of the hosts in C(play) need; plan: see C(survey)."""
+def needs_of(
+    plan: Mapping[str, Any], play: Sequence[str]
+) -> tuple[dict[str, list[str]], dict[str, str], dict[tuple[str, str], list[str]]]:
+    """Return what the services of the hosts in C(play) need. plan: see C(survey).
+
+    :returns: the hosts that need each image, by reference; the ids of the images that others are made of, by the tag of those; the hosts that
+        need each model, by repository and revision
+    """
     images: dict[str, list[str]] = {}
     bases: dict[str, str] = {}
     models: dict[tuple[str, str], list[str]] = {}
@@ -185,7 +160,7 @@ def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
         for model in plan[host]["models"]:
             if model.get("repo"):
                 models.setdefault((model["repo"], model["revision"]), []).append(host)
-    return Needs(images, bases, models)
+    return images, bases, models
 
 
 def _image_holders(
@@ -239,10 +214,7 @@ def _model_holders(
 def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
     """Return the parts of an image to pack; the bytes are its unpacked size.
 
-    :param ref: its reference
-    :param image: C(images) of M(dgxspark.vllm.spark_info)
     :param base: id of the image that it is made from
-    :returns: its entry of the manifest
     """
     return {
         "kind": "image",
@@ -270,14 +242,7 @@ def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_room(need: int, free: int, where: str, noun: str) -> str:
-    """Return a message if there is too little space, with the numbers; else an empty text.
-
-    :param need: bytes
-    :param free: bytes
-    :param where: the folder, for the message
-    :param noun: that is to lie there
-    :returns: the message
-    """
+    """Return a message if there is too little space, with the numbers; else an empty text."""
     if need <= free:
         return ""
     return f"{where} has {free / 1e9:.2f} GB free, and {noun} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
@@ -305,7 +270,7 @@ def own_sum(manifest: Mapping[str, Any]) -> str:
 def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return C((manifest, messages)) of a parsed manifest."""
     copy_again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
-    if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
         return {}, [f"{where} is no manifest of a bundle that this release reads. {copy_again}"]
     if data.get("sha256") != own_sum(data):
         return {}, [f"{where} is damaged: its checksum differs. {copy_again}"]
@@ -331,8 +296,8 @@ _IMAGE = {
     "bytes": SIZE,
     "compression": one_of("zstd", "gzip"),
     "pieces": _PIECES,
-    "layers?": [{"name": SHA256, "size": SIZE, "diff_id?": SHA256, "pieces": _PIECES}],
-    "diff_ids?": [IMAGE_ID],
+    "layers": [{"name": SHA256, "size": SIZE, "diff_id?": SHA256, "pieces": _PIECES}],
+    "diff_ids": [IMAGE_ID],
     Any: Any,
 }
 _MODEL = {
@@ -351,15 +316,11 @@ MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a reference, or None and the reason.
+    """Return the entry of an image of the bundle for a reference and an empty text, or None and the reason.
 
     Locked images are matched by id, others by name, and by the digest if they have one.
 
-    :param manifest: of the bundle
-    :param ref: the reference
     :param locked: C({name, ids}) of the plan
-    :param where: the bundle, for messages
-    :returns: its entry and an empty text, or None and the reason
     """
     name, _at, digest = ref.partition("@")
     if locked:
@@ -403,14 +364,7 @@ def _short_ids(image_ids: Iterable[str]) -> str:
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the model of the bundle for a revision, or None and the reason.
-
-    :param manifest: of the bundle
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
-    :param where: the bundle, for messages
-    :returns: its entry and an empty text, or None and the reason
-    """
+    """Return the entry of a model of the bundle for a revision and an empty text, or None and the reason."""
     of_repo = [model for model in manifest["models"] if model["repo"] == repo]
     match = next((model for model in of_repo if revision == model["commit"] or revision in model["revisions"]), None)
     if match:

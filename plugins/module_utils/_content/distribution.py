@@ -54,10 +54,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
 def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, Any]) -> dict[str, Any]:
     """Return Docker's report on each image; one with a digest may have come under its alias, or from a bundle.
 
-    :param view: of the host
-    :param refs: references of images
     :param locked: by reference the entry of the lock file
-    :returns: by reference the image with its C(name) on the host, None for a missing image
     :raises Unknown: if Docker does not answer
     """
     names = {
@@ -99,9 +96,6 @@ def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
 def model_files(hf_home: Path, repo: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
     """List the files of a snapshot.
 
-    :param hf_home: of the host
-    :param repo: ORG/NAME
-    :param commit: of the snapshot
     :param only: patterns of the files that are meant; all when empty
     :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are, below the hub
         folder. link: the text of its link, empty for a plain file. size: bytes; None where a link leads nowhere, or out of the
@@ -128,9 +122,6 @@ def model_files(hf_home: Path, repo: str, commit: str, only: Sequence[str] = ())
 def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
     """List the IPv4 addresses of the host's interfaces but for the one with its address on the LAN.
 
-    :param view: of the host
-    :param address: on the LAN
-    :returns: interfaces with their addresses
     :raises Unknown: if C(ip) does not answer: unknown cables are not missing cables
     """
     rc, out, err = view.ipv4_addresses()

@@ -68,8 +68,6 @@ def serve_output(hub: Path) -> None:
 def serve_connection(hub: Path, address: str, announce: Callable[[str], None]) -> None:
     """Send the files that one peer asks for over a TCP connection.
 
-    :param hub: folder of the files
-    :param address: IPv4 or IPv6 address to listen on
     :param announce: receives the line C(PORT WORD), which only the peer may see
     :raises OSError: if the address is not the host's, no peer connects, or the connection breaks
     """
@@ -155,10 +153,7 @@ def _read_word(
 def connect(own_address: str, address: str, greeting: str) -> socket.socket:
     """Return the TCP connection to a source.
 
-    :param own_address: of this host, to connect from
-    :param address: that the source listens on
     :param greeting: the line that the source sent over SSH
-    :returns: the connection, ready for requests
     :raises NoConnection: if the source announced no port, or cannot be reached there
     """
     words = greeting.split()
@@ -184,8 +179,6 @@ def connect(own_address: str, address: str, greeting: str) -> socket.socket:
 class Receiver:
     """Receives files over an open stream.
 
-    :param reader: unbuffered, from the source
-    :param writer: unbuffered, to the source
     :param limit: most bytes per second, 0 for no limit
     """
 
@@ -205,11 +198,7 @@ class Receiver:
     def take(self, store: str, begin: int, size: int, target: IO[bytes], digest: Any) -> None:
         """Write the missing part of a file and hash it; a file that is shorter at the source ends early.
 
-        :param store: the file, below the hub folder of the source
         :param begin: bytes that are already here
-        :param size: expected bytes
-        :param target: open for writing behind these
-        :param digest: of hashlib, updated with the received bytes
         :raises OSError: if the source cannot read the file, or the stream ends
         """
         self._writer.write(f"{begin} {size - begin} {store}\n".encode())

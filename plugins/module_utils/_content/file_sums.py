@@ -30,10 +30,7 @@ class Sums:
     def digest_of(self, handle: IO[bytes], name: str, renew: bool = False) -> str:
         """Return the SHA-256 of a file, from the record if the file is unchanged.
 
-        :param handle: the file, open
-        :param name: that it is noted by
         :param renew: read it all the same
-        :returns: 64 hexadecimal digits
         """
         key = beneath.stat_key(os.fstat(handle.fileno()))
         recorded = self._known.get(name)
@@ -47,7 +44,6 @@ class Sums:
     def recorded(self, name: str, key: Sequence[int]) -> tuple[str, str | None]:
         """Return C(yes) if a file is unchanged since it was read, C(changed) or C(no), and its sum at that time.
 
-        :param name: that it is noted by
         :param key: what tells whether it changed
         """
         entry = self._known.get(name)
@@ -58,12 +54,7 @@ class Sums:
         self._new |= self._known.pop(name, None) is not None
 
     def note(self, key: Sequence[int], name: str, digest: str) -> None:
-        """Keep the sum of a file.
-
-        :param key: what tells whether it changed
-        :param name: that it is noted by
-        :param digest: its SHA-256
-        """
+        """Keep the sum of a file."""
         self._known[name] = [*key, digest]
         self._new = True
 

@@ -24,14 +24,7 @@ def file_of(only: Sequence[str]) -> str:
 
 
 def url_of(endpoint: str, repo: str, revision: str, only: Sequence[str] = ()) -> str:
-    """Return the URL of the file that tells whether a model can be had.
-
-    :param endpoint: of the hub
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
-    :param only: patterns of the files that are wanted
-    :returns: the URL
-    """
+    """Return the URL of the file that tells whether a model can be had."""
     return f"{(endpoint or HUB).rstrip('/')}/{repo}/resolve/{quote(revision, safe='')}/{quote(file_of(only))}"
 
 
@@ -43,13 +36,7 @@ def page_of(endpoint: str, repo: str) -> str:
 
 
 def judge(status: int, headers: Mapping[str, str], has_token: bool) -> str:
-    """Name what an answer means: C(ok), C(licence), C(gated) (no token), C(token) (not accepted), C(missing), C(revision), C(other).
-
-    :param status: of HTTP
-    :param headers: of the answer
-    :param has_token: whether one was sent
-    :returns: the name
-    """
+    """Name what an answer means: C(ok), C(licence), C(gated) (no token), C(token) (not accepted), C(missing), C(revision), C(other)."""
     lower = {str(name).lower(): str(value) for name, value in headers.items()}
     code, message = lower.get("x-error-code", ""), lower.get("x-error-message", "").lower()
     if status < 400 or code == "EntryNotFound":
@@ -72,13 +59,7 @@ def judge(status: int, headers: Mapping[str, str], has_token: bool) -> str:
 def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, token_file: str) -> tuple[str, str]:
     """Return why a model cannot be downloaded, with the fix.
 
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
     :param meaning: of C(judge)
-    :param status: of HTTP
-    :param endpoint: of the hub
-    :param token_file: the inventory's, empty without one
-    :returns: reason and fix
     """
     page = page_of(endpoint, repo)
     token = f"the token of {token_file}" if token_file else "a token"
@@ -112,13 +93,7 @@ def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, 
 
 
 def refusals(answers: Sequence[Mapping[str, Any]], endpoint: str, token_file: str) -> list[str]:
-    """Return a line for every model that may not be had: why, and the fix.
-
-    :param answers: of the hub, one a model
-    :param endpoint: of the hub
-    :param token_file: the inventory's, empty without one
-    :returns: lines, none when all can be had
-    """
+    """Return a line for every model that may not be had: why, and the fix."""
     lines = []
     for answer in answers:
         if answer["meaning"] in ("ok", "unreachable"):

@@ -87,7 +87,6 @@ def shared_layers(layers: Sequence[str], present_images: Iterable[Sequence[str]]
 
     :param layers: digests of the unpacked layers of the image, the lowest first
     :param present_images: the same of each image on the host
-    :returns: the layers to leave out, the lowest first
     """
     counts = (
         sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(layers, other)))
@@ -182,11 +181,7 @@ def read_lists(lists: Mapping[str, bytes]) -> tuple[str, list[str], dict[str, An
 def write_lists(config: str, layers: Sequence[str], root: Mapping[str, Any] | None, name: str) -> dict[str, bytes]:
     """Return the members that describe an image, and give it a name.
 
-    :param config: see C(read_lists)
-    :param layers: see there
-    :param root: see there
     :param name: of the image, empty for none
-    :returns: contents by member
     """
     manifest: Any = [{"Config": config, "RepoTags": [name] if name else None, "Layers": list(layers)}]
     lists = {"manifest.json": json.dumps(manifest).encode()}
@@ -222,13 +217,7 @@ def deadline(seconds: float, programs: Iterable[Program]) -> Iterator[threading.
 
 
 def last_words(output: str, program: str, code: int) -> str:
-    """Return the last lines of a failed program; the cause comes before its consequences.
-
-    :param output: of the program
-    :param program: its name
-    :param code: its exit code
-    :returns: a line of text
-    """
+    """Return the last lines of a failed program; the cause comes before its consequences."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return (" / ".join(lines[-3:]) or "it printed nothing") + f" ({program} ended with {code})"
 
@@ -237,8 +226,6 @@ def last_words(output: str, program: str, code: int) -> str:
 def output_of(*commands: Sequence[str], seconds: float = SECONDS) -> Iterator[IO[bytes]]:
     """Yield the output of a pipeline of programs.
 
-    :param commands: of the programs
-    :param seconds: time limit
     :raises UnexpectedContent: if a program fails, with its last words, also if the block fails because of that
     """
     reason: UnexpectedContent | None = None
@@ -276,10 +263,7 @@ def output_of(*commands: Sequence[str], seconds: float = SECONDS) -> Iterator[IO
 def load(archive: Iterable[Member], name: str, seconds: float = SECONDS) -> str:
     """Load an archive with docker load; the image gets one name.
 
-    :param archive: its members
     :param name: of the image, empty for none
-    :param seconds: time limit
-    :returns: output of docker
     :raises UnexpectedContent: with the reason; nothing was loaded then
     """
     lists: dict[str, bytes] = {}
@@ -322,8 +306,6 @@ def load(archive: Iterable[Member], name: str, seconds: float = SECONDS) -> str:
 def save(name: str, folder: Path) -> dict[str, Any]:
     """Write an image into a folder, as files named by their SHA-256, and describe it in C(IMAGE).
 
-    :param name: of the image
-    :param folder: an empty folder
     :returns: its description, of the form C(SAVED)
     :raises UnexpectedContent: with the reason
     """
@@ -358,13 +340,7 @@ def save(name: str, folder: Path) -> dict[str, Any]:
 
 
 def saved_members(folder: Path, image: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[Member]:
-    """Yield a saved image as members of an archive.
-
-    :param folder: of C(save)
-    :param image: its description
-    :param left_out: files that docker does not need
-    :returns: its files, then the members that describe it, without a name
-    """
+    """Yield a saved image as members of an archive: its files, then the members that describe it, without a name."""
     for digest, size in image["files"].items():
         if digest not in left_out:
             with (folder / digest).open("rb") as content:
@@ -378,7 +354,6 @@ def saved_members(folder: Path, image: Mapping[str, Any], left_out: Collection[s
 def present_files(image: Mapping[str, Any], present_images: Iterable[Sequence[str]]) -> set[str]:
     """Return the files of a saved image that docker load does not need on a host.
 
-    :param image: its description
     :param present_images: layers of each image on the host, by their unpacked digests
     """
     if len(image["diff_ids"]) != len(image["layers"]):
@@ -441,13 +416,9 @@ def pack(
 
     The pieces of the layers and then the other pieces, joined, are an archive.
 
-    :param image_id: the image
-    :param folder: of the files
-    :param compress: command that compresses
     :param known_layers: names of layers that need no files
     :param diff_ids: digests of its unpacked layers, for archives of Docker before 25
     :param piece_bytes: most bytes of a file
-    :param seconds: time limit
     :returns: C(name), C(size) and, if it differs from the name, C(diff_id) of each layer
     :raises UnexpectedContent: with the reason
     """

@@ -10,26 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .._host import docker
+from .._common import program_text
+from .._host import containers, docker
 from .._runtime import state_file
 from .._runtime.command import Run
-from . import image_contents, image_probe
+from . import image_contents, image_probe, image_probe_program
 from .image_contents import Ask
 
 
 def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> Ask:
-    """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
-
-    :param run: runs docker
-    :param cache_dir: where answers are kept
-    :param timeout: seconds that an image may take
-    :param warn: is told what could not be kept
-    :returns: takes the id of an image, gives its answer
-    """
+    """Return a function that asks an image, by its id, by a short container, and keeps what will be the same next time."""
 
     def ask(image_id: str) -> dict[str, Any]:
         container = f"dgxspark-probe-{os.getpid()}"
-        rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
+        program = program_text.program(image_probe_program)
+        rc, out, err = run(containers.image_question(image_id, container, program, timeout), timeout + 60)
         answer, lasting = image_probe.parse(rc, out, err, timeout)
         if rc in image_probe.TIMED_OUT:
             docker.remove_container(run, container)

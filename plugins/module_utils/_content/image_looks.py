@@ -23,10 +23,7 @@ Asker = Callable[[Run, str, int, "Callable[[str], None]"], Ask]
 def section(view: HostView, request: Request, asker: Asker | None = None) -> dict[str, Any]:
     """Return the section C(images) of M(dgxspark.vllm.spark_info).
 
-    :param view: of the host
-    :param request: options of the task
     :param asker: asks images that were never asked for their contents, if the task wants it; no container is started in check mode
-    :returns: the images by reference, with their contents
     :raises BadRequest: for a time limit below a second
     :raises Unknown: where Docker does not list its images
     """
@@ -50,9 +47,6 @@ def section(view: HostView, request: Request, asker: Asker | None = None) -> dic
 def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the images as Docker describes them, by one call for all.
 
-    :param run: runs docker
-    :param refs: references of images, by tag, digest or id
-    :returns: as C(docker_facts.describe_image) has them, by reference
     :raises Unknown: for texts that are no references, and where Docker does not say
     """
     refs = list(dict.fromkeys(refs))
@@ -75,8 +69,6 @@ def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
 def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
     """Add to each image its contents by its own report, C(probe), and the source of that, C(probe_from).
 
-    :param images: of C(look_up)
-    :param cache_dir: where answers are cached
     :param ask: asks an image whose answer is not cached, by its id; None asks none
     """
     answers: dict[str, tuple[str, dict[str, Any] | None]] = {}

@@ -7,39 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._common import program_text
 from .._common.foreign_text import parse_json
-from .._host import containers
 from . import image_probe_program
 
 TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after KILL
 
 
-def program() -> str:
-    """Return the text that runs inside the image."""
-    return program_text.program(image_probe_program)
-
-
-def command(image_id: str, container: str, timeout: int) -> list[str]:
-    """Return the command that asks an image.
-
-    :param image_id: of the image
-    :param container: its name
-    :param timeout: seconds, after which it ends
-    :returns: the C(docker run)
-    """
-    return containers.image_question(image_id, container, program(), timeout)
-
-
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:
-    """Return the answer and whether it will be the same next time, so that it may be kept.
-
-    :param rc: exit code of C(command)
-    :param out: its output
-    :param err: its errors
-    :param timeout: seconds that it had
-    :returns: the answer, C({error}) of an image that cannot be asked, and whether it may be kept
-    """
+    """Return the answer, C({error}) of an image that cannot be asked, and whether it will be the same next time, so that it may be kept."""
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
     if line is not None:
         try:

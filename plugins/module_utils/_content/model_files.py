@@ -44,11 +44,8 @@ def section(_view: HostView, request: Request) -> list[dict[str, Any]]:
 def describe(hf_home: Path, model: Mapping[str, Any], sums: file_sums.Sums, verify: bool) -> dict[str, Any]:
     """Describe one model as the host has it.
 
-    :param hf_home: folder of weights
     :param model: its C(repo), C(revision), file patterns (C(only)), and the commit of a lock file (C(locked)), which is
         looked for where the revision leads to none
-    :param sums: of files that were read before
-    :param verify: whether every file is hashed
     :returns: C({repo, revision, commit, path, files, problems}); commit and path are None if the snapshot is missing
     """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")

@@ -74,12 +74,7 @@ def deciding(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def describes(name: str, trust: bool) -> bool:
-    """Return whether a file of a model's folder may describe the model; its code only if the service trusts it.
-
-    :param name: of the file
-    :param trust: as of C(problems)
-    :returns: whether an image that is asked is given it
-    """
+    """Return whether a file of a model's folder may describe the model; its code only if the service trusts it."""
     if not FILE.fullmatch(name):
         return False
     return trust if name.endswith(".py") else name.endswith(".json") and not _OF_TOKENIZER.fullmatch(name)
@@ -108,9 +103,6 @@ def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> lis
     """Return messages about files of a model that an image must not get.
 
     :param files: their texts, by name
-    :param trust: whether the service trusts code of the model's repository
-    :param where: their name in messages
-    :returns: messages
     """
     messages = []
     if "config.json" not in files and "params.json" not in files:
@@ -137,14 +129,10 @@ def question(
     """Return the question for the program in the image.
 
     :param files: texts of the model's config.json, hf_quant_config.json and the like, by name
-    :param argv: options of the launch, see C(relevant)
     :param available: bytes that the KV cache of each rank may have
-    :param draft: files of a separate drafter model
     :param memory: total memory of the host, bytes
-    :param env: of the engine, see C(deciding)
     :param snapshots: in place of files that are not here, REPO@COMMIT of C(model) and C(draft): a name for the question, which can then
         be asked by a host alone that has them
-    :returns: the question, for JSON
     """
     device = {**GB10, **({"memory": memory} if memory else {})}
     return {
@@ -181,11 +169,7 @@ def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: i
 
     No GPU, no network, nothing written except below /tmp, limited memory and processors.
 
-    :param image_id: of the image
-    :param container: name of the container
     :param timeout: seconds after which it is ended
-    :param memory_gib: GiB that it may take
-    :returns: the command
     """
     memory = f"{memory_gib}g"
     options = ["--interactive", "--tmpfs", "/tmp:rw,nosuid,nodev,size=512m,mode=1777", "--memory", memory]
@@ -199,13 +183,6 @@ def parse(
     """Return the answer of the image unchanged, or None and the reason.
 
     Nothing in it is checked yet: C(_memory/image_answer.py) does that.
-
-    :param rc: how the container ended
-    :param out: its standard output
-    :param err: its standard error
-    :param timeout: seconds that it had
-    :param memory_gib: GiB that it had
-    :returns: the answer, or None and a reason
     """
     line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
     if line is not None:

@@ -129,12 +129,7 @@ def on_meta(torch: Any) -> Any:
 
 
 def count_ranks(torch: Any, config: Any, rank: int) -> None:
-    """Set up vLLM's parallel state as one of its ranks, without any other: torch's fake backend only counts them.
-
-    :param torch: the module
-    :param config: vLLM's configuration
-    :param rank: of the process, from 0
-    """
+    """Set up vLLM's parallel state as one of its ranks, without any other: torch's fake backend only counts them."""
     dist = torch.distributed
     state = load("vllm.distributed.parallel_state")
     fake = load("torch.testing._internal.distributed.fake_pg")
@@ -208,13 +203,7 @@ def engram(config: Any) -> None:
 
 
 def build(torch: Any, config: Any, rank: int) -> dict[str, Any]:
-    """Return vLLM's own models of one rank on the meta device: C(target), and C(draft) with a drafter.
-
-    :param torch: the module
-    :param config: vLLM's configuration
-    :param rank: of the process, from 0
-    :returns: models by name
-    """
+    """Return vLLM's own models of one rank on the meta device: C(target), and C(draft) with a drafter."""
     initialize = load("vllm.model_executor.model_loader.utils").initialize_model
     dtype = load("vllm.utils.torch_utils").set_default_torch_dtype
     count_ranks(torch, config, rank)
@@ -256,9 +245,6 @@ def size_of(tensor: Any) -> int:
 
     A tensor of torchao contains others. The loader of bitsandbytes adds scales of 32 bits: one for
     64 weights of 4 bits, which are two in a byte, or one for a row of 8 bits (bitsandbytes_loader.py).
-
-    :param tensor: a parameter
-    :returns: bytes
     """
     inside = getattr(tensor, "__tensor_flatten__", None)
     if inside is not None:
@@ -305,10 +291,7 @@ def weights_of(model: Any) -> dict[str, Any]:
 
 
 def room_for_experts(torch: Any) -> None:
-    """Have vLLM reserve adapters of experts without their kernel, which needs a GPU; the sizes stay vLLM's.
-
-    :param torch: the module
-    """
+    """Have vLLM reserve adapters of experts without their kernel, which needs a GPU; the sizes stay vLLM's."""
     module = load("vllm.lora.layers.fused_moe")
     base = load("vllm.lora.layers.base").BaseLayerWithLoRA
 
@@ -331,9 +314,6 @@ def room_for_experts(torch: Any) -> None:
 def adapters_of(torch: Any, config: Any, model: Any) -> dict[str, Any]:
     """Return the bytes that vLLM reserves for LoRA adapters; the model is changed.
 
-    :param torch: the module
-    :param config: vLLM's configuration
-    :param model: of one rank
     :returns: C({bytes, modules}), those by name with layers taken together as C(*), or C({failure})
     """
     try:
@@ -478,10 +458,8 @@ def planning() -> tuple[Any, Any]:
 def plan(config: Any, specs: list[dict[str, Any]], sizes: list[int]) -> Any:
     """Return vLLM's plan for ranks that have so many bytes each.
 
-    :param config: vLLM's configuration
     :param specs: KV cache specs of each pipeline stage
     :param sizes: bytes of each rank
-    :returns: the plan, as vLLM makes it
     """
     module, helpers = planning()
     if module is helpers:
@@ -502,10 +480,7 @@ def needed_of(config: Any, cache: Any) -> int | None:
 def capacity(config: Any, cache: Any, lines: list[str]) -> tuple[int | None, float]:
     """Return the tokens that a cache holds, as vLLM prints them, and how many of the longest requests.
 
-    :param config: vLLM's configuration
-    :param cache: its KV cache configuration
     :param lines: of the log, where releases only print them
-    :returns: tokens, and how many of the longest requests
     """
     helpers = planning()[1]
     concurrency = float(helpers.get_max_concurrency_for_kv_cache_config(config, cache))
@@ -522,11 +497,7 @@ def capacity(config: Any, cache: Any, lines: list[str]) -> tuple[int | None, flo
 def for_size(config: Any, stages: list[dict[str, Any]], size: int, lines: list[str]) -> dict[str, Any]:
     """Return vLLM's plan for C(size) bytes on each rank, or its refusal.
 
-    :param config: vLLM's configuration
     :param stages: specs of each pipeline stage
-    :param size: bytes of each rank
-    :param lines: of the log
-    :returns: the plan or the refusal
     """
     forget(lines)
     length, block = config.model_config.max_model_len, config.cache_config.block_size
@@ -639,13 +610,7 @@ def read_args(argv: list[str], step: list[str]) -> tuple[Any, list[str]]:
 
 
 def adapt(args: Any, question: dict[str, Any], folder: Path) -> Any:
-    """Point the arguments of a launch to the given files, and remove those that a plan does not need.
-
-    :param args: vLLM's engine arguments
-    :param question: the question
-    :param folder: with the files
-    :returns: the arguments
-    """
+    """Point the arguments of a launch to the given files, and remove those that a plan does not need."""
     args = copy.deepcopy(args)
     args.model = str(folder / "model")
     args.load_format = "dummy"
@@ -712,12 +677,7 @@ def resolved_of(config: Any) -> dict[str, Any]:
 def stage_of(torch: Any, config: Any, rank: int, answer: dict[str, Any], step: list[str]) -> dict[str, Any]:
     """Build one pipeline stage and add its description to the answer; return its specs.
 
-    :param torch: the module
-    :param config: vLLM's configuration
     :param rank: first one of the stage
-    :param answer: is added to
-    :param step: is set to the current step
-    :returns: KV cache specs by layer
     """
     step[0] = "model"
     pinned.clear()
@@ -757,13 +717,7 @@ def set_up(question: dict[str, Any]) -> bool:
 
 
 def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str], lines: list[str]) -> None:
-    """Fill in the answer; C(step) has the current step.
-
-    :param question: the question
-    :param answer: is filled in
-    :param step: is set to the current step
-    :param lines: of the log
-    """
+    """Fill in the answer; C(step) has the current step."""
     folder = Path(question.get("folder") or "/tmp/dgxspark-plan")
     shutil.rmtree(folder, ignore_errors=True)
     write_folder(folder / "model", question["files"])

@@ -116,13 +116,7 @@ class Lenient(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.real: dict[str, Any] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        """Pretend modules that need a GPU's libraries, if the real ones cannot be imported.
-
-        :param fullname: of the module
-        :param path: of its package; not used
-        :param target: not used
-        :returns: the module's spec, or None to leave it to Python
-        """
+        """Pretend modules that need a GPU's libraries, if the real ones cannot be imported."""
         first, _dot, submodule = fullname.partition(".")
         compiled = first == "vllm" and submodule.rsplit(".", 1)[-1] in COMPILED
         if not compiled and first not in KERNELS and first not in self.pretended:

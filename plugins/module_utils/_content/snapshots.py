@@ -142,13 +142,7 @@ def listing(snapshot: Path) -> tuple[dict[str, File], dict[str, str]]:
 
 
 def commit_of(hf_home: Path, repo: str, revision: str) -> str | None:
-    """Return the commit that a revision stands for on this host, or None.
-
-    :param hf_home: of the host
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
-    :returns: 40 hexadecimal digits, or None
-    """
+    """Return the commit that a revision stands for on this host, or None."""
     if COMMIT.fullmatch(revision):
         return revision
     try:
@@ -173,10 +167,6 @@ def copies(snapshot: Path, files: Mapping[str, File]) -> set[str]:
     """Return the weights of a snapshot in a second format, which no engine reads next to the named one.
 
     Nothing is a copy before all that the index names is there.
-
-    :param snapshot: its folder
-    :param files: of C(listing)
-    :returns: names in the repository
     """
     named = _shards(snapshot, files, WEIGHT_INDEXES[0]) if WEIGHT_INDEXES[0] in files else None
     shards = named if named is not None else {"model.safetensors"} & set(files)
@@ -206,9 +196,6 @@ def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> d
 
     A snapshot of selected files is complete when its folder holds any of them.
 
-    :param hf_home: of the host
-    :param repo: ORG/NAME
-    :param revision: branch, tag or commit
     :param only: patterns of the files that are wanted; all when empty
     :returns: C(commit) (or None), C(path) of the snapshot, C(complete), C(missing) (why it is not complete) and
         C(bytes)
@@ -238,7 +225,6 @@ def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> d
 def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the models, ORG/NAME, that have at least one whole snapshot, weights or selected files.
 
-    :param hf_home: of the host
     :returns: each with the C(commits) that are whole, C(refs), the commit that each branch or tag stands for on this host, and where
         there are some, C(selected), the commits that have the files of a tokenizer but not all weights; and the models whose folder
         cannot be read, with the reason
@@ -261,12 +247,17 @@ def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
     """Return C({commits, refs, selected}) of a model. folder: below hub."""
     commits = entries(hf_home, f"hub/{folder}/snapshots")
     complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
-    top = f"hub/{folder}/refs"
-    names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
-    refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
+    refs = refs_of(hf_home, repo, folder)
     incomplete = [commit for commit in commits if commit not in complete]
     selected = [commit for commit in incomplete if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
     return {"commits": complete, "refs": refs, **({"selected": selected} if selected else {})}
+
+
+def refs_of(hf_home: Path, repo: str, folder: str) -> dict[str, str]:
+    """Return the commit of each branch and tag of a model. folder: below hub."""
+    top = f"hub/{folder}/refs"
+    names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
+    return {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
 
 
 def models_of(hf_home: Path) -> list[str]:
@@ -296,11 +287,6 @@ def sha256_of(file: Path) -> str:
         return beneath.sha256_of(handle)
 
 
-def names_of(snapshot: Path, only: Sequence[str] = ()) -> list[str]:
-    """Return the files of a snapshot that are there, by their names in the repository."""
-    return _chosen(listing(snapshot)[0], only)
-
-
 def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:
     return sorted(name for name in names if not only or any(fnmatch.fnmatch(name, pattern) for pattern in only))
 
@@ -312,11 +298,7 @@ def describe_files(
 
     The hub library names the blobs of large files by their sum; those are read only on request. All others are.
 
-    :param snapshot: its folder
-    :param sums: recorded sums
-    :param only: patterns of the files that are meant; all when empty
     :param verify: read large files too
-    :returns: C({size, sha256, blob}) by file, and messages
     """
     files: dict[str, dict[str, Any]] = {}
     files_present, wrong = listing(snapshot)
@@ -344,11 +326,8 @@ def texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of small files of a snapshot's own folder, and why others that are wanted are not among them.
 
-    :param snapshot: its folder
-    :param is_wanted: tells by its name whether a file is wanted
     :param most: bytes of one of them
     :param most_all: bytes of all of them
-    :returns: texts by name; messages
     """
     texts_by_name: dict[str, str] = {}
     files_present, wrong = listing(snapshot)
@@ -390,9 +369,6 @@ def _safetensors_size(handle: IO[bytes]) -> int | None:
 def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, verify: str) -> list[dict[str, str]]:
     """Compare a snapshot with expected files.
 
-    :param snapshot: its folder
-    :param files: of the lock file, by name
-    :param sums: recorded sums
     :param verify: C(size) compares sizes alone, C(changed) reads new and touched files, C(all) reads
         everything
     :returns: C([{file, why}]), empty when all is well
@@ -420,11 +396,8 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
 
     An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
-    :param snapshot: its folder
-    :param files: of the lock entry, by name
     :param only: patterns of the entry's files; other files may belong to another
         service
-    :returns: names below the snapshot
     """
     files_present, strange = listing(snapshot)
     twice = copies(snapshot, files_present)
@@ -442,11 +415,7 @@ def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ())
 
     A safetensors file is as long as its header says.
 
-    :param snapshot: its folder
-    :param sums: recorded sums
     :param verify: see C(check); with C(all), large files are read, which the hub library names by their sum
-    :param only: patterns of the files that are meant; all when empty
-    :returns: C([{file, why}]), empty when all is well
     """
     files_present, strange = listing(snapshot)
     wrong = [{"file": name, "why": strange[name]} for name in _chosen(strange, only) if strange[name] != "is missing"]
@@ -475,11 +444,7 @@ def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ())
 def faults(present: Mapping[str, Any], expected: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
     """Compare a snapshot with the lock file's C(files), or check it by itself without them.
 
-    :param present: of C(look)
     :param expected: C({files, only}) of the model that is asked for
-    :param sums: recorded sums
-    :param verify: see C(check)
-    :returns: C([{file, why}]), empty when all is well
     """
     if not present["path"]:
         return []
@@ -489,13 +454,7 @@ def faults(present: Mapping[str, Any], expected: Mapping[str, Any], sums: Sums, 
 
 
 def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:
-    """Take a damaged file away, with the blob that it leads to, so that it is fetched again and never served.
-
-    :param hf_home: of the host
-    :param repo: ORG/NAME
-    :param snapshot: its folder
-    :param name: of the file below it
-    """
+    """Take a damaged file away, with the blob that it leads to, so that it is fetched again and never served."""
     model = f"hub/{repo_folder(hf_home, repo).name}"
     file = f"snapshots/{snapshot.name}/{name}"
     with beneath.folder(hf_home, model) as at:
@@ -513,12 +472,7 @@ def fetched_bytes(hf_home: Path, repo: str) -> int:
 def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any], token_path: str | None) -> list[str]:
     """Return the C(docker run) that fetches a snapshot in the background.
 
-    :param container: name for it
-    :param image: that has the hub library
-    :param hf_home: of the host
     :param request: input of the program: repository, revision, patterns, and C(keep), the files that a lock names
-    :param token_path: file of the host with the token, None without one
-    :returns: the command
     """
     options = ["--detach", "--network", "host", "--label", "dgxspark.fetch=true"]
     options += ["--volume", f"{hf_home}:/root/.cache/huggingface"]
@@ -571,10 +525,6 @@ def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
     """Return why a download failed, with the fix, from the hub library's messages.
 
     :param noun: REPO@REVISION
-    :param hf_home: of the host
-    :param log: what the library printed
-    :param token: whether the download had one
-    :returns: reason and fix
     """
     last = [line for line in log.strip().splitlines() if line.strip()][-1:] or ["it printed nothing"]
     hint = next((fix for words, fix in REASONS if any(word in log for word in words)), None)
@@ -591,11 +541,7 @@ def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
 def progress(done: int, total: int | None, seconds: float, before: int = 0) -> str:
     """Write progress for a person: bytes in GB as download pages count them, rate and time left.
 
-    :param done: bytes by now
-    :param total: bytes of all, None if unknown
-    :param seconds: since the beginning
     :param before: bytes that were there at the beginning
-    :returns: a short line
     """
     rate = max(done - before, 0) / seconds if seconds > 0 else 0.0
     text = f"{done / 1e9:.2f} GB" if not total else f"{done / 1e9:.2f} of {total / 1e9:.2f} GB"

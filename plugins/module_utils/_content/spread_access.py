@@ -64,14 +64,7 @@ def serve_command(folder: Path, python: str) -> str:
 
 
 def sshd_config(addresses: Sequence[str], port: int, folder: Path, python: str) -> str:
-    """Return the settings of the server: these addresses, the keys of the run and one command.
-
-    :param addresses: that it listens on
-    :param port: TCP port
-    :param folder: of the run
-    :param python: path of the interpreter
-    :returns: the text of the file
-    """
+    """Return the settings of the server: these addresses, the keys of the run and one command."""
     listen = "\n".join(f"ListenAddress {address}:{port}" for address in addresses)
     return f"""\
 {listen}
@@ -103,9 +96,6 @@ def authorized_keys(peers: Sequence[Mapping[str, Any]], folder: Path, python: st
     """Return a line for each peer: its key, valid from its addresses, for one command.
 
     :param peers: with C(client_key) and C(addresses)
-    :param folder: of the run
-    :param python: path of the interpreter
-    :returns: the text of the file
     """
     command_text = serve_command(folder, python)
     return "".join(
@@ -123,9 +113,6 @@ def server_argv(lifetime: int, sshd: str, folder: Path) -> list[str]:
     """Return the command that runs the server; systemd removes its keys however it ends.
 
     :param lifetime: seconds after which it ends
-    :param sshd: path of the program
-    :param folder: of the run
-    :returns: the command
     """
     return [
         *("systemd-run", "--quiet", "--collect", f"--unit={SERVER_UNIT}"),
@@ -140,10 +127,7 @@ def server_argv(lifetime: int, sshd: str, folder: Path) -> list[str]:
 def worker_argv(python: str, folder: Path, lifetime: int) -> list[str]:
     """Return the command that runs a job in the background, at a lower priority than what the host serves.
 
-    :param python: path of the interpreter
-    :param folder: of the run
     :param lifetime: seconds after which it ends
-    :returns: the command
     """
     name = spread_worker.__name__.rpartition(".")[2]
     return [

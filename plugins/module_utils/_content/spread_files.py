@@ -57,8 +57,6 @@ def read_saved(folder: Path, image_id: str) -> dict[str, Any] | None:
 def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> None:
     """Write the description of an image when its folder has all of it.
 
-    :param folder: of the image
-    :param image_id: of Docker
     :param image: of the form C(image_archive.SAVED)
     """
     beneath.write(folder, image_archive.IMAGE, json.dumps({"id": image_id, "image": image}).encode())
@@ -128,10 +126,7 @@ def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> Non
 
     Engines with it loaded continue; the mark causes their restart.
 
-    :param home: HF_HOME of the host
-    :param store: the file, below the hub folder
     :param size: expected bytes, None if unknown
-    :param repo_folder: of the model
     """
     file_sums.note_repair(SUMS, repo_folder[len("models--") :])
     present_size = beneath.size(home, f"hub/{store}")

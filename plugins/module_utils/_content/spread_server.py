@@ -80,7 +80,6 @@ def announce(line: str) -> None:
 def hold(access: Access, words: Sequence[str]) -> bool:
     """Reserve an item for one peer until the peer closes its connection, or answer why that is not possible.
 
-    :param access: of the run
     :param words: id of the item, and kind of the network; each network can serve a peer
     :returns: whether the request is allowed
     """
@@ -142,7 +141,6 @@ def is_coming(folder: Path, item: str) -> bool:
 def send_files(access: Access, words: Sequence[str]) -> bool:
     """Send files inside SSH, or over TCP on an address; returns whether the request is allowed.
 
-    :param access: of the run
     :param words: C(HUB) or the id of an image, and the address
     """
     folder, *address = words or [""]

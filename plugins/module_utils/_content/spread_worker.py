@@ -164,10 +164,6 @@ def is_reachable(link: Link, port: int) -> bool:
 def find_route(source: Source, port: int, folder: Path) -> Route:
     """Return the route over all links of the fastest kind that answers.
 
-    :param source: the source
-    :param port: of its SSH server
-    :param folder: of the run
-    :returns: the route
     :raises Failed: if no link answers
     """
     for kind in ("fabric", "lan"):
@@ -183,13 +179,7 @@ def find_route(source: Source, port: int, folder: Path) -> Route:
 
 @contextlib.contextmanager
 def request(route: Route, link: Link, text: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a request at a source until the end of the block; an OSError in the block gets the last words of ssh.
-
-    :param route: to the source
-    :param link: one of its links
-    :param text: the request
-    :returns: the process of ssh
-    """
+    """Run a request at a source until the end of the block; an OSError in the block gets the last words of ssh."""
     with (
         tempfile.TemporaryFile() as errors,
         image_archive.Program(
@@ -245,7 +235,6 @@ class Pull:
         """Ask the sources in turn until one is free, and take the item from it.
 
         :param take: takes the item, by the route and the source's description; raises C(Failed), C(Wrong) or OSError
-        :returns: the route that it was taken over
         :raises Failed: when no source is left, or after C(MOST_TRIES) failures
         """
         for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
@@ -373,13 +362,7 @@ class Files:
             raise (Wrong if any(isinstance(error, Wrong) for error in errors) else Failed)(text)
 
     def take_share(self, route: Route, link: Link, share: Sequence[Mapping[str, Any]]) -> Failed | None:
-        """Take the files of one stream.
-
-        :param route: to the source
-        :param link: of the stream
-        :param share: the files
-        :returns: the reason of a failure, or None
-        """
+        """Take the files of one stream."""
         pending, source = list(share), route.source.name
         for _attempt in range(RECEIVE_TRIES):
             try:
@@ -518,12 +501,7 @@ class Model:
         beneath.remove_tree(self.staging, self.repo)
 
     def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
-        """Put the links and plain files of the snapshot into a folder.
-
-        :param root: descriptor of a folder
-        :param folder: below it
-        :param commit: of the snapshot
-        """
+        """Put the links and plain files of the snapshot into a folder."""
         for entry in self.task["files"]:
             path = f"{folder}/{safe(entry['path'])}"
             if entry["link"]:
@@ -543,10 +521,6 @@ class Model:
 def open_tcp(route: Route, link: Link, folder: str) -> Iterator[socket.SocketIO]:
     """Yield an unencrypted stream to a source.
 
-    :param route: to the source
-    :param link: one of its links
-    :param folder: a word of the request C(files)
-    :returns: the stream
     :raises file_stream.NoConnection: before anything is received
     """
     with (
@@ -633,12 +607,7 @@ class Image:
         return next((spread_files.describe(image) for image in images.values() if image), None)
 
     def take_from(self, files: Files, route: Route, description: str) -> None:
-        """Receive the files of the image that this host needs, and load them. Raises C(Failed).
-
-        :param files: receives them
-        :param route: to the source
-        :param description: of the saved image, by the source
-        """
+        """Receive the files of the image that this host needs, and load them. Raises C(Failed)."""
         where = f"the image of {route.source.name}"
         image = read(image_archive.SAVED, parse_json(description, where), where)
         entries = [{"store": name, "path": name, "size": size, "sha256": name} for name, size in image["files"].items()]
@@ -683,8 +652,6 @@ def run_task(task: Mapping[str, Any], progress: Progress, folder: Path) -> dict[
     """Carry out one task; returns its result.
 
     :param task: its C(kind) is C(verify), C(model) or C(image)
-    :param progress: counts its bytes
-    :param folder: of the run
     :returns: C(key), C(kind), C(ok), C(why), and the details of the kind
     """
     pull = Pull.from_task(task, folder)
@@ -706,10 +673,6 @@ def run_job(tasks: Sequence[Mapping[str, Any]], progress: Progress, folder: Path
     """Carry out tasks one after the other; a failed one does not stop the others.
 
     All hosts have their tasks in the same order, so that none waits for a host that waits for it.
-
-    :param tasks: of the job
-    :param progress: collects the results
-    :param folder: of the run
     """
     progress.state["total"] = sum(int(task["bytes"]) for task in tasks)
     progress.write()

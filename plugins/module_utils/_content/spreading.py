@@ -51,19 +51,9 @@ def has_model(look: Mapping[str, Any], key: str) -> bool:
     return all(any(fnmatch.fnmatch(entry["path"], pattern) for entry in files) for pattern in required)
 
 
-def is_verified(model: Mapping[str, Any]) -> bool:
-    """Return whether every file was verified and has not changed since."""
-    return all(entry["known"] == "yes" for entry in model["files"])
-
-
 def is_changed(model: Mapping[str, Any]) -> bool:
     """Return whether a file has changed since it was verified."""
     return any(entry["known"] == "changed" for entry in model["files"])
-
-
-def file_sizes(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a snapshot's files."""
-    return {entry["path"]: entry["size"] for entry in model["files"]}
 
 
 def most_common(values: Sequence[Any]) -> Any:
@@ -74,7 +64,6 @@ def most_common(values: Sequence[Any]) -> Any:
 def survey(looks: Looks, verify: str = "moved", doubted: Mapping[str, Collection[str]] | None = None) -> dict[str, Any]:
     """Return the hosts that have and lack each thing, and the work to do before it can move.
 
-    :param looks: host to its report, in the order of the play
     :param verify: C(all) has every file read on every host; C(moved) files before their first transfer, and changed ones
     :param doubted: host to the models that arrived from it with wrong digests, which it has to verify
     :returns: C({things, fetch, verify, notes}). fetch: host to the keys that it downloads, because no host has them. verify: host to
@@ -136,7 +125,7 @@ def _survey_model(
     present = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in present]
     commit, models = _of_common_commit(key, present, result["notes"])
-    verified = [host for host, model in models.items() if is_verified(model)]
+    verified = [host for host, model in models.items() if all(entry["known"] == "yes" for entry in model["files"])]
     doubtful = _doubtful(models, verified, verify, suspects, len(lacking))
     for host in filter(doubtful.__contains__, models):
         result["verify"].setdefault(host, []).append(key)
@@ -171,14 +160,9 @@ def _of_common_commit(key: str, present: Looks, notes: list[str]) -> tuple[str |
 def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Collection[str], lacking: int) -> set[str]:
     """Return the hosts that have to read their files of a model before they send them.
 
-    :param models: the model of each host that has it
-    :param verified: hosts whose files were all verified
-    :param verify: as of C(survey)
     :param suspects: hosts from which it arrived with wrong digests
-    :param lacking: number of hosts without the model
-    :returns: hosts
     """
-    sizes = {host: file_sizes(model) for host, model in models.items()}
+    sizes = {host: {entry["path"]: entry["size"] for entry in model["files"]} for host, model in models.items()}
     # Verified files have the right sizes; without any, hosts that differ are all read.
     expected = sizes[verified[0]] if verified else next(iter(sizes.values()), {})
     differing = {host for host in models if sizes[host] != expected}
@@ -192,13 +176,7 @@ def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Col
 
 
 def verify_tasks(surveyed: Mapping[str, Any], looks: Looks, host: str) -> list[dict[str, Any]]:
-    """Return the files that a host has to read, as tasks of a job.
-
-    :param surveyed: of C(survey)
-    :param looks: host to its report
-    :param host: the reader
-    :returns: tasks
-    """
+    """Return the files that a host has to read, as tasks of a job."""
     tasks = []
     for key in surveyed["verify"].get(host, []):
         thing = surveyed["things"][key]
@@ -220,13 +198,7 @@ def verify_tasks(surveyed: Mapping[str, Any], looks: Looks, host: str) -> list[d
 
 
 def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) -> dict[str, int]:
-    """Return the bytes that a thing still needs on a host's disks.
-
-    :param look: report of the host
-    :param thing: the thing
-    :param key: of the thing
-    :returns: bytes by key of the report's C(disks)
-    """
+    """Return the bytes that a thing still needs on a host's disks, by key of the report's C(disks)."""
     if thing["kind"] == "image":
         return {"images": LOAD_FACTOR * int(thing["bytes"]), "saved": int(thing["bytes"])}
     model = look["models"].get(key) or {}
@@ -242,10 +214,7 @@ def needed_bytes(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) ->
 def without_room(surveyed: Mapping[str, Any], looks: Looks, reserve: float) -> dict[str, str]:
     """Return the hosts without enough disk space for the transfers, with the figures.
 
-    :param surveyed: of C(survey)
-    :param looks: host to its report
     :param reserve: bytes that stay free
-    :returns: host to a sentence
     """
     messages: dict[str, str] = {}
     for host, look in looks.items():
@@ -329,23 +298,12 @@ def links(host: Mapping[str, Any], source: Mapping[str, Any]) -> list[dict[str, 
 
 
 def share_fabric(looks: Looks, host: str, other: str) -> bool:
-    """Return whether two hosts share a fabric.
-
-    :param looks: host to its report
-    :param host: one host
-    :param other: the other one
-    :returns: whether they do
-    """
+    """Return whether two hosts share a fabric."""
     return any(link["kind"] == "fabric" for link in links(looks[host], looks[other]))
 
 
 def islands(looks: Looks, hosts: Sequence[str]) -> dict[str, int]:
-    """Return the island of each host: hosts that a fabric joins, in a ring also through others that need the thing.
-
-    :param looks: host to its report
-    :param hosts: hosts that have the thing or need it
-    :returns: host to the number of its island
-    """
+    """Return the number of the island of each host: hosts that a fabric joins, in a ring also through others that need the thing."""
     numbers: dict[str, int] = {}
     for number, first in enumerate(hosts):
         waiting = [] if first in numbers else [first]
@@ -375,11 +333,6 @@ def pull_order(looks: Looks, holders: Sequence[str], lacking: Sequence[str]) -> 
 
     First the holders; then one host of each island without a holder, which takes it over the LAN; then hosts with a neighbour before
     them, over the fabric. A host waits only for hosts before it, so no two hosts wait for each other.
-
-    :param looks: host to its report
-    :param holders: hosts that have the thing
-    :param lacking: hosts that need it
-    :returns: hosts
     """
     order, waiting = list(holders), list(lacking)
     island = islands(looks, [*holders, *lacking])
@@ -402,9 +355,6 @@ def sources_of(looks: Looks, order: Sequence[str], host: str) -> list[str]:
     A source serves one host at a time over each network. The first choices form a binomial tree, so that the number of sources doubles
     with each copy.
 
-    :param looks: host to its report
-    :param order: of C(pull_order)
-    :param host: the receiver
     :returns: hosts before it in the order, those on its fabric first
     """
     before = [other for other in order[: order.index(host)] if links(looks[host], looks[other])]
@@ -422,12 +372,7 @@ def _parent_first(hosts: Sequence[str]) -> list[str]:
 
 
 def pull_tasks(things: Mapping[str, Mapping[str, Any]], looks: Looks) -> dict[str, list[dict[str, Any]]]:
-    """Return the things that each host takes, with their sources.
-
-    :param things: things that some host lacks
-    :param looks: host to its report
-    :returns: tasks by host, in the same order on all hosts
-    """
+    """Return the things that each host takes, with their sources, in the same order on all hosts."""
     tasks: dict[str, list[dict[str, Any]]] = {host: [] for host in looks}
     for key, thing in things.items():
         lacking = [host for host in thing["lacking"] if host in looks]
@@ -466,11 +411,7 @@ def plan_lines(surveyed: Mapping[str, Any], looks: Looks) -> list[str]:
 
 
 def result_lines(host: str, results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return what a host took, and its failed attempts, as lines.
-
-    :param host: the receiver
-    :param results: of the worker, by key
-    """
+    """Return what a host took, and its failed attempts, as lines."""
     lines = [
         f"not: {failure['source']} to {host}: {failure['why']}"
         for result in results.values()

@@ -55,16 +55,7 @@ def token_url(challenge: str, ref: str) -> str | None:
     return f"{words['realm']}{'&' if '?' in words['realm'] else '?'}{urlencode(query)}"
 
 
-def digest_in(headers: Mapping[str, str]) -> str | None:
-    """Return the digest that a registry's answer names."""
-    return _named(headers, "docker-content-digest", DIGEST)
-
-
-def commit_in(headers: Mapping[str, str]) -> str | None:
-    """Return the commit that a hub's answer names."""
-    return _named(headers, "x-repo-commit", COMMIT)
-
-
-def _named(headers: Mapping[str, str], name: str, shape: re.Pattern[str]) -> str | None:
+def named(headers: Mapping[str, str], name: str, shape: re.Pattern[str]) -> str | None:
+    """Return the digest or the commit that an answer names in a header."""
     text = next((str(value).strip() for key, value in headers.items() if str(key).lower() == name), "")
     return text if shape.fullmatch(text) else None

@@ -41,10 +41,6 @@ def section(_view: HostView, request: Request) -> dict[str, Any]:
 def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[str, str]]:
     """Request the headers of an address; a redirect is an answer too.
 
-    :param url: the address
-    :param headers: of the request
-    :param timeout: seconds
-    :returns: status and headers
     :raises OSError, ValueError: without an answer
     """
     reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
@@ -62,7 +58,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
             status, headers = head(url, {**accept, "Authorization": f"Bearer {token}"}, timeout)
     except (OSError, ValueError, AttributeError) as error:
         return None, f"{ref}: {registry}: {getattr(error, 'reason', error)}"
-    digest = upstream.digest_in(headers) if status == 200 else None
+    digest = upstream.named(headers, "docker-content-digest", upstream.DIGEST) if status == 200 else None
     return digest, "" if digest else f"{ref}: {registry} answered {status}"
 
 
@@ -80,9 +76,6 @@ def _anonymous_token(headers: dict[str, str], ref: str, timeout: float) -> str |
 def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None, str]:
     """Ask the hub for the commit of a branch.
 
-    :param model: its C(repo) and C(revision)
-    :param hub: address of a mirror of the hub, empty for the hub
-    :param timeout: seconds
     :returns: the commit, or None and why it is not known
     """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
@@ -91,5 +84,5 @@ def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None
         status, headers = head(url, {}, timeout)
     except (OSError, ValueError) as error:
         return None, f"{repo}@{revision}: {urlsplit(url).netloc}: {getattr(error, 'reason', error)}"
-    commit = upstream.commit_in(headers)
+    commit = upstream.named(headers, "x-repo-commit", upstream.COMMIT)
     return commit, "" if commit else f"{repo}@{revision}: {urlsplit(url).netloc} answered {status}"

@@ -44,9 +44,7 @@ BY_ARCHITECTURE = {"GptOssForCausalLM": O200K_BASE}
 def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocabulary | None:
     """Return the vocabulary of an engine.
 
-    :param config: config.json of its model
     :param env: its variables; an owner's folder of vocabularies wins
-    :returns: None without a vocabulary
     """
     listed = (config or {}).get("architectures")
     for name in listed if isinstance(listed, list) else []:

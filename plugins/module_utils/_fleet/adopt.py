@@ -75,11 +75,6 @@ def way_of(service: Service, launch: Service, available_gib: float | None) -> tu
     return "beside", f"ports differ and {available_gib:.1f} GiB are available, {needed_gib:.1f} GiB are needed"
 
 
-def command_of(argv: Sequence[str]) -> str:
-    """Return the launch of a container as a command line for the importer."""
-    return shlex.join(argv)
-
-
 def unit_text(argv: Sequence[str]) -> str:
     """Return the launch of a program as a unit for the importer."""
     return f"[Service]\nExecStart={shlex.join(argv).replace('%', '%%')}\n"
@@ -95,8 +90,6 @@ def pairs(
 
     :param services: of the plan; services of clusters replace no single container
     :param launches: of the section C(adoption) of M(dgxspark.vllm.spark_info)
-    :param imported: launches as services, by name
-    :param available_gib: memory, None if unknown
     """
     paired: dict[str, dict[str, Any]] = {}
     candidates = [service for service in services if not service.get("cluster")]
@@ -159,12 +152,7 @@ def lines_of(
     launches: Sequence[Mapping[str, Any]],
     stopped: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """Return the report for people.
-
-    :param paired: of C(pairs)
-    :param launches: as C(pairs) takes them
-    :param stopped: launches that services have replaced
-    """
+    """Return the report for people."""
     paired_names = {pair["name"] for pair in paired}
     lines = [line for pair in paired for line in _pair_lines(pair)]
     for launch in launches:

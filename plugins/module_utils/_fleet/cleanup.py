@@ -133,10 +133,6 @@ def unused_images(
 
     :param images: of C(docker image inspect)
     :param containers: image ids of all containers, running or not
-    :param planned: references of the plan
-    :param keep: references that the owner keeps
-    :param asked_ids: images that were asked for their contents
-    :param notes: of C(read_notes)
     """
     used_ids, asked_images = set(containers), set(asked_ids)
     used_names = {*planned, *keep}
@@ -197,10 +193,9 @@ def read_models(hf_home: Path) -> list[dict[str, Any]]:
 
 
 def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
-    folder = hf_home / "hub" / name
+    folder, repo = hf_home / "hub" / name, name[len("models--") :].replace("--", "/", 1)
     with beneath.folder(hf_home, f"hub/{name}") as handle:
         sizes = {path[len("blobs/") :]: info.st_size for path, info in beneath.walk(handle, "blobs")}
-        refs = _read_refs(handle)
         commits = snapshots.entries(hf_home, f"hub/{name}/snapshots")
         blobs, plain_bytes = _read_snapshots(handle, commits)
         total = sum(info.st_size for _path, info in beneath.walk(handle))
@@ -216,24 +211,14 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
     partial = {blob for blob in sizes if blob.endswith(".incomplete")}
     orphans = sizes.keys() - set().union(*blobs.values()) - partial
     return {
-        "repo": name[len("models--") :].replace("--", "/", 1),
+        "repo": repo,
         "path": str(folder),
         "bytes": total,
-        "refs": refs,
+        "refs": snapshots.refs_of(hf_home, repo, name),
         "revisions": revisions,
         "partial": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(partial)},
         "orphans": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(orphans)},
     }
-
-
-def _read_refs(handle: int) -> dict[str, str]:
-    """Return the commit of each branch and tag. handle: folder of the model."""
-    refs = {}
-    for path, _info in beneath.walk(handle, "refs"):
-        with contextlib.suppress(beneath.Refused):
-            text = beneath.read(handle, path, snapshots.MOST_OF_A_REF).decode("utf-8", "replace")
-            refs[path[len("refs/") :]] = text.strip()
-    return refs
 
 
 def _read_snapshots(handle: int, commits: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, int]]:
@@ -264,10 +249,7 @@ def unused_weights(
 ) -> list[dict[str, Any]]:
     """Return models, revisions and leftovers of downloads that nothing uses, largest first.
 
-    :param models: of C(read_models)
-    :param planned: pairs of repository and revision
     :param keep: repositories, or C(REPO@COMMIT), that the owner keeps
-    :param notes: of C(read_notes), with descriptions of containers and command lines
     :param is_complete: whether a repository is complete at a revision; an interrupted download continues from its leftovers
     """
     entries: list[dict[str, Any]] = []
@@ -360,8 +342,6 @@ def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done:
     """Return the report for people.
 
     :param entries: unused things, with C(ours)
-    :param removed: kinds that the run removes
-    :param done: whether they are removed already
     :param unjudged: why weights were not judged
     """
     lines: list[str] = []

@@ -15,15 +15,13 @@ from typing import Any
 
 from .._host import deploy
 from .._host.deployment import Refused as NotDeployable
-from .._host.host_state import HostFile, HostState
+from .._host.host_state import HostState
 from .._runtime.command import Run
 from . import compare_contents, document_check, generations, stable_facts
 from .document_check import Differences
 from .generation_host import Host
 from .generations import Generation
 
-KeyChanges = tuple[list[str], list[str], list[str], list[str]]
-"""Of C(generations.secret_changes)."""
 RECORDED_FIELDS = ("number", "at", "proven", "wanted", "facts", "units", "images")
 
 
@@ -36,12 +34,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare the host that this runs on.
 
-    :param params: of M(dgxspark.vllm.compare)
-    :param run: runs a program that only reads; raises NoAnswer on silence
     :param check: check mode; checksums of weights are not kept
-    :param warn: takes a warning for people
     :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty if unknown
-    :returns: results of the module for files, units, images and models
     :raises ValueError: for a malformed document
     """
     parts = None if params["parts"] is None else frozenset(params["parts"])
@@ -54,15 +48,19 @@ def compare(
         state = state if parts is None else state.of_parts(parts)
         differences, _units = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if is_about(parts, "service", "models") else {}
-    keys = _key_changes(host, state)
+    keys, current = _key_changes(host, state), host.generation()
     why = _reasons(host, differences, moved, keys, facts)
     return {
         "up_to_date": not why,
         "why": why,
         "unanswered": [text for text in (host.silent, host.systemd_silent) if text],
         "differences": {
-            **_changed_files(differences, keys),
-            "added": _added(host) if parts is None else [],
+            **{
+                kind: sorted({*getattr(differences, kind), *keys.get(kind, ())})
+                for kind in ("changed", "missing", "attributes")
+            },
+            # Without a deployment after the current generation.
+            "added": sorted(set(host.added()) - set(current.others if current else ())) if parts is None else [],
             "removed": sorted(differences.removed),
             "units": {unit: verb for verb, unit in differences.units},
             "moved": moved,
@@ -80,7 +78,6 @@ def compare(
 def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> HostState:
     """Return the state document from the controller.
 
-    :param document: as plain data
     :param contents: of key files, by path
     :raises ValueError: for a file without content and checksum
     """
@@ -89,11 +86,13 @@ def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> H
         deploy.check(state)
     except NotDeployable as refused:
         raise ValueError(str(refused)) from refused
-    return replace(state, files=tuple(_encoded(file, contents.get(file.path, file.content)) for file in state.files))
-
-
-def _encoded(file: HostFile, content: str | None) -> HostFile:
-    return file if content is None else replace(file, content=None, data=base64.b64encode(content.encode()).decode())
+    files = []
+    for file in state.files:
+        content = contents.get(file.path, file.content)
+        if content is not None:
+            file = replace(file, content=None, data=base64.b64encode(content.encode()).decode())
+        files.append(file)
+    return replace(state, files=tuple(files))
 
 
 def is_about(parts: Collection[str] | None, *names: str) -> bool:
@@ -101,26 +100,11 @@ def is_about(parts: Collection[str] | None, *names: str) -> bool:
     return parts is None or not set(names).isdisjoint(parts)
 
 
-def _changed_files(differences: Differences, keys: KeyChanges) -> dict[str, list[str]]:
-    changed_keys, missing_keys, _new_keys, key_attributes = keys
-    return {
-        "changed": sorted({*differences.changed, *changed_keys}),
-        "missing": sorted({*differences.missing, *missing_keys}),
-        "attributes": sorted({*differences.attributes, *key_attributes}),
-    }
-
-
-def _added(host: Host) -> list[str]:
-    """Return the files in folders of the collection that appeared after the current generation without a deployment."""
-    current = host.generation()
-    return sorted(set(host.added()) - set(current.others if current else ()))
-
-
 def _reasons(
     host: Host,
     differences: Differences,
     moved: Mapping[str, Mapping[str, Any]],
-    keys: KeyChanges,
+    keys: Mapping[str, list[str]],
     facts: Mapping[str, Any],
 ) -> list[str]:
     """Return why deploying the document could change something; empty if it could not."""
@@ -128,7 +112,7 @@ def _reasons(
     why = [host.systemd_silent] if host.systemd_silent else []
     why += differences.lines()
     why += _generation_reasons(host, current, facts) if current else ["nothing was recorded yet"]
-    if any(keys):
+    if any(keys.values()):
         why.append("key files differ from the current generation")
     if params["facts_checksum"] and facts:
         checksum = stable_facts.stable_checksum(facts.get("spark"), facts.get("images"))
@@ -160,11 +144,11 @@ def _generation_reasons(host: Host, current: Generation, facts: Mapping[str, Any
     return why
 
 
-def _key_changes(host: Host, state: HostState) -> KeyChanges:
+def _key_changes(host: Host, state: HostState) -> dict[str, list[str]]:
     """Return the changes of a document's key files since the current generation."""
     current = host.generation()
     if current is None:
-        return [], [], [], []
+        return {}
     paths = {file.path for file in state.files if file.secret}
     now, recorded = (
         {path: key for path, key in keys.items() if path in paths} for keys in (host.secrets, current.secrets)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._common import tables
 from .._content import file_sums, snapshots, vocabularies
 from .._host import beneath, file_times, made
 from .._runtime.command import NoAnswer
@@ -29,7 +30,6 @@ NAMED_FILES = 3
 def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     """Return the missing and the replaced images.
 
-    :param host: the host
     :param images: alternative names of each image; an image that hosts build has only its name
     """
     if host.silent:
@@ -99,7 +99,6 @@ def _repository_faults(host: Host, model: Mapping[str, Any]) -> Iterator[str]:
 def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     """Return the changes that M(dgxspark.vllm.bundle) would make to a model.
 
-    :param host: the host
     :param model: C(repo), C(commit), C(revisions) with that commit, and C(files) of the bundle, by name
     """
     hf_home, repo = host.at(host.params["hf_home"]), str(model["repo"])
@@ -145,8 +144,7 @@ def _copy_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
         file = f"{folder}/{name}"
         if not _is_copy(host.at(str(hf_home)), file, original, file in copied_before):
             changed.append(name)
-    more = f" and {len(changed) - NAMED_FILES} more" if len(changed) > NAMED_FILES else ""
-    return [f"{path}: {', '.join(changed[:NAMED_FILES])}{more} not as on the controller"] if changed else []
+    return [f"{path}: {tables.some_of(changed, NAMED_FILES)} not as on the controller"] if changed else []
 
 
 def _is_copy(hf_home: Path, file: str, original: Mapping[str, int], has_our_mode: bool) -> bool:
@@ -228,7 +226,6 @@ def _repository_report(host: Host, model: Mapping[str, Any]) -> dict[str, Any]:
 def network_faults(host: Host, network: Mapping[str, Any]) -> list[str]:
     """Return the fault of the netplan file.
 
-    :param host: the host
     :param network: C(file) with C({path, sha256}); empty if the role fabric does not manage the file
     """
     file = network.get("file")

@@ -31,13 +31,10 @@ MOST_TEXT = 300
 def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> list[str]:
     """Ask the programs of a host in the order of the roles, up to the first program that reports a problem.
 
-    :param run: runs a program, raises NoAnswer on silence
-    :param root: where the host's files are
     :param params: of M(dgxspark.vllm.compare): C(network) with C(ufw), C({netdevs, peers}), C(routes) of C(relay.routes_of), C(relay)
         and C(pings) of C(fabric.plan); C(servers), each with C(name), C(settings), its file on the host, and C(seconds);
         C(parts) of the run, None for all
     :param check: check mode; servers are not asked
-    :returns: reasons why there may be something to apply
     """
     network = params["network"]
 
@@ -46,7 +43,9 @@ def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> li
 
     questions: list[Callable[[], list[str]]] = [
         partial(_blocked_by_ufw, ask, root, network.get("ufw") or {}),
-        partial(_lost_routes, ask, network),
+        lambda: (
+            relay.lost_routes(ask, network.get("routes") or []) + relay.not_passed_on(ask, network.get("relay") or [])
+        ),
         *(partial(_lost_packets, ask, ping) for ping in network.get("pings") or []),
         *(partial(_server_failure, run, server) for server in ([] if check else params["servers"])),
         *([partial(_left_drained, root)] if "gateway" in (params.get("parts") or ("gateway",)) else []),
@@ -73,12 +72,6 @@ def _blocked_by_ufw(ask: Ask, root: Path, allowed: Mapping[str, Sequence[str]]) 
         for name, rule in rules.items()
         if not re.search(rule, out, re.MULTILINE)
     ]
-
-
-def _lost_routes(ask: Ask, network: Mapping[str, Any]) -> list[str]:
-    """Return the missing routes of a host of a ring, and the missing settings of its relay."""
-    routes, ways = network.get("routes") or [], network.get("relay") or []
-    return relay.lost_routes(ask, routes) + relay.not_passed_on(ask, ways)
 
 
 def _lost_packets(ask: Ask, ping: Mapping[str, Any]) -> list[str]:

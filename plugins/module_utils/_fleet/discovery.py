@@ -11,6 +11,7 @@ machine    a candidate with its answers: a Spark, another machine, or unknown
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 from .._cluster import cabling
 from .._common import foreign_text, plain_data, reader
 from .._common.reader import LINE, Maybe, Most
+from .._common.tables import one_line
 
 MOST_ADDRESSES = 1024
 """Addresses of one run; a /22, more than a rack of Sparks."""
@@ -238,29 +240,28 @@ def read_machine(
 ) -> Machine:
     """Return the machine of a candidate. A malformed answer makes it unknown.
 
-    :param target: its address
     :param as_root: result of M(dgxspark.vllm.ask) as root: C(spark) with the section C(adoption)
     :param plain: the same without root, after a failure; empty otherwise
     :param cables: result as root: C(probe) with the section C(cabling)
     """
     if not as_root.get("reached"):
-        why = _line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
+        why = one_line(as_root.get("why") or "it was not asked").removeprefix("Task failed: ")
         return Machine(target, "unknown", with_advice(why))
     answer, notes = _answer(as_root, "spark"), []
     adoption = answer.get("adoption") or {"msg": _reason(answer, "adoption")}
     if _has_failed(answer):
-        why = with_advice(_line(answer.get("msg") or "it was not asked"))
+        why = with_advice(one_line(answer.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
         answer = _answer(plain, "spark")
         if _has_failed(answer):
-            return Machine(target, "unknown", with_advice(_line(plain.get("why") or answer.get("msg") or why)))
+            return Machine(target, "unknown", with_advice(one_line(plain.get("why") or answer.get("msg") or why)))
     try:
         facts = _facts(answer.get("spark"))
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
         return Machine(target, "other", _model_of(facts["machine"]), facts=facts)
-    notes += [_line(reason) for reason in (facts.get("unknown") or {}).values()]
+    notes += [one_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
     heard = _list(probe.get("cabling") or {"msg": _reason(probe, "cabling")}, "heard", "cables", notes)
@@ -273,7 +274,7 @@ def _has_failed(answer: Mapping[str, Any]) -> bool:
 
 def _model_of(machine: Mapping[str, Any]) -> str:
     maker, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
-    return f"{_line(maker)} {_line(product)}".strip()
+    return f"{one_line(maker)} {one_line(product)}".strip()
 
 
 def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -316,13 +317,8 @@ def _list(answer: Any, key: str, title: str, notes: list[str]) -> list[dict[str,
             return entries
         except foreign_text.Untrusted as error:
             why = f"its answer is invalid: {error}"
-    notes.append(f"{title} not known: {with_advice(_line(why or 'it was not asked'))}")
+    notes.append(f"{title} not known: {with_advice(one_line(why or 'it was not asked'))}")
     return None
-
-
-def _line(value: Any) -> str:
-    text = " ".join(foreign_text.printable(str(value)).split())
-    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def join_same(machines: Sequence[Machine]) -> list[Machine]:
@@ -353,7 +349,8 @@ def give_names(machines: Sequence[Machine]) -> None:
     for machine in machines:
         if machine.state == "spark" and not machine.name:
             names = [name for name in _names_of(machine) if name not in used]
-            machine.name = names[0] if names else _numbered("spark", used)
+            numbered = (f"spark-{number}" for number in itertools.count(1))
+            machine.name = names[0] if names else next(name for name in numbered if name not in used)
             used.add(machine.name)
 
 
@@ -361,19 +358,8 @@ def _names_of(machine: Machine) -> list[str]:
     """Return the possible names of a machine, the best first."""
     address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
     names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
-    return [name for name in (name.partition(".")[0].lower() for name in names) if _is_usable(name)]
-
-
-def _is_usable(name: str) -> bool:
-    """Tell whether an inventory can have a host of this name."""
-    return bool(NAME.fullmatch(name)) and name not in _WORDS
-
-
-def _numbered(stem: str, used: Iterable[str]) -> str:
-    number = 1
-    while f"{stem}-{number}" in used:
-        number += 1
-    return f"{stem}-{number}"
+    short_names = (name.partition(".")[0].lower() for name in names)
+    return [name for name in short_names if NAME.fullmatch(name) and name not in _WORDS]
 
 
 @dataclass(frozen=True)
@@ -411,14 +397,13 @@ def find_cables(machines: Sequence[Machine]) -> Cables:
         }
         for machine in sparks
     }
-    ports = {(name, cage): port for name, entry in entries.items() for cage, port in _ports(entry["fabric"]).items()}
+    ports: dict[cabling.Cage, Mapping[str, Any]] = {
+        (name, cage): port
+        for name, entry in entries.items()
+        for cage, port in cabling.up_cages(entry["fabric"]).items()
+    }
     links = cabling.find_links(entries)
     return Cables(cabling.segments_of(sorted(ports), links.pairs), _strangers(ports))
-
-
-def _ports(fabric: Mapping[str, Any]) -> Mapping[int, Any]:
-    ports: Mapping[int, Any] = cabling.up_cages(fabric)
-    return ports
 
 
 def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
@@ -432,4 +417,4 @@ def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
         for neighbour in netdev.get("neighbours") or []
         if neighbour.get("mac") not in macs and ":" not in str(neighbour.get("address"))
     ]
-    return list(dict.fromkeys(map(_line, texts)))
+    return list(dict.fromkeys(map(one_line, texts)))

@@ -9,7 +9,7 @@ import grp
 import hashlib
 import pwd
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,6 @@ def check(
     """Compare a host with a document.
 
     :param state: the document, with digests of its files. Secret files without a digest may have any content
-    :param before: the record of the host
-    :param run: runs a program that only reads
-    :param parts: the parts to compare, including removed rows; None for all
     :returns: the differences, and the state of each unit of the document, by name
     """
     differences = Differences()
@@ -103,7 +100,8 @@ def check(
 
     tools = Tools(run, set_attributes, lambda _text: None, True, tempfile.gettempdir())
     try:
-        job = Deployment(_comparable(state), tools, parts_of(state, before.state) if parts is None else parts, before)
+        chosen = state.parts() | before.state.parts() if parts is None else parts
+        job = Deployment(_comparable(state), tools, chosen, before)
         result = deploy.deploy(job)
         units = deploy_units.ask(job, [unit.name for unit in state.units]) if state.units else {}
     except (NotDeployable, NoAnswer) as reason:
@@ -111,11 +109,6 @@ def check(
     else:
         _add_results(differences, job, result)
     return differences, units
-
-
-def parts_of(*states: HostState) -> frozenset[str]:
-    """Return the parts of all rows of some documents."""
-    return frozenset(row.part for state in states for rows in vars(state).values() for row in rows)
 
 
 def _comparable(state: HostState) -> HostState:
@@ -162,12 +155,6 @@ def _add_results(differences: Differences, job: Deployment, result: dict[str, An
 def _attributes_differ(path: Path, owner: str, group: str, mode: str) -> bool:
     """Tell whether a file or folder has another owner, group or mode. owner, group: names or numbers."""
     status = path.stat()
-    accounts = (
-        _number(owner, lambda name: pwd.getpwnam(name).pw_uid),
-        _number(group, lambda name: grp.getgrnam(name).gr_gid),
-    )
-    return (status.st_uid, status.st_gid, status.st_mode & 0o7777) != (*accounts, int(mode, 8))
-
-
-def _number(account: str, find: Callable[[str], int]) -> int:
-    return int(account) if account.isdigit() else find(account)
+    user = int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
+    members = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    return (status.st_uid, status.st_gid, status.st_mode & 0o7777) != (user, members, int(mode, 8))

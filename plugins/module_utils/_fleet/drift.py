@@ -11,18 +11,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.findings import SEVERITIES, Finding
+from .._common.reader import from_dict
+from .._common.tables import some_of
 from .._host import deployed
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._host.host_state import HostState
 from .._plan import picture
 from .._plan.planned import PlannedService
 from . import generations
-from .drift_host import Container, Host, Launch, Unit
 from .fleet_status import short
+from .generations import brief
 
 SCHEMA = 1
 NO_ROWS = deployed.checksum(HostState())
@@ -46,29 +50,81 @@ FILE_TEXTS = {
 """Message and fix by kind of difference."""
 
 
+UP = (*generations.RUNNING, "queued")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Everything that is known of one host; unknown parts are empty.
+
+    plan: its part of the plan. checksums: of the parts of its planned document, empty if the plan lacks answers of hosts. has_ranks: the plan of
+    its clusters has the answers of all ranks. spark, images: of M(dgxspark.vllm.spark_info). compared: the answer of M(dgxspark.vllm.compare)
+    without a document.
+    """
+
+    services: Sequence[PlannedService]
+    plan: Mapping[str, Any]
+    checksums: Mapping[str, str]
+    has_ranks: bool
+    spark: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, Any] | None = None
+    compared: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def planned(
+        cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, has_ranks: bool = True
+    ) -> Host:
+        """Return a host by its part of the plan; C(with_answers) adds the rest."""
+        services = [from_dict(PlannedService, service) for service in planned.get("services") or []]
+        return cls(services, planned, checksums or {}, has_ranks)
+
+    def with_answers(
+        self,
+        spark: Mapping[str, Any],
+        images: Mapping[str, Any] | None = None,
+        compared: Mapping[str, Any] | None = None,
+    ) -> Host:
+        """Return the host with its answers, None for unknown ones."""
+        return replace(self, spark=spark, images=images, compared=compared or {})
+
+    @cached_property
+    def units(self) -> dict[str, Mapping[str, Any]]:
+        """The units of the host by name."""
+        return {unit["name"]: unit for unit in self.spark.get("units") or []}
+
+    @cached_property
+    def containers(self) -> dict[str, Mapping[str, Any]]:
+        """The running containers by name."""
+        boxes = self.spark.get("containers") or []
+        return {box["name"]: box for box in boxes if box.get("state") == "running"}
+
+    @property
+    def deployed(self) -> set[str]:
+        """The names of the deployed services."""
+        return set(self.spark.get("services") or ())
+
+    @property
+    def locked(self) -> Mapping[str, Any]:
+        """The images of the lock file by reference: their name there, and the ids that count as this image."""
+        return self.plan.get("images_locked") or {}
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The current generation, empty without one."""
+        return self.compared.get("recorded") or {}
+
+    def image_id(self, ref: str) -> str | None:
+        """Return the id of an image on the host."""
+        return ((self.images or {}).get(ref) or {}).get("id")
+
+
+def _state(unit: Mapping[str, Any] | None) -> str:
+    """Return the state of a unit, C(queued) if its start waits for another one."""
+    return "gone" if unit is None else "queued" if unit.get("queued") else str(unit.get("active_state"))
+
+
 def _finding(rule: str, severity: str, message: str, fix: str, service: str = "") -> Finding:
     return Finding(f"drift.{rule}", severity, message, fix, service, basis="measured")
-
-
-def brief(digest: Any) -> str:
-    """Return the beginning of an id, a digest or a commit."""
-    return str(digest).rpartition(":")[2][:12]
-
-
-def brief_ref(ref: str) -> str:
-    """Return a reference of an image with the beginning of its digest."""
-    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1", ref)
-
-
-def brief_revision(revision: Any) -> str:
-    """Return the beginning of a commit, and other revisions in full."""
-    return str(revision)[:12] if re.fullmatch(r"[0-9a-f]{40}", str(revision)) else str(revision)
-
-
-def some_of(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    """Return the first names, and the number of further ones."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- checks of one host
@@ -77,10 +133,11 @@ def some_of(names: Sequence[str], most: int = MOST_NAMES) -> str:
 def check(host: Host) -> list[Finding]:
     """Return the differences of a host with all answers, worst first."""
     findings = [finding for find in CHECKS for finding in find(host)]
-    parts = changed_parts(host.checksums, host.recorded.checksums)
+    parts = changed_parts(host.checksums, host.recorded.get("checksums") or {})
     # A more specific finding about the plan makes this one redundant.
     if parts and not any(finding.rule in PLAN_RULES for finding in findings):
-        text = f"the plan differs from the deployment ({some_of(parts)}): inventory, recipe, a key or this collection has changed since."
+        changed = some_of(parts, MOST_NAMES)
+        text = f"the plan differs from the deployment ({changed}): inventory, recipe, a key or this collection has changed since."
         findings.append(_finding("plan", "info", text, f"{DEPLOY}; --check --diff shows the changes."))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -99,24 +156,25 @@ PLAN_RULES = ("drift.not_deployed", "drift.unplanned", "drift.launch", "drift.im
 def check_services(host: Host) -> Iterator[Finding]:
     """Compare the state of planned services, now and after a boot."""
     for service in host.services:
-        if service.name not in host.now.services:
+        if service.name not in host.deployed:
             text = "it is planned, but was never deployed on this host."
             yield _finding("not_deployed", "warning", text, f"{DEPLOY}.", service.name)
             continue
-        unit = host.now.units.get(service.unit)
+        unit = host.units.get(service.unit)
         yield from _check_state(host, service, unit)
         if unit:
             yield from _check_boot(service, unit)
-    for name in sorted(set(host.now.services) - {service.name for service in host.services}):
-        active = host.now.units.get(f"spark-{name}.service", Unit("gone")).active
+    for name in sorted(host.deployed - {service.name for service in host.services}):
+        active = _state(host.units.get(f"spark-{name}.service"))
         text = f"it is deployed on this host, but not in the inventory any more; its unit is {active}."
         yield _finding("unplanned", "warning", text, f"{DEPLOY}, which removes it.", name)
 
 
-def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iterator[Finding]:
-    name, active, is_up = service.name, unit.active if unit else "gone", bool(unit and unit.is_up)
+def _check_state(host: Host, service: PlannedService, unit: Mapping[str, Any] | None) -> Iterator[Finding]:
+    name, active = service.name, _state(unit)
+    is_up = active in UP
     may_rest = service.state == "on_demand" and active in ("inactive", "deactivating")
-    if host.container(service) and not is_up and active not in ("deactivating", "maintenance"):
+    if service.container in host.containers and not is_up and active not in ("deactivating", "maintenance"):
         text = f"its container {service.container} runs, and its unit is {active}: it was started by hand."
         fix = f"docker rm --force {service.container}, then systemctl start {service.unit}, or site.yml."
         yield _finding("by_hand", "error", text, fix, name)
@@ -131,7 +189,7 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
         text = f"{service.unit} is gone."
         yield _finding("stopped", "error", text, f"{DEPLOY}, which writes and starts it.", name)
     elif not is_up and not may_rest:
-        why = host.now.stopped.get(name)
+        why = ((host.spark.get("guard") or {}).get("stopped") or {}).get(name)
         if why is not None:
             text = f"it should run, but the memory guard stopped it: {why or 'it does not say why'}."
             fix = "Free the memory, then run start.yml; journalctl -u spark-agent -p warning says who took it."
@@ -141,13 +199,13 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
         yield _finding("stopped", "error", text, fix, name)
 
 
-def _check_boot(service: PlannedService, unit: Unit) -> Iterator[Finding]:
-    starts_at_boot = service.state not in ("stopped", "on_demand")
-    if starts_at_boot and unit.enabled is False:
-        text = f"{service.unit} is {'masked' if unit.masked else 'not enabled'}: it will not start at the next boot."
-        fix = f"systemctl unmask {service.unit}, then site.yml." if unit.masked else f"{DEPLOY}."
+def _check_boot(service: PlannedService, unit: Mapping[str, Any]) -> Iterator[Finding]:
+    starts_at_boot, is_masked = service.state not in ("stopped", "on_demand"), unit.get("load_state") == "masked"
+    if starts_at_boot and unit.get("enabled") is False:
+        text = f"{service.unit} is {'masked' if is_masked else 'not enabled'}: it will not start at the next boot."
+        fix = f"systemctl unmask {service.unit}, then site.yml." if is_masked else f"{DEPLOY}."
         yield _finding("boot", "warning", text, fix, service.name)
-    elif not starts_at_boot and unit.enabled:
+    elif not starts_at_boot and unit.get("enabled"):
         expected = "should be started by requests alone" if service.state == "on_demand" else "should be stopped"
         text = f"{service.unit} is enabled: it will start at the next boot, but {expected}."
         yield _finding("boot", "warning", text, f"{DEPLOY}.", service.name)
@@ -156,22 +214,24 @@ def _check_boot(service: PlannedService, unit: Unit) -> Iterator[Finding]:
 def check_addons(host: Host) -> Iterator[Finding]:
     """Compare the units of add-on services with the recorded state; the plan has no units of them."""
     services = {service.unit for service in host.services}
-    services |= {f"spark-{name}.service" for name in host.now.services}
-    for unit, recorded in sorted(host.recorded.units.items()):
-        now = host.compared.units.get(unit)
-        if unit in services or not recorded.enabled or now is None:  # a removed unit is a missing file
+    services |= {f"spark-{name}.service" for name in host.deployed}
+    units = host.compared.get("units") or {}
+    for unit, recorded in sorted((host.recorded.get("units") or {}).items()):
+        now = units.get(unit)
+        if unit in services or not recorded["enabled"] or now is None:  # a removed unit is a missing file
             continue
-        if recorded.active == "active" and now.active not in generations.RUNNING:
-            text = f"{unit} ran when it was recorded, but is now {now.active}."
+        if recorded["active"] == "active" and now["active"] not in generations.RUNNING:
+            text = f"{unit} ran when it was recorded, but is now {now['active']}."
             yield _finding("stopped", "error", text, f"systemctl start {unit}, or site.yml.")
-        if not now.enabled:
+        if not now["enabled"]:
             text = f"{unit} is not enabled any more: it will not start at the next boot."
             yield _finding("boot", "warning", text, f"{DEPLOY}.")
 
 
 def check_relay(host: Host) -> Iterator[Finding]:
     """Find a relay of a ring that the inventory no longer has."""
-    if host.now.relays and not host.relay:
+    planned = ((host.plan.get("cluster") or {}).get("fabric") or {}).get("relay")
+    if (host.spark.get("fabric") or {}).get("relay") and not planned:
         text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
         yield _finding("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")
 
@@ -179,18 +239,19 @@ def check_relay(host: Host) -> Iterator[Finding]:
 def check_images(host: Host) -> Iterator[Finding]:
     """Compare the images of running containers with the planned, the locked and the recorded one."""
     for service in host.services:
-        container = host.container(service)
-        if container and container.image_id:
-            yield from _check_image(host, service, container.image_id)
+        running = host.containers.get(service.container, {}).get("image_id")
+        if running:
+            yield from _check_image(host, service, running)
 
 
 def _check_image(host: Host, service: PlannedService, running: str) -> Iterator[Finding]:
-    ref, recorded = service.image.ref, host.recorded.images.get(service.unit)
-    name, locked = brief_ref(ref), host.locked.get(ref)
+    ref = service.image.ref
+    recorded = ((host.recorded.get("images") or {}).get(service.unit) or {}).get("id")
+    name, locked = re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1", ref), host.locked.get(ref)
     # An image that was built on the host has another id than the planned one.
     is_derived = bool(service.ray_image or service.built_image)
     planned = None if is_derived else service.image.id
-    if running in ([recorded] if is_derived else [planned, *(locked.ids if locked else ())]):
+    if running in ([recorded] if is_derived else [planned, *(locked["ids"] if locked else ())]):
         return
     if recorded and running != recorded:
         text = f"it runs image {brief(running)}, and {brief(recorded)} was deployed"
@@ -203,7 +264,7 @@ def _check_image(host: Host, service: PlannedService, running: str) -> Iterator[
         text = f"{name} is planned, but not on this host; it runs image {brief(running)}."
         yield _finding("image_planned", "warning", text, f"{DEPLOY}, which brings it.", service.name)
     elif locked:
-        text = f"it runs image {brief(running)}, but the lock file has {brief(planned)} ({locked.name})."
+        text = f"it runs image {brief(running)}, but the lock file has {brief(planned)} ({locked['name']})."
         yield _finding("image_planned", "warning", text, f"{DEPLOY}, which serves the locked one.", service.name)
     else:
         text = f"it runs image {brief(running)}, and {name} is {brief(planned)} on this host now."
@@ -213,33 +274,34 @@ def _check_image(host: Host, service: PlannedService, running: str) -> Iterator[
 
 def check_addon_images(host: Host) -> Iterator[Finding]:
     """Compare the images of add-on services with the lock file."""
-    refs = {image.name: ref for ref, image in host.locked.items()}
-    for name, locked_name in host.addon_images.items():
-        running = host.now.containers.get(f"spark-{name}", Container()).image_id
+    refs = {image["name"]: ref for ref, image in host.locked.items()}
+    for name, locked_name in (host.plan.get("addon_images") or {}).items():
+        running = host.containers.get(f"spark-{name}", {}).get("image_id")
         if not running or locked_name not in refs:
             continue
         ref = refs[locked_name]
-        ids = host.locked[ref].ids
-        if running not in (*ids, (host.images or {}).get(ref)):
+        ids = host.locked[ref]["ids"]
+        if running not in (*ids, host.image_id(ref)):
             text = f"it runs image {brief(running)}, but the lock file has {brief(ids[0])} ({locked_name})."
             yield _finding("image_planned", "warning", text, f"{DEPLOY}, which runs the locked one.", name)
 
 
 def check_models(host: Host) -> Iterator[Finding]:
     """Find missing, damaged and moved models and vocabularies."""
-    differences = host.compared.differences
-    for model in differences.models:
-        users = ", ".join(service.name for service in host.services if model.is_used_by(service))
-        name = f"{model.repo}@{brief_revision(model.revision)}" if model.repo else str(model.path)
-        title = f"{'vocabulary' if model.is_vocabulary else 'model'} {name}"
-        if not model.there:
+    differences = host.compared.get("differences") or {}
+    for model in differences.get("models") or []:
+        users = ", ".join(service.name for service in host.services if _uses(service, model))
+        revision = re.sub(r"\A([0-9a-f]{12})[0-9a-f]{28}\Z", r"\1", str(model.get("revision")))
+        name = f"{model['repo']}@{revision}" if model.get("repo") else str(model.get("path"))
+        title = f"{'vocabulary' if model.get('is_vocabulary') else 'model'} {name}"
+        if not model["there"]:
             text, fix = f"the {title} is not on this host.", f"{DEPLOY} --tags models, which brings it."
             yield _finding("model_gone", "error", text, fix, users)
-        elif model.wrong:
-            text = f"the {title} is incomplete: {some_of(model.wrong)}."
+        elif model["wrong"]:
+            text = f"the {title} is incomplete: {some_of(model['wrong'], MOST_NAMES)}."
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             yield _finding("model_files", "error", text, fix, users)
-    for service, moved in sorted(differences.moved.items()):
+    for service, moved in sorted((differences.get("moved") or {}).items()):
         text = (
             f"{moved['repo']}@{moved['revision']} is commit {brief(moved['is'])} on this host now; "
             f"{brief(moved['was'])} was deployed."
@@ -248,23 +310,31 @@ def check_models(host: Host) -> Iterator[Finding]:
         yield _finding("model_moved", "warning", text, fix, service.partition("/")[0])
 
 
+def _uses(service: PlannedService, model: Mapping[str, Any]) -> bool:
+    """Tell whether a service uses a model. model: a repository at a revision, or a path."""
+    if not model.get("repo"):
+        return bool(service.model.path == model.get("path"))
+    return any((part.repo, part.revision) == (model["repo"], model["revision"]) for part in service.model.parts)
+
+
 def check_launches(host: Host) -> Iterator[Finding]:
     """Compare the launches of engines with the plan by the fingerprint of their containers."""
     for service in host.services:
-        container = host.container(service)
+        container = host.containers.get(service.container)
         if not container or (service.cluster and not host.has_ranks):
             continue
-        if not container.managed:
+        if not container.get("managed"):
             # Of a stopped unit, check_services reports it.
-            if host.now.units.get(service.unit, Unit()).is_up:
+            if _state(host.units.get(service.unit)) in UP:
                 text = f"its container {service.container} was not started by its unit."
                 fix = f"docker rm --force {service.container}, then systemctl restart {service.unit}, or site.yml."
                 yield _finding("by_hand", "error", text, fix, service.name)
-        elif container.fingerprint != service.fingerprint:
-            yield from _check_launch(service, host.compared.launches.get(service.name, Launch()))
+        elif container.get("fingerprint") != service.fingerprint:
+            launches = host.compared.get("launches") or {}
+            yield from _check_launch(service, launches.get(service.name) or {})
 
 
-def _check_launch(service: PlannedService, launch: Launch) -> Iterator[Finding]:
+def _check_launch(service: PlannedService, launch: Mapping[str, Any]) -> Iterator[Finding]:
     changed = launch_differences(service, launch)
     if service.cluster:
         # Only a deployment listens on the cables and knows the fabric variables of a rank.
@@ -276,15 +346,17 @@ def _check_launch(service: PlannedService, launch: Launch) -> Iterator[Finding]:
     yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
 
 
-def launch_differences(service: PlannedService, launch: Launch) -> list[str]:
+def launch_differences(service: PlannedService, launch: Mapping[str, Any]) -> list[str]:
     """Return the names of changed options and variables between a planned launch and the one of a receipt."""
-    if not launch.argv:
+    if not launch.get("argv"):
         return []
-    now, before = (read_docker_run([str(word) for word in argv]) or DockerRun() for argv in (service.argv, launch.argv))
+    now, before = (
+        read_docker_run([str(word) for word in argv]) or DockerRun() for argv in (service.argv, launch["argv"])
+    )
     names = [] if now.image == before.image else ["image"]
     names += _changed_names(_options(now.command), _options(before.command))
     names += [f"docker run {name}" for name in _changed_names(_docker_options(now), _docker_options(before))]
-    names += [f"env {name}" for name in _changed_names(service.env, launch.env or {})]
+    names += [f"env {name}" for name in _changed_names(service.env, launch.get("env") or {})]
     return list(dict.fromkeys(names))
 
 
@@ -315,9 +387,9 @@ def _docker_options(run: DockerRun) -> dict[str, list[str]]:
 
 def check_files(host: Host) -> Iterator[Finding]:
     """Find files of the collection that differ from the deployed document."""
-    services = {service.name for service in host.services} | set(host.now.services)
+    services = {service.name for service in host.services} | host.deployed
     for kind, (text, fix) in FILE_TEXTS.items():
-        for path in host.compared.differences.files.get(kind) or []:
+        for path in (host.compared.get("differences") or {}).get(kind) or []:
             advice = f"{fix}; put its wanted settings into the inventory."
             yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, service_of(path, services))
 
@@ -331,18 +403,21 @@ def service_of(path: str, services: set[str]) -> str:
 
 def check_host(host: Host) -> Iterator[Finding]:
     """Report an interrupted or finished rollback, and versions that changed after the last proof."""
-    recorded = host.recorded
-    if host.compared.recorded is None and host.now.services:
+    recorded, came_from = host.recorded, host.recorded.get("from")
+    if host.compared and not recorded and host.deployed:
         text = "no state of this host was recorded, so changes by hand and by updates cannot be detected."
         yield _finding("unrecorded", "info", text, f"{DEPLOY}, which records one.")
-    if recorded.restoring is not None:
-        text = f"a rollback to generation {recorded.restoring} was interrupted."
+    if recorded.get("restoring") is not None:
+        text = f"a rollback to generation {recorded['restoring']} was interrupted."
         yield _finding("restoring", "error", text, "Run rollback.yml again, which finishes it.")
-    elif recorded.came_from is not None and recorded.came_from != recorded.number:
-        text = f"it was rolled back from generation {recorded.came_from} to {recorded.number}; the plan may be of the newer one."
+    elif came_from is not None and came_from != recorded["number"]:
+        text = (
+            f"it was rolled back from generation {came_from} to {recorded['number']}; the plan may be of the newer one."
+        )
         yield _finding("taken_back", "info", text, f"{DEPLOY} once the cause is fixed.")
+    versions = generations.facts_of(host.spark)
     for name, title in VERSIONS.items():
-        now, before = host.now.versions.get(name), recorded.facts.get(name)
+        now, before = versions.get(name), (recorded.get("facts") or {}).get(name)
         if now and before and now != before:
             text = f"{title} {now}; it was {before} at the last proof of this state."
             yield _finding(name, "info", text, f"{DEPLOY}, which proves it with this one.")
@@ -398,10 +473,7 @@ def report(
 ) -> dict[str, Any]:
     """Return the report of a fleet: C({schema, at, healthy, reason, counts, hosts, findings}), with the worst findings first.
 
-    :param findings: of all hosts, each with C(host)
     :param hosts: each with C({reached, why, generation, proven, recorded_at})
-    :param services: their number
-    :param at: time of the report
     :param fail_on: the mildest severity of a reason; C(never) counts like C(warning), its caller does not fail
     """
     ordered = sorted(findings, key=lambda finding: (_rank(finding), picture.natural(str(finding["host"]))))

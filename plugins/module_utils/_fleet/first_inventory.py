@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
-from .._common.foreign_text import printable
 from .._plan.picture import names_text, natural
 from .._plan.recommend import Pick
 from .discovery import Cables, Machine
@@ -75,10 +74,6 @@ def files(
 ) -> dict[str, str]:
     """Return the texts of the folder's files, by name.
 
-    :param machines: Sparks with names
-    :param picks: recommended recipes by name of the Spark
-    :param cables: between the Sparks
-    :param user: account of ssh, empty to leave it to ssh
     :param spans: recommended recipe for one model over several Sparks, by their number
     """
     lines = [
@@ -165,9 +160,8 @@ def _scalar(value: Any) -> str:
     return text if isinstance(value, int) or _PLAIN.fullmatch(text) or text in ("local",) else json.dumps(text)
 
 
-def _line(text: Any, most: int = 150) -> str:
-    line = " ".join(printable(str(text)).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+def _line(text: Any) -> str:
+    return tables.one_line(text, 150)
 
 
 def describe(machine: Machine, cables: Cables) -> list[str]:
@@ -268,6 +262,6 @@ def _other_lines(machines: Sequence[Machine]) -> list[str]:
             groups.setdefault((machine.state, machine.why), []).append(machine.target.address)
     words = {"other": "no Spark", "unknown": "not known"}
     return [
-        f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {_line(why, 400)}"
+        f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {tables.one_line(why, 400)}"
         for (state, why), addresses in sorted(groups.items())
     ]

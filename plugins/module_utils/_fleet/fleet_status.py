@@ -71,8 +71,7 @@ def why_unreachable(message: str) -> str:
 
 def short(text: Any) -> str:
     """Return a text as one line of bounded length."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
+    return tables.one_line(text, MOST_TEXT)
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,6 @@ class Status:
 def judge_host(result: Mapping[str, Any], answer: str) -> HostState:
     """Return the state of a host.
 
-    :param result: of M(dgxspark.vllm.ask)
     :param answer: name of the answer with C({host, services}) of M(dgxspark.vllm.spark_info)
     """
     if not result.get("reached"):
@@ -143,6 +141,8 @@ def judge_facts(host: Mapping[str, Any]) -> HostState:
         notes.append(f"{available:.1f} GiB of memory available")
     notes += list((host.get("unknown") or {}).values())
     if guard:
+        # The state of the guard may be a minute old.
+        guard = {**guard, "available_gib": available} if available is not None else guard
         unit = guard_account.runs(host.get("units") or [])
         notes += [short(note) for note in guard_account.notes(guard, unit)]
         guard = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
@@ -200,7 +200,7 @@ def _notes(row: Row) -> Iterator[str]:
 
 
 def _restarted_lately(row: Row) -> bool:
-    """Tell whether a service of one host was restarted and is not up for long."""
+    """Tell whether a service of one host was restarted and is not up for long; a rank is restarted by design."""
     return bool(row.restarts and not row.rank and not row.cluster) and (row.uptime_seconds or 0) < YOUNG_SECONDS
 
 
@@ -208,8 +208,6 @@ def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: st
     """Return the status of a fleet.
 
     :param rows: of all hosts, before C(join_ranks)
-    :param hosts: of C(judge_host)
-    :param at: time of the report
     :param fail_on: C(down), or C(warning) to make notes a reason too
     """
     for row in rows:
@@ -249,14 +247,14 @@ def _reasons(
     # Services of silent hosts come last: the hosts are named already.
     bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     if bad:
-        yield f"{len(bad)} of {len(services)} services are not ready: {_some(bad)}"
+        yield f"{len(bad)} of {len(services)} services are not ready: {tables.some_of(bad, 8)}"
     degenerate = [name for name, state in services.items() if state == "degenerate"]
     if degenerate:
-        yield f"{len(degenerate)} of {len(services)} services give degenerate answers: {_some(degenerate)}"
+        yield f"{len(degenerate)} of {len(services)} services give degenerate answers: {tables.some_of(degenerate, 8)}"
     noted = [name for name, state in services.items() if state == "warning"]
     noted += [host for host, state in hosts.items() if state.state == "warning"]
     if noted and fail_on == "warning":
-        yield f"{len(noted)} with warnings: {_some(noted)}"
+        yield f"{len(noted)} with warnings: {tables.some_of(noted, 8)}"
 
 
 def _keep_one_per_set(rows: Sequence[Row]) -> None:
@@ -265,11 +263,6 @@ def _keep_one_per_set(rows: Sequence[Row]) -> None:
     for row in rows:
         if not row.ready and row.meant == "started" and (row.host, row.exclusive) in serving:
             row.meant = "stopped"
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def head(status: Status) -> str:

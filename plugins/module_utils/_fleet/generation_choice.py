@@ -38,9 +38,6 @@ def target(
     A changed host goes back to its current generation if that is proven. A host that was rolled back stays there: the same
     command twice goes back once.
 
-    :param generations: by number
-    :param current: of the host
-    :param is_unchanged: whether the host equals its current generation
     :param requested: number of a generation, 0 for the last proven one
     """
     kept_numbers = _numbers_text(generations)
@@ -99,11 +96,15 @@ def gateways(generations: Iterable[Generation | None]) -> list[dict[str, str]]:
 
 def clusters(generations: Iterable[Generation | None]) -> dict[str, list[str]]:
     """Return the hosts of each cluster that generations have a rank of."""
+    spans = [service["cluster"] for service in _planned_services(generations) if service.get("cluster")]
+    return united((span["name"], span["hosts"]) for span in spans)
+
+
+def united(clusters_hosts: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """Return all hosts of each cluster, in their order."""
     hosts: dict[str, dict[str, None]] = {}
-    for service in _planned_services(generations):
-        cluster = service.get("cluster")
-        if cluster:
-            hosts.setdefault(cluster["name"], {}).update(dict.fromkeys(cluster["hosts"]))
+    for name, members in clusters_hosts:
+        hosts.setdefault(name, {}).update(dict.fromkeys(members))
     return {name: list(members) for name, members in hosts.items()}
 
 

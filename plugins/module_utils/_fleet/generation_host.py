@@ -110,15 +110,7 @@ class Host:
         current = self.generation()
         if current is not None and not deployed.record_path().exists():
             return deployed.Deployed(current.state, current.checksums)
-        record = deployed.load(warn=self.warn) or deployed.Deployed()
-        # Unit files of hosts without a record have no checksum yet.
-        files = (
-            replace(file, digest=deployment.digest_of(Path(file.path)))
-            if file.digest is None and not (file.secret or file.generate)
-            else file
-            for file in record.state.files
-        )
-        return replace(record, state=replace(record.state, files=tuple(files)))
+        return deployed.load(warn=self.warn) or deployed.Deployed()
 
     @property
     def differences(self) -> document_check.Differences:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import base64
-import grp
 import os
-import pwd
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._content import snapshots, vocabularies
+from .._host.deployment import group_exists, user_exists
 from .._host.host_state import Folder, HostFile, HostState, Unit
 from . import document_check, generation_choice, generations
 from .compare_contents import vocabulary_fault
@@ -39,8 +38,7 @@ def report(host: Host, **more: Any) -> dict[str, Any]:
 def look(host: Host) -> dict[str, Any]:
     """Return the target of a rollback, its requirements, and its changes."""
     is_unchanged, current = host.is_unchanged(), host.generation()
-    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
-    target = host.generations.get(number or 0)
+    target, problems = chosen(host, is_unchanged)
     changes = differences_to(host, target) if target else Differences()
     enabled = [name for name, unit in (current.units if current else {}).items() if unit["enabled"]]
     receipts = {}
@@ -55,8 +53,8 @@ def look(host: Host) -> dict[str, Any]:
         "restoring": host.current.restoring,
         "running": all((host.units.get(name) or {}).get("active") == "active" for name in enabled),
         "safe": generation_choice.restorable(host.generations, host.current.number),
-        "target": number,
-        "problems": missing(host, target) if target else [why],
+        "target": target.number if target else None,
+        "problems": problems,
         "key_changes": changed_keys(host, target) if target else [],
         "steps": changes.lines(),
         "touched": touched_units(changes),
@@ -65,6 +63,13 @@ def look(host: Host) -> dict[str, Any]:
         "plan": target.plan if target else {},
         "receipts": receipts,
     }
+
+
+def chosen(host: Host, is_unchanged: bool) -> tuple[Generation | None, list[str]]:
+    """Return the target of a rollback, and its problems; None with the reason without one."""
+    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
+    target = host.generations.get(number or 0)
+    return target, missing(host, target) if target else [why]
 
 
 def touched_units(changes: Differences) -> list[str]:
@@ -209,34 +214,21 @@ def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
 def _missing_keys(host: Host, generation: Generation) -> list[str]:
     """Return the missing key files of a generation, except those that hosts generate."""
     generated = {file.path for file in generation.state.files if file.generate}
-    _changed, gone, _new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
-    return [path for path in gone if path not in generated]
+    changes = generations.secret_changes(host.secrets, generation.secrets)
+    return [path for path in changes["missing"] if path not in generated]
 
 
 def _missing_accounts(state: HostState) -> Iterator[str]:
     deployed_accounts = {account.name for account in state.accounts}
     rows: list[HostFile | Folder] = [*state.files, *state.folders]
     for row in rows:
-        has_owner = row.owner in deployed_accounts or _has_account(pwd.getpwnam, row.owner)
-        if not (has_owner and (row.group in deployed_accounts or _has_account(grp.getgrnam, row.group))):
+        has_owner = row.owner in deployed_accounts or user_exists(row.owner)
+        if not (has_owner and (row.group in deployed_accounts or group_exists(row.group))):
             yield f"{row.path}: no account {row.owner}:{row.group} on this host; run site.yml --tags host"
-
-
-def _has_account(find: Callable[[str], Any], name: str) -> bool:
-    """Tell whether the host has an account; a number needs none."""
-    if name.isdigit():
-        return True
-    try:
-        find(name)
-    except KeyError:
-        return False
-    return True
 
 
 def changed_keys(host: Host, generation: Generation) -> list[str]:
     """Return a line for each key file that has changed since a generation."""
-    changed, _gone, new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
-    number = generation.number
-    return [f"{path} changed since generation {number}; it stays unchanged" for path in changed] + [
-        f"{path} is newer than generation {number}; it stays" for path in new
-    ]
+    changes, number = generations.secret_changes(host.secrets, generation.secrets), generation.number
+    lines = [f"{path} changed since generation {number}; it stays unchanged" for path in changes["changed"]]
+    return lines + [f"{path} is newer than generation {number}; it stays" for path in changes["new"]]

@@ -68,19 +68,8 @@ def _save(host: Host, generation: Generation) -> None:
                 "else changes it"
             )
         write(host.folder / "store" / digest, content)
-    _save_entry(host, generation)
-
-
-def _save_entry(host: Host, generation: Generation) -> None:
     write(host.folder / f"{generation.number}.json", generations.dump(generation).encode())
     host.generations[generation.number] = generation
-
-
-def _remove_unused_files(host: Host) -> None:
-    checksums, _images = generations.used(host.generations.values())
-    for path in (host.folder / "store").iterdir():
-        if path.name not in checksums:
-            path.unlink()
 
 
 def _remove_retired_keys(host: Host) -> None:
@@ -89,7 +78,8 @@ def _remove_retired_keys(host: Host) -> None:
         host.at(path).unlink(missing_ok=True)
         host.secrets.pop(path, None)
         folder = host.at(path).parent
-        if generations.is_secret(str(folder)) and folder.is_dir() and not any(folder.iterdir()):
+        is_ours = str(folder).startswith(f"{generations.SECRETS}/")
+        if is_ours and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     if host.record.retired:
         host.record = replace(host.record, retired=())
@@ -108,7 +98,6 @@ def baseline(host: Host) -> None:
 def record(host: Host, proven: bool | None) -> dict[str, Any]:
     """Make a new generation if the host differs from the current one.
 
-    :param host: the host
     :param proven: whether this run proved the services, None if it did not try
     :returns: C(recorded), C(removed) and C(changed)
     :raises Refused: if the host is not fully known, or another run has changed it
@@ -244,8 +233,10 @@ def _prune(host: Host) -> list[str]:
     superseded = [host.generations.pop(number) for number in sorted(set(host.generations) - keep)]
     for generation in superseded:
         (host.folder / f"{generation.number}.json").unlink(missing_ok=True)
-    _remove_unused_files(host)
-    images = generations.used(host.generations.values())[1]
+    checksums, images = generations.used(host.generations.values())
+    for path in (host.folder / "store").iterdir():
+        if path.name not in checksums:
+            path.unlink()
     removed = [f"generation {generation.number}" for generation in superseded]
     return removed + _name_images(host, images, generations.used(superseded)[1] - images)
 
@@ -258,7 +249,8 @@ def _name_images(host: Host, images: set[str], unused: set[str]) -> list[str]:
     removed = []
     # Only images that the collection brought, and never by force: images of containers stay.
     for image in sorted(unused & made.images()):
-        removed += [name for name in _names(host, image) if not _is_tag(name) and not _remove_name(host, name)]
+        names = [name for name in _names(host, image) if not name.startswith(f"{generations.TAG}:")]
+        removed += [name for name in names if not _remove_name(host, name)]
     for tag in sorted(tags - set(wanted_tags)):
         _remove_name(host, tag)
     remaining = {str(image["Id"]) for image in host.images(sorted(unused)).values()} if removed else unused
@@ -266,10 +258,6 @@ def _name_images(host: Host, images: set[str], unused: set[str]) -> list[str]:
     if not host.silent:
         made.forget_images(unused - remaining)
     return removed
-
-
-def _is_tag(name: str) -> bool:
-    return name.startswith(f"{generations.TAG}:")
 
 
 def _names(host: Host, reference: str) -> list[str]:

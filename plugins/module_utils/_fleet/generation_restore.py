@@ -12,7 +12,7 @@ from typing import Any
 from .._host import beneath, deploy, deployed, docker
 from .._host.deployment import Deployment, Tools
 from .._host.deployment import Refused as NotDeployable
-from . import document_check, generation_choice, generation_looks, generation_records
+from . import generation_looks, generation_records
 from .generation_host import Host, Refused
 from .generations import Current, Generation
 
@@ -20,27 +20,20 @@ from .generations import Current, Generation
 def restore(host: Host, tools: Tools) -> dict[str, Any]:
     """Roll the host back; nothing is touched if a requirement is missing.
 
-    :param host: the host
-    :param tools: of the module
-    :returns: results of the module
     :raises Refused: for a missing requirement, and a failed step
     """
-    number, why = generation_choice.target(
-        host.generations, host.current, host.is_unchanged(), host.params["generation"]
-    )
-    target = host.generations.get(number or 0)
-    problems = generation_looks.missing(host, target) if target else [why]
+    target, problems = generation_looks.chosen(host, host.is_unchanged())
     if target is None or problems:
         raise Refused("nothing was touched:\n- " + "\n- ".join(problems))
     changes = generation_looks.differences_to(host, target)
     models, tags = _models_to_set(host, target), _tags_to_set(host, target)
     result = {
-        "target": number,
+        "target": target.number,
         "steps": changes.lines() + [f"sets {model['repo']}@{model['revision']} back" for model in models],
         "touched": generation_looks.touched_units(changes),
         "key_changes": generation_looks.changed_keys(host, target),
         "plan": target.plan,
-        "changed": changes.any() or bool(models) or bool(tags) or host.current.number != number,
+        "changed": changes.any() or bool(models) or bool(tags) or host.current.number != target.number,
     }
     if host.check:
         return result
@@ -65,7 +58,7 @@ def _restore(
         if why:
             raise Refused(f"docker tag {image_id} {name} failed: {why}")
     state = generation_looks.restorable_document(host, target)
-    job = Deployment(state, tools, document_check.parts_of(state, host.record.state), host.record)
+    job = Deployment(state, tools, state.parts() | host.record.state.parts(), host.record)
     try:
         deploy.deploy(job)
     except NotDeployable as refused:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
 from .._common.foreign_text import parse_json
-from .._host import deployed
+from .._host import deployed, known_bad
 from .._host.host_state import HostState
 
 SCHEMA = 2
@@ -103,20 +103,12 @@ class Current:
 
 def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the facts that updates of DGX OS change. spark: of M(dgxspark.vllm.spark_info)."""
-    spark = spark or {}
-    facts = {
-        "kernel": spark.get("kernel"),
-        "driver": (spark.get("gpu") or {}).get("driver_version"),
-        "dgx_os": (spark.get("dgx_os") or {}).get("version"),
-    }
-    return {name: str(value) for name, value in facts.items() if value}
+    return {name: version for name, version in known_bad.of_running(spark or {}).items() if version}
 
 
 def load(text: str) -> Generation:
     """Parse the file of a generation.
 
-    :param text: content of the file
-    :returns: the generation
     :raises ValueError: for a malformed file
     """
     content = parse_json(text, "the file of a generation")
@@ -140,14 +132,14 @@ def dump(generation: Generation) -> str:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def brief(digest: Any) -> str:
+    """Return the beginning of an id, a digest or a commit."""
+    return str(digest).rpartition(":")[2][:12]
+
+
 def sha256_of(content: bytes) -> str:
     """Return the checksum of a content."""
     return hashlib.sha256(content).hexdigest()
-
-
-def is_secret(path: str) -> bool:
-    """Tell whether a file holds a key."""
-    return path.startswith(f"{SECRETS}/")
 
 
 def secret_mark(path: str, content: bytes) -> str:
@@ -155,17 +147,13 @@ def secret_mark(path: str, content: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", content, path.encode(), 10_000, 16).hex()
 
 
-def secret_changes(
-    now: Mapping[str, Any], recorded: Mapping[str, Any]
-) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the changed key files, the missing ones, the new ones, and those with only another owner or mode.
-
-    A key file without a recorded mark counts as unchanged.
-    """
-    marked = sorted(path for path in set(now) & set(recorded) if recorded[path].get("mark"))
-    changed = [path for path in marked if recorded[path]["mark"] != now[path]["mark"]]
-    attributes = [path for path in marked if path not in changed and recorded[path] != now[path]]
-    return changed, sorted(set(recorded) - set(now)), sorted(set(now) - set(recorded)), attributes
+def secret_changes(now: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the key files that are C(changed), C(missing) and C(new), and those with only another owner or mode, C(attributes)."""
+    both = sorted(set(now) & set(recorded))
+    changed = [path for path in both if recorded[path]["mark"] != now[path]["mark"]]
+    attributes = [path for path in both if path not in changed and recorded[path] != now[path]]
+    missing, new = sorted(set(recorded) - set(now)), sorted(set(now) - set(recorded))
+    return {"changed": changed, "missing": missing, "new": new, "attributes": attributes}
 
 
 def used(generations: Iterable[Generation]) -> tuple[set[str], set[str]]:

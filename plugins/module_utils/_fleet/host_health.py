@@ -81,7 +81,8 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
         "soc_c": warmest(view.root),
-        "starts": {name: last_starts(state / "starts", name) for name in names},
+        # What the stages of the last starts took, the oldest first.
+        "starts": {name: start_stages.checked(state_file.read(state / "starts" / f"{name}.json")) for name in names},
         "unused_images": noted(unknown, [], unused_images, view) if docker.get("reachable") else [],
         "services": engines,
     }
@@ -93,10 +94,6 @@ def look_at(
 ) -> dict[str, Any]:
     """Explain the log of a service, and read when its unit and its caches were written.
 
-    :param view: of the host
-    :param service: the service
-    :param running: names of running containers
-    :param lines: of the log, at most
     :param unknown: takes the programs that gave no answer, and why
     :returns: C({log, unit_changed, cache})
     """
@@ -117,11 +114,7 @@ def look_at(
 def read_log(view: HostView, container: str | None, unit: str, lines: int) -> str:
     """Return the last lines of a container's log, or of a unit's journal, empty for a missing container.
 
-    :param view: of the host
     :param container: name of the container, None to read the journal
-    :param unit: name of the unit
-    :param lines: number of lines
-    :returns: the text
     :raises NoAnswer: if the program fails
     """
     if container:
@@ -243,11 +236,6 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def last_starts(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What the stages of the last starts of a service took, the oldest first."""
-    return start_stages.checked(state_file.read(folder / f"{name}.json"))
-
-
 def registries(config: Path) -> list[str]:
     """Name the registries that root's Docker has an account at; no account is read."""
     try:
@@ -263,8 +251,6 @@ def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
 
     Docker's client reads the configuration of the account that runs it, and adds the proxies that the command does not set
     (docker/cli, cli/config/configfile, ParseProxyConfig).
-
-    :param units: names
     """
     texts = (machine.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
     users = {(re.findall(r"^User=(\S+)$", text, re.MULTILINE) or ["root"])[-1] for text in texts if text}

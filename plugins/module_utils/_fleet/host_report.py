@@ -10,6 +10,7 @@ every import anew at each run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ Section = Callable[[HostView, Request], Any]
 Sections = Mapping[str, Section]
 
 
-def _disks(_view: HostView, request: Request) -> dict[str, Any]:
+def _disks(request: Request, _view: HostView) -> dict[str, Any]:
     return {"disks": machine.read_disks(request.params["disk_paths"])}
 
 
-def _models(view: HostView, request: Request) -> dict[str, Any]:
+def _models(request: Request, view: HostView) -> dict[str, Any]:
     from .._content import snapshots
     from .._host import engine_access
 
@@ -42,7 +43,7 @@ def _images(view: HostView, request: Request) -> dict[str, Any]:
     return image_looks.section(view, request)
 
 
-FACTS_WITH_OPTIONS: dict[str, tuple[Section, dict[str, Any]]] = {
+FACTS_WITH_OPTIONS: dict[str, tuple[Callable[[Request, HostView], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
 }
@@ -74,10 +75,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def report(view: HostView, request: Request, names: Iterable[str], sections: Sections = SECTIONS) -> dict[str, Any]:
     """Return the sections that a task asks for.
 
-    :param view: of the host
-    :param request: options of the task
-    :param names: of C(FACTS) and C(sections)
-    :param sections: that are results themselves
     :returns: C(spark) with the facts if any are requested; each other section by its name, None without an answer; and C(unknown), the
         reasons of missing answers by section
     :raises BadRequest: for a malformed parameter
@@ -95,7 +92,11 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
                 result[name], reasons[name] = None, reason
 
     gather(name for name in BEFORE_FACTS if name in requested)
-    facts = _requested_facts(request, requested)
+    facts: dict[str, host_facts.Section] = {
+        **host_facts.FACTS,
+        **{name: (partial(read, request), missing) for name, (read, missing) in FACTS_WITH_OPTIONS.items()},
+    }
+    facts = {name: section for name, section in facts.items() if name in requested}
     if facts:
         result["spark"] = host_facts.collect(view, facts)
     gather(name for name in sections if name in requested and name not in BEFORE_FACTS)
@@ -105,19 +106,6 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
     if request.params["fail_on_unknown"] and not all(isinstance(reason, Explained) for reason in reasons.values()):
         raise Unknown("; ".join(unknown.values()))
     return {**result, "unknown": unknown}
-
-
-def _requested_facts(request: Request, requested: set[str]) -> dict[str, host_facts.Section]:
-    """Return the requested facts in the form of C(host_facts.FACTS)."""
-    facts = {name: section for name, section in host_facts.FACTS.items() if name in requested}
-    for name, (read, missing) in FACTS_WITH_OPTIONS.items():
-        if name in requested:
-            facts[name] = _with_options(read, request), missing
-    return facts
-
-
-def _with_options(read: Section, request: Request) -> Callable[[HostView], dict[str, Any]]:
-    return lambda view: read(view, request)
 
 
 def _answer(view: HostView, request: Request, name: str, section: Section) -> Any:
@@ -133,14 +121,7 @@ def _answer(view: HostView, request: Request, name: str, section: Section) -> An
 
 
 def report_host(module: Any, params: Mapping[str, Any], sections: Sections = SECTIONS) -> dict[str, Any]:
-    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on.
-
-    :param module: the AnsibleModule, which gets the warnings
-    :param params: of C(ARGUMENTS)
-    :param sections: as C(report) takes them
-    :returns: of C(report)
-    :raises BadRequest, Unknown: as C(report) does
-    """
+    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on."""
     request = Request(params, module.check_mode)
     run = reader(params["query_timeout"], 2 * params["query_timeout"])
     helpers = HELPERS if "health" in params["gather"] else ()
@@ -155,14 +136,7 @@ def report_host(module: Any, params: Mapping[str, Any], sections: Sections = SEC
 def options_of(
     module: Any, validator: Callable[[dict[str, Any]], Any], option: str, arguments: dict[str, Any] = ARGUMENTS
 ) -> dict[str, Any]:
-    """Return the options of another module that one option of a module holds; fails for a wrong one.
-
-    :param module: the AnsibleModule
-    :param validator: ArgumentSpecValidator of Ansible
-    :param option: name of the option
-    :param arguments: of the other module
-    :returns: the options with their defaults
-    """
+    """Return the options of another module that one option of a module holds; fails for a wrong one."""
     validated = validator(arguments).validate(module.params[option])
     if validated.error_messages:
         module.fail_json(msg=f"{option}: {'; '.join(validated.error_messages)}")

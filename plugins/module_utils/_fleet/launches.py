@@ -68,7 +68,8 @@ def _launch(container: dict[str, Any], image: dict[str, Any], unit_texts: dict[s
         "container": name,
         "argv": launch_of(container, image),
         "unit": unmanaged.owner_of(container, unit_texts),
-        "project": unmanaged.compose_project(container),
+        # It would start the container again.
+        "project": str(unmanaged.labels(container).get("com.docker.compose.project") or ""),
         "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
         "removed": bool(settings.get("AutoRemove")),
     }

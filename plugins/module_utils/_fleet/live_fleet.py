@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the agents of a fleet for the live page of the fleet monitor, and pass actions on to them."""
+"""Read the agents of a fleet and the alarms of Prometheus for the live page of the fleet monitor, and pass actions on to agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any
 
 from .._common.foreign_text import Untrusted, decode_text, parse_json, printable
 from .._runtime import http_client, state_file
-from . import live_status
+from . import live_alarms, live_status
+from .live_alarms import Alarms
 from .live_status import Spark
 
 AT_ONCE = 24
@@ -45,22 +46,27 @@ class Agent:
 class Fleet:
     """The agents of a fleet with their last documents."""
 
-    def __init__(self, agents: Sequence[Agent], checks: Path, stale_seconds: float) -> None:
+    def __init__(self, agents: Sequence[Agent], checks: Path, stale_seconds: float, prometheus: str = "") -> None:
         """Set the sources.
 
         :param agents: of all Sparks that can be read
         :param checks: file with the results of the fleet monitor
         :param stale_seconds: age from which these results are old
+        :param prometheus: address of a Prometheus, empty without one
         """
         self.agents = {agent.host: agent for agent in agents}
         self.checks_file, self.stale_seconds = checks, stale_seconds
+        self.prometheus = prometheus
+        self.alarms: Alarms | None = None
         self.last: dict[str, Spark] = {}
         self.pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent")
 
     def look(self, is_read: bool) -> list[Spark]:
         """Return all Sparks; one without an answer keeps its last document, with the reason."""
+        asked = self.pool.submit(self._ask_alarms) if is_read and self.prometheus else None
         answers = self.pool.map(lambda agent: self._ask(agent, is_read), self.agents.values())
         self.last = {spark.host: spark for spark in answers}
+        self.alarms = asked.result() if asked else None
         return list(self.last.values())
 
     def _ask(self, agent: Agent, is_read: bool) -> Spark:
@@ -79,6 +85,17 @@ class Fleet:
             why = f"its agent does not answer: {' '.join(printable(str(error)).split())[:200]}"
             return Spark(agent.host, before.document, why, before.at)
         return Spark(agent.host, document, at=time.time() - min(document.get("age_seconds") or 0.0, 3600.0))
+
+    def _ask_alarms(self) -> Alarms:
+        """Return the alarms of Prometheus; without a valid answer they are unknown."""
+        try:
+            url = f"{self.prometheus}{live_alarms.PATH}"
+            reply = http_client.fetch(url, timeout=SECONDS, most_bytes=4 * MOST_BYTES)
+            if reply.status != 200:
+                raise OSError(f"HTTP {reply.status}: {decode_text(reply.body[:200]).strip()}")
+            return live_alarms.parse(parse_json(reply.body.decode("utf-8", "replace"), "Prometheus"), time.time())
+        except (OSError, ValueError, Untrusted) as error:
+            return Alarms(why=f"Prometheus gives no answer: {' '.join(printable(str(error)).split())[:200]}")
 
     def checks(self) -> dict[str, Mapping[str, Any]]:
         """Return the last results of the fleet monitor by endpoint, with an endpoint that fails if they are old."""

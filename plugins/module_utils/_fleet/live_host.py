@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measures a Spark for the live page: one bounded document, in the sections of M(dgxspark.vllm.spark_info), by the agent of the host.
 
-A look without readers costs two files of C(/proc) and the metrics of the engines. Programs (systemctl, docker, nvidia-smi, journalctl) run
-while somebody reads, and nvidia-smi also while engines have requests, as in the watchdog.
+A look without readers costs two files of C(/proc) and the metrics of the engines. While somebody reads, each look also asks systemctl and
+nvidia-smi, so that states are as new as the page says; docker, journalctl and the memory of each service follow when a unit changes, and every
+C(FULL_SECONDS). nvidia-smi also runs while engines have requests, as in the watchdog.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._agent import services
 from .._common.foreign_text import printable
 from .._common.reader import MOST_BYTES
 from .._host import host_facts, machine, network, nvidia_smi
 from .._host.host_view import HostView
 from .._runtime import command, http_client, metrics, state_file, wedge
 from .._runtime.command import NoAnswer, Run
+from .._runtime.parallel import run_jobs
 from .live_status import GPU, SCHEMA
 
 FACTS = ("units", "residency", "memory")
 FULL_SECONDS = 15.0
-"""Between two runs of the programs while somebody reads."""
+"""Between two readings of everything while somebody reads and no unit changes."""
 CALL_SECONDS, ROUND_SECONDS = 5.0, 10.0
 """Longest run of one program, and of all silent programs of a look."""
 METRICS_SECONDS = 3.0
@@ -67,6 +68,7 @@ class LiveHost:
         self.etc, self.state_dir, self.run_dir, self.unit_dir, self.fixed_run = etc, state_dir, run_dir, unit_dir, run
         self.facts: dict[str, Any] = {}
         self.facts_at = -3600.0
+        self.states: list[tuple[str, str]] = []
         self.gpu: dict[str, Any] = {}
         self.links: list[dict[str, Any]] = []
         self.recorded: dict[str, dict[str, Any]] = {}
@@ -84,12 +86,10 @@ class LiveHost:
             unit_dir=self.unit_dir,
         )
         engines = self._engines(now)
-        if is_read and now - self.facts_at >= FULL_SECONDS:
-            self._read_facts(view)
-            self.facts_at = now
-        elif not is_read:
-            is_busy = any((figures.get("requests_running") or 0) > 0 for figures in engines.values())
-            self.gpu = self._gpu(view) if is_busy else {}
+        if is_read:
+            self._read_units(view, now)
+        is_busy = any((figures.get("requests_running") or 0) > 0 for figures in engines.values())
+        self.gpu = self._gpu(view) if is_read or is_busy else {}
         units = {unit["name"]: unit for unit in self.facts.get("units") or []}
         memory = machine.read_memory(self.root)
         return {
@@ -108,34 +108,33 @@ class LiveHost:
 
     # --- programs
 
-    def _read_facts(self, view: HostView) -> None:
-        """Read units, memory of services, starts and links."""
+    def _read_units(self, view: HostView, now: float) -> None:
+        """Read units, services on demand and links; the rest if it is old, or a unit has changed or changes."""
         # The code that reads logs is only loaded for readers.
         from .._proof import service_status
 
-        facts = host_facts.collect(view, {name: host_facts.FACTS[name] for name in FACTS})
+        units = view.noted([], view.units)
         names = [service["name"] for service in self.planned]
-        units = facts["units"]
+        before, self.states = self.states, [(unit["name"], unit["active_state"]) for unit in units]
+        is_moving = any(state in ("activating", "deactivating") for _name, state in self.states)
+        if is_moving or before != self.states or now - self.facts_at >= FULL_SECONDS:
+            facts = host_facts.collect(view, {name: host_facts.FACTS[name] for name in FACTS})
+            run_dir, starts = str(self.run_dir), self.state_dir / "starts"
+            self.facts = {
+                **_only(facts, ("resident", "guard", "quality")),
+                "starting": service_status.starting(view.run, units, names, run_dir, starts),
+                "causes": view.noted({}, service_status.causes, view.run, units, names),
+                "unknown": dict(view.unknown),
+            }
+            self.recorded = {name: self._recorded(name) for name in names}
+            self.watched = self._watched()
+            self.facts_at = now
         on_demand = state_file.read(self.run_dir / "on_demand/state.json")
-        starts = {
-            "starting": service_status.starting(view.run, units, names, str(self.run_dir), self.state_dir / "starts"),
-            "causes": view.noted({}, service_status.causes, view.run, units, names),
-            "on_demand": service_status.on_demand(on_demand, names, time.time()),
-        }
         shown_units = {service["unit"] for service in self.planned} | {"spark-agent.service"}
         unit_fields = ("name", "active_state", "active_seconds", "n_restarts", "status_text")
-        self.facts = {
-            **starts,
-            "units": [_only(unit, unit_fields) for unit in units if unit["name"] in shown_units],
-            "resident": facts["resident"],
-            "guard": facts["guard"],
-            "quality": facts["quality"],
-            "unknown": dict(view.unknown),
-        }
-        self.gpu = self._gpu(view)
+        self.facts["on_demand"] = service_status.on_demand(on_demand, names, time.time())
+        self.facts["units"] = [_only(unit, unit_fields) for unit in units if unit["name"] in shown_units]
         self.links = self._links()
-        self.recorded = {name: self._recorded(name) for name in names}
-        self.watched = self._watched()
 
     def _gpu(self, view: HostView) -> dict[str, Any]:
         """Return load, power, temperature and clock of the GPU; empty if they are unknown."""
@@ -174,7 +173,7 @@ class LiveHost:
         """Return the figures of engines by name; C(why) is the reason for missing ones."""
         urls = {service["name"]: service["url"] for service in self.planned if service.get("url")}
         jobs: dict[str, Callable[[], Any]] = {name: partial(_metrics, url) for name, url in urls.items()}
-        texts = services.run_jobs(jobs, METRICS_SECONDS + 2, lambda why: (None, why))
+        texts = run_jobs(jobs, METRICS_SECONDS + 2, lambda why: (None, why))
         figures = {}
         for name in urls:
             text, why = texts.get(name, (None, "its /metrics does not end in time"))

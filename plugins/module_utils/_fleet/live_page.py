@@ -18,6 +18,7 @@ from .._common import tables
 from .._plan import page_parts, picture
 from . import fleet_status, status_page
 from .fleet_status import HostState, Status
+from .live_alarms import Alarms
 from .live_status import Spark
 from .status_page import SHADES, Endpoint
 from .status_rows import LiveFigures, Row
@@ -27,7 +28,8 @@ HEADS = ("service", "on", "state", "tok/s", "requests", "KV cache", "memory", "u
 FIGURES = ("tok/s", "requests", "KV cache", "memory")
 CHARTS = ("memory", "GPU load", "power", "tok/s")
 """Of C(live_status.figures), in its order."""
-_AGE = re.compile(r">at-(host-[0-9a-f]{12})<")
+_AGE = re.compile(r">at-((?:host|alarm)-[0-9a-f]{12})<")
+MOST_ALARMS = 50
 VERBS = ("start", "stop", "warm", "cold", "auto", "drain", "admit")
 STYLE = """
 .sparks{list-style:none;margin:0;padding:0;display:grid;gap:.7rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr))}
@@ -48,6 +50,7 @@ margin:.1rem .2rem .1rem 0;min-height:1.6rem;cursor:pointer}
 button:focus-visible,input:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
 @media(min-width:761px){.services{table-layout:fixed}.services th{width:7.6%}.services th:nth-child(1),.services th:nth-child(3){width:15%}
 .services th:nth-child(11){width:13%}.services th:nth-child(9){width:9%}}
+.late{content-visibility:auto;contain-intrinsic-size:auto 60rem}
 .acts{display:none}.live .acts{display:block}
 """.strip()
 
@@ -64,13 +67,20 @@ def part_id(kind: str, name: str) -> str:
     return f"{kind}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
-def parts(status: Status, sparks: Sequence[Spark], endpoints: Sequence[Endpoint], has_actions: bool) -> dict[str, str]:
+def parts(
+    status: Status,
+    sparks: Sequence[Spark],
+    endpoints: Sequence[Endpoint],
+    has_actions: bool,
+    alarms: Alarms | None = None,
+) -> dict[str, str]:
     """Return the parts of the page by id, in their order.
 
     :param status: of C(live_status.report)
     :param sparks: its hosts
     :param endpoints: of the same
     :param has_actions: whether the page starts and stops services
+    :param alarms: of Prometheus, None without one
     :returns: HTML, with a mark of C(age) in place of the age of figures
     """
     rows: dict[str, list[Row]] = {}
@@ -80,6 +90,7 @@ def parts(status: Status, sparks: Sequence[Spark], endpoints: Sequence[Endpoint]
         "summary": f'<p id="summary" role="status">{escape(fleet_status.head(status))}</p>',
         "counts": f'<div id="counts">{status_page.summary_tiles(status)}</div>',
         "alarms": f'<div id="alarms">{status_page.attention(status, {}, endpoints)}</div>',
+        "prometheus": f'<div id="prometheus">{_alarms(alarms) if alarms else ""}</div>',
         **{part_id("host", spark.host): _spark(spark, status) for spark in sparks},
         **{part_id("service", name): _service(name, ranks, has_actions) for name, ranks in rows.items()},
         "endpoints": f'<div id="endpoints">{_endpoints(endpoints)}</div>',
@@ -90,7 +101,7 @@ def document(made: Mapping[str, str], ages: Mapping[str, float | None], has_acti
     """Return the whole page.
 
     :param made: of C(parts)
-    :param ages: seconds since 1970 of the figures of each host, by the id of its part
+    :param ages: seconds since 1970 of the figures of each host, by the id of its part, and of the begin of each alarm
     :param has_actions: whether the page starts and stops services
     :param number: of the frame
     """
@@ -122,11 +133,12 @@ def document(made: Mapping[str, str], ages: Mapping[str, float | None], has_acti
 {made["summary"]}
 {made["counts"]}
 {made["alarms"]}
+{made["prometheus"]}
 <section><h2>Sparks</h2>
 <ul class="sparks">
 {tiles}
 </ul></section>
-<section><h2>Services</h2>
+<section class="late"><h2>Services</h2>
 <div class="open inside"><div class="scroll" tabindex="0" role="region" aria-label="services of all Sparks"><table class="cards services">
 <thead><tr>{columns}</tr></thead>
 <tbody id="services">
@@ -147,7 +159,10 @@ def shape(made: Iterable[str]) -> str:
 
 def age(host: str) -> str:
     """Return the mark for the age of the figures of a host."""
-    key = part_id("host", host)
+    return _time(part_id("host", host))
+
+
+def _time(key: str) -> str:
     return f'<time class="age" data-of="{key}">at-{key}</time>'
 
 
@@ -156,9 +171,30 @@ def with_ages(html: str, ages: Mapping[str, float | None]) -> str:
 
     def clock(match: re.Match[str]) -> str:
         at = ages.get(match[1])
-        return f">{'never' if at is None else datetime.fromtimestamp(at, timezone.utc).strftime('%H:%M:%S UTC')}<"
+        day = "%Y-%m-%d " if match[1].startswith("alarm") else ""
+        return f">{'never' if at is None else datetime.fromtimestamp(at, timezone.utc).strftime(f'{day}%H:%M:%S UTC')}<"
 
     return _AGE.sub(clock, html)
+
+
+def _alarms(alarms: Alarms) -> str:
+    """Return the firing alarms of Prometheus, and whether further ones are unknown."""
+    lines = []
+    for alarm in alarms.rows[:MOST_ALARMS]:
+        shade = "fails" if alarm.severity == "critical" else "tight"
+        began = "" if alarm.since is None else f"<br>began {_time(part_id('alarm', alarm.key))}"
+        lines.append(
+            f'<li class="{shade}"><b>{escape(alarm.name)}</b> <span class="word {shade}">{escape(alarm.severity)}</span> '
+            f"{escape(alarm.where)}<br>{escape(alarm.text)}{began}</li>"
+        )
+    more = len(alarms.rows) - MOST_ALARMS
+    notes = [f"<p>And {more} more.</p>"] if more > 0 else []
+    if alarms.why:
+        notes.append(f'<p><span class="word fails">unknown</span> {escape(alarms.why)}.</p>')
+    elif not lines:
+        notes.append(f"<p>None of {alarms.rules} rules fires.</p>")
+    shown = f'<ul class="attention">{"".join(lines)}</ul>' if lines else ""
+    return f"<section><h2>Alarms of Prometheus</h2>{shown}{''.join(notes)}</section>"
 
 
 # --- a Spark

@@ -32,6 +32,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from .._common.foreign_text import parse_json
 from . import live_page, live_status
+from .live_alarms import Alarms
 from .live_page import part_id
 from .live_status import Spark
 
@@ -68,7 +69,7 @@ FILES = {
 
 @dataclass
 class Frame:
-    """The page at one moment. parts: HTML by id; ages: seconds since 1970 by the id of a host; points: the newest figures by the same."""
+    """The page at one moment. parts: HTML by id; ages: seconds since 1970 by the id of a host or an alarm; points: the newest figures by the id of a host."""
 
     number: int = 0
     at: float = 0.0
@@ -87,6 +88,7 @@ class Live:
         checks: Callable[[], Mapping[str, Mapping[str, Any]]] = dict,
         act: Callable[[Mapping[str, str]], str] | None = None,
         seconds: float = 5.0,
+        alarms: Callable[[], Alarms | None] = lambda: None,
     ) -> None:
         """Set the sources.
 
@@ -94,8 +96,9 @@ class Live:
         :param checks: returns the results of the fleet monitor by endpoint
         :param act: carries out an action C({verb, host, service}) and returns a sentence; raises ValueError with the reason. None without actions
         :param seconds: between two looks while somebody reads
+        :param alarms: returns the alarms of the last look, None without a Prometheus
         """
-        self.source, self.checks, self.act, self.seconds = look, checks, act, seconds
+        self.source, self.checks, self.act, self.seconds, self.alarms = look, checks, act, seconds, alarms
         self.frame = Frame()
         self.sparks: Sequence[Spark] = ()
         self.hours: dict[str, deque[tuple[float, ...]]] = {}
@@ -138,13 +141,15 @@ class Live:
         """Return the page of Sparks."""
         at = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
         status, endpoints = live_status.report(sparks, self.checks(), at)
+        alarms = self.alarms()
+        began = {part_id("alarm", alarm.key): alarm.since for alarm in alarms.rows} if alarms else {}
         return Frame(
             self.frame.number + 1,
             now,
-            live_page.parts(status, sparks, endpoints, self.act is not None),
-            {part_id("host", spark.host): spark.at for spark in sparks},
+            live_page.parts(status, sparks, endpoints, self.act is not None, alarms),
+            {**{part_id("host", spark.host): spark.at for spark in sparks}, **began},
             points,
-            status.to_dict(),
+            {**status.to_dict(), **({"alarms": alarms.to_dict()} if alarms else {})},
         )
 
     def _keep(self, spark: Spark, now: float) -> list[float | None]:

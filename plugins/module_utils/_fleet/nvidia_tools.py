@@ -54,10 +54,7 @@ TOOLS: Mapping[str, tuple[list[str], Any]] = {
 def look(run: Run, root: Path, unknown: dict[str, str]) -> dict[str, Any]:
     """Return C(data) of each tool that the host has, by name.
 
-    :param run: runs a program with a deadline; raises NoAnswer on silence
-    :param root: of the host's files
     :param unknown: receives tools without a usable answer, and the reason
-    :returns: the answers
     """
     answers = {}
     for name, (words, form) in TOOLS.items():

@@ -8,25 +8,19 @@ Hosts of a cluster change together and are rolled back together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
 from .._common.validation import nearest
+from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
+from . import generations
+from .generation_choice import united
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
-
-
-def units(hosts: Sequence[str], clusters: Clusters) -> dict[str, list[str]]:
-    """Return the hosts in order, members of a cluster together, by the name of the host or cluster."""
-    cluster_of = {host: name for name, members in clusters.items() for host in members}
-    grouped: dict[str, list[str]] = {}
-    for host in hosts:
-        grouped.setdefault(cluster_of.get(host, host), []).append(host)
-    return grouped
 
 
 def size_of(batch: Any, hosts: int) -> int:
@@ -48,20 +42,19 @@ def order(
 ) -> dict[str, Any]:
     """Return the order of a rollout: C({batches, hosts, serial, canary, done, left_out}).
 
-    :param hosts: of the run, in the order of the inventory
-    :param clusters: by name
     :param canary: hosts or clusters that come first, each as a batch; empty for the first one with changes, V(none) for no canary
     :param batch: number of parallel hosts, or a share of all hosts with changes; a larger cluster is a batch by itself
-    :param done: hosts without changes
     :param silent: unreachable hosts; their clusters are left out too
     :raises ValueError: for a wrong request
     """
-    grouped = units(hosts, clusters)
-    left_out, finished, todo = _sorted_out(grouped, done, silent)
+    grouped = host_update.grouped(hosts, clusters)
+    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
+    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
+    todo = [name for name in grouped if name not in (*left_out, *finished)]
     canaries = _canaries(names_of(canary), grouped, todo)
     size = size_of(batch, sum(len(grouped[name]) for name in todo))
     batches = [grouped[name] for name in canaries]
-    batches += _batches([grouped[name] for name in todo if name not in canaries], size)
+    batches += host_update.filled([grouped[name] for name in todo if name not in canaries], size)
     return {
         "batches": batches,
         "hosts": [host for members in batches for host in members],
@@ -74,15 +67,6 @@ def order(
 
 def _hosts_of(names: Sequence[str], grouped: Clusters) -> list[str]:
     return [host for name in names for host in grouped[name]]
-
-
-def _sorted_out(
-    grouped: Clusters, done: Sequence[str], silent: Sequence[str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of groups that are left out, finished, and still to change."""
-    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
-    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
-    return left_out, finished, [name for name in grouped if name not in (*left_out, *finished)]
 
 
 def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:
@@ -102,18 +86,6 @@ def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) 
     return [name for name in dict.fromkeys(group_of.get(name, name) for name in requested) if name in todo]
 
 
-def _batches(groups: Sequence[Sequence[str]], size: int) -> Iterator[list[str]]:
-    """Yield batches of whole groups with at most C(size) hosts; a larger group is a batch by itself."""
-    batch: list[str] = []
-    for members in groups:
-        if batch and len(batch) + len(members) > size:
-            yield batch
-            batch = []
-        batch = [*batch, *members]
-    if batch:
-        yield batch
-
-
 def order_text(order: Mapping[str, Any]) -> str:
     """Return the order for people."""
     lines = []
@@ -130,7 +102,6 @@ def is_up_to_date(look: Mapping[str, Any] | None, wanted: str) -> bool:
     """Tell whether a host runs the planned generation: proven, unchanged and up.
 
     :param look: answer of M(dgxspark.vllm.generation), None without one
-    :param wanted: checksum of the plan
     """
     current = (look or {}).get("current") or {}
     if not look or not current.get("proven") or current.get("wanted") != wanted:
@@ -148,10 +119,7 @@ def slower(
 
     Image, arguments and vLLM may differ: a rollout changes them. Model, workload and the host's clock rate must be equal.
 
-    :param results: of M(dgxspark.vllm.service_bench)
     :param before: C({model, benchmark}) of the receipts, by service
-    :param models: of the services now
-    :param percent: allowed loss
     """
     failures, notes = [], []
     for result in results:
@@ -199,11 +167,6 @@ def judge(
     If too many hosts failed, the whole batch is rolled back and the rollout stops; otherwise only the failed hosts with their clusters
     are rolled back.
 
-    :param batch: all of its hosts
-    :param clusters: by name
-    :param done: hosts that passed the gate
-    :param reasons: of failures, by host
-    :param present: reachable hosts
     :param allowed_percent: of failed hosts
     """
     failed = {}
@@ -225,18 +188,13 @@ def judge(
 
 def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the clusters with ranks on hosts, now or after a rollback."""
-    hosts: dict[str, dict[str, None]] = {}
-    for look in looks.values():
-        for name, members in (look.get("clusters") or {}).items():
-            hosts.setdefault(name, {}).update(dict.fromkeys(members))
-    return {name: list(members) for name, members in hosts.items()}
+    return united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
 
 
 def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> list[str]:
     """Return messages about clusters that a rollback would leave with ranks of different deployments.
 
     :param looks: answers of M(dgxspark.vllm.generation) by host
-    :param hosts: of the run
     """
     messages: list[str] = []
     for name, members in sorted(clusters_of(looks).items()):
@@ -310,7 +268,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         row["host"],
         row["service"] or "-",
         image if len(image) < MOST_IMAGE else f"{image[: MOST_IMAGE - 4]}...",
-        str(row["image_id"] or "-").removeprefix("sha256:")[:12],
+        generations.brief(row["image_id"] or "-"),
         f"{model}@{row['commit'][:12]}" if row["model"] and row["commit"] else model,
         "-" if row["generation"] is None else f"{row['generation']}{'' if row['same'] else ' + changes'}",
         {True: "yes", False: "no", None: "-"}[row["proven"]],

@@ -43,8 +43,6 @@ def stable_checksum(spark: Mapping[str, Any] | None, images: Mapping[str, Any] |
     """Return the checksum of the facts of a host that can change a plan.
 
     :param spark: C(spark) of M(dgxspark.vllm.spark_info), None if only images were gathered
-    :param images: C(images) of it
-    :returns: a SHA-256
     """
     facts = None if spark is None else _facts(spark)
     contents = {name: _image(image) for name, image in (images or {}).items()}
@@ -64,7 +62,10 @@ def _facts(spark: Mapping[str, Any]) -> dict[str, Any]:
     if resident:
         facts["resident"] = sorted([holder.get("name"), _steps(holder.get("gib"))] for holder in resident)
     if facts.get("disks"):
-        facts["disks"] = {path: _disk(disk) for path, disk in facts["disks"].items()}
+        facts["disks"] = {
+            path: {**disk, "free_gib": _steps(disk.get("free_gib"), DISK_STEP_GIB)}
+            for path, disk in facts["disks"].items()
+        }
     return facts
 
 
@@ -90,10 +91,6 @@ def _memory(memory: Mapping[str, Any], held_gib: float) -> dict[str, Any]:
 def _handover(total: Any, free: Any) -> int | None:
     """Return the memory that the kernel keeps for a handover, in steps: free CMA memory in excess of its total."""
     return None if total is None or free is None else max(0, int((_figure(free) - _figure(total)) // HANDOVER_STEP_GIB))
-
-
-def _disk(disk: Mapping[str, Any]) -> dict[str, Any]:
-    return {**disk, "free_gib": _steps(disk.get("free_gib"), DISK_STEP_GIB)}
 
 
 def _image(image: Any) -> Any:

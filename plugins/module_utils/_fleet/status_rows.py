@@ -89,11 +89,8 @@ def status_rows(
 
     A rank that answers no requests is ready if its unit is active, which means that the whole model serves.
 
-    :param host: its name
-    :param planned: the host's part of the plan
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a silent host
     :param answers: C(services) of the same, likewise
-    :returns: a row per service
     """
     resident = {entry["name"]: entry["gib"] for entry in _section(measured, "resident")}
     answered = {answer["name"]: answer for answer in answers or []}
@@ -135,7 +132,8 @@ def _service_row(
     by_unit = bool(rank or service.get("by_unit"))
     stopped = _guard_reason(measured, name) if state == "inactive" else ""
     on_demand = _section(measured, "on_demand").get(name) or {}
-    ready, stage = (active, "unit") if by_unit else _readiness(answer)
+    ready, stage = (active, "unit") if by_unit else (bool(answer.get("ready")), answer.get("stage") or "-")
+    idle, uptime_seconds = (on_demand.get("idle_seconds"), unit.get("active_seconds")) if active else (None, None)
     texts: list[str | None] = [demand(on_demand, bool(stopped))]
     if not active:
         progress = loading(_section(measured, "starting").get(name))
@@ -152,7 +150,7 @@ def _service_row(
         exclusive=service.get("exclusive") or "",
         unit=state,
         status="; ".join(filter(None, texts)),
-        idle_seconds=on_demand.get("idle_seconds") if active else None,
+        idle_seconds=idle,
         kept_down=bool(stopped) or _is_pinned_down(on_demand),
         ready=ready,
         stage=stage,
@@ -161,7 +159,7 @@ def _service_row(
         requests_running=answer.get("requests_running"),
         requests_waiting=answer.get("requests_waiting"),
         planned_gib=_planned_gib(service),
-        uptime_seconds=unit.get("active_seconds") if active else None,
+        uptime_seconds=uptime_seconds,
         restarts=unit.get("n_restarts"),
         decode_tokens_per_second=answer.get("decode_tokens_per_second"),
         decode_ratio=answer.get("decode_ratio"),
@@ -178,13 +176,13 @@ def _unit(name: str, measured: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {unit["name"]: unit for unit in _section(measured, "units")}.get(name) or {}
 
 
+def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
+    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
+
+
 def _planned_gib(service: Mapping[str, Any]) -> float | None:
     planned: float | None = (service["memory"].get("residency_gib") or {}).get("typical")
     return planned
-
-
-def _readiness(answer: Mapping[str, Any]) -> tuple[bool, str]:
-    return bool(answer.get("ready")), answer.get("stage") or "-"
 
 
 def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> str:
@@ -204,10 +202,6 @@ def _degenerate(measured: Mapping[str, Any] | None, name: str) -> str:
     if note.get("state") != "degenerate":
         return ""
     return f"its answers degenerate: {note.get('text')}{'; drained at the gateway' if note.get('drained') else ''}"
-
-
-def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
-    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
 
 
 def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, measured: Mapping[str, Any] | None) -> str:

@@ -32,20 +32,21 @@ def name_of(container: Mapping[str, Any]) -> str:
     return str(container.get("Name") or "").lstrip("/")
 
 
-def _labels(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    labels: Mapping[str, Any] = (container.get("Config") or {}).get("Labels") or {}
-    return labels
+def labels(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the labels of a container of C(docker inspect)."""
+    names: Mapping[str, Any] = (container.get("Config") or {}).get("Labels") or {}
+    return names
 
 
 def is_managed(container: Mapping[str, Any]) -> bool:
     """Tell whether the collection made a container."""
-    return str(_labels(container).get(MANAGED_LABEL, "")).lower() == "true"
+    return str(labels(container).get(MANAGED_LABEL, "")).lower() == "true"
 
 
 def is_unmanaged(container: Mapping[str, Any]) -> bool:
     """Tell whether a container runs and was made by somebody else."""
     is_running = bool((container.get("State") or {}).get("Running"))
-    return is_running and not is_managed(container) and not _labels(container).get("dgxspark.fetch")
+    return is_running and not is_managed(container) and not labels(container).get("dgxspark.fetch")
 
 
 def is_engine(container: Mapping[str, Any]) -> bool:
@@ -53,11 +54,6 @@ def is_engine(container: Mapping[str, Any]) -> bool:
     config = container.get("Config") or {}
     words = [*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])]
     return bool(ENGINE.search(" ".join(str(word) for word in words)))
-
-
-def compose_project(container: Mapping[str, Any]) -> str:
-    """Return the compose project of a container, empty without one. The project would start it again."""
-    return str(_labels(container).get("com.docker.compose.project") or "")
 
 
 def engine_words(words: Sequence[str]) -> list[str]:
@@ -88,17 +84,10 @@ def unit_of(cgroup: str) -> tuple[str, str]:
     return (unit, "") if unit else ("", "no unit runs it: it was started in a session, and could not come back")
 
 
-def processes_of(unit: str, processes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the processes of a unit. processes: C([{pid, words, cgroup}])."""
-    return [process for process in processes if unit_of(process["cgroup"])[0] == unit]
-
-
 def programs_of(processes: Sequence[Mapping[str, Any]], container_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the servers of vLLM outside of containers, one for each unit.
+    """Return the servers of vLLM outside of containers, one for each unit, as launches of the section C(adoption).
 
     :param processes: C([{pid, words, cgroup}])
-    :param container_ids: of all containers
-    :returns: launches as in the section C(adoption) of M(dgxspark.vllm.spark_info)
     """
     launches: dict[str, dict[str, Any]] = {}
     for process in sorted(processes, key=lambda process: int(process["pid"])):

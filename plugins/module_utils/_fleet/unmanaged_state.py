@@ -53,11 +53,7 @@ class Launch:
         return self.unit is not None and self.unit["active_state"] in verbs.RUNNING
 
     def held(self, ask: Run, root: str) -> tuple[float, list[int]]:
-        """Return the GPU memory of its processes, GiB, and their ids. Raises C(NoAnswer).
-
-        :param ask: runs a program that reports
-        :param root: where C(/proc) is read
-        """
+        """Return the GPU memory of its processes, GiB, and their ids. Raises C(NoAnswer)."""
         view = HostView(ask, root)
         apps = (view.gpu(view.containers()) or {}).get("processes") or []
         if self.container_name:
@@ -68,8 +64,6 @@ class Launch:
     def stop(self, service: str, url: str) -> None:
         """Note its state, and stop it until C(restore).
 
-        :param service: the service that replaces it
-        :param url: its address
         :raises Refused: for an incomplete state, and for a failing program
         """
         enabled, path = False, ""
@@ -111,8 +105,7 @@ class Launch:
     def restore(self, note: Mapping[str, Any]) -> None:
         """Start it with its former settings, and remove its note; raises C(Refused) for a failing program. note: of C(former_state)."""
         if note["unit"]:
-            # Older notes lack it; only enabled units were noted then.
-            self._systemctl("enable", (note.get("path") or note["unit"]) if note.get("enabled", True) else "")
+            self._systemctl("enable", (note["path"] or note["unit"]) if note["enabled"] else "")
             self._systemctl("start", note["unit"], "--no-block")
         else:
             policy = note["restart"]
@@ -134,22 +127,19 @@ class Launch:
 
 
 def _processes(unit: str) -> list[Mapping[str, Any]]:
-    return unmanaged.processes_of(unit, machine.read_processes(unmanaged.PROC_ROOT))
+    processes = machine.read_processes(unmanaged.PROC_ROOT)
+    return [process for process in processes if unmanaged.unit_of(process["cgroup"])[0] == unit]
 
 
 def find(run: Run, container: str, unit: str, settings: str) -> Launch:
     """Return a launch that the collection did not create.
 
-    :param run: runs a program
     :param container: its name; empty for a unit that runs vLLM without one
-    :param unit: the unit that runs it; empty without one
-    :param settings: folder with the settings of services
-    :returns: the launch
     :raises Refused: for a missing container, a launch of the collection, and other programs
     :raises NoAnswer: if docker or systemd do not answer
     """
     name = container or unit
-    box = docker.container(run, container) if container else None
+    box = next(iter(docker.inspect(run, "container", [container] if container else [])), None)
     state = next(iter(units.ask(run, [unit])), None) if unit else None
     if unit and (state is None or not state["active_state"]):
         raise NoAnswer("systemctl", f"{name}: systemd does not say whether it runs")

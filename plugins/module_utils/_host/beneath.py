@@ -61,11 +61,6 @@ def _full_path(root: Root, *parts: str) -> str:
 def folder(root: Root, relative: str = "", make: bool = False, mode: int = 0o755) -> Iterator[int]:
     """Yield a descriptor of a folder, reached without following a link.
 
-    :param root: see above
-    :param relative: path of the folder below it
-    :param make: create missing folders
-    :param mode: of created folders
-    :returns: the descriptor, closed afterwards
     :raises Refused: for a link, or anything but a folder, on the way
     :raises FileNotFoundError: for a missing folder
     """
@@ -91,14 +86,7 @@ def folder(root: Root, relative: str = "", make: bool = False, mode: int = 0o755
 
 @contextlib.contextmanager
 def parent(root: Root, relative: str, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the folder of a file or link, and its name there.
-
-    :param root: see above
-    :param relative: path of the file below it
-    :param make: create missing folders
-    :returns: the descriptor, closed afterwards, and the name
-    :raises Refused: see C(folder)
-    """
+    """Yield a descriptor of the folder of a file or link, and its name there."""
     parts = parts_of(relative)
     if not parts:
         raise Refused(f"{relative!r} names no file")
@@ -189,11 +177,7 @@ def open_file(root: Root, relative: str) -> IO[bytes]:
 def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
     """Open a regular file for writing behind its end, without following a link; a missing file is created.
 
-    :param root: see above
     :param relative: path of the file below it; its folder has to exist
-    :param mode: of the file
-    :returns: the open file
-    :raises Refused: for a link, or anything but a regular file
     """
     descriptor = _open_regular(root, relative, END, mode)
     os.fchmod(descriptor, mode)  # independent of the umask
@@ -203,10 +187,7 @@ def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
 def read(root: Root, relative: str, most: int) -> bytes:
     """Return the content of a regular file.
 
-    :param root: see above
-    :param relative: path of the file below it
     :param most: largest accepted number of bytes
-    :returns: its bytes
     :raises Refused: for more bytes, or anything but a regular file
     """
     with open_file(root, relative) as handle:
@@ -278,13 +259,7 @@ def _draft(descriptor: int, name: str) -> Iterator[str]:
 
 
 def write(root: Root, relative: str, content: bytes, mode: int = 0o644) -> None:
-    """Write a file by one rename; missing folders are created. A link of that name is replaced, never written through.
-
-    :param root: see above
-    :param relative: path of the file below it
-    :param content: its bytes
-    :param mode: of the file
-    """
+    """Write a file by one rename; missing folders are created. A link of that name is replaced, never written through."""
     with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:
         with os.fdopen(os.open(draft, FRESH, mode, dir_fd=descriptor), "wb") as handle:
             os.fchmod(handle.fileno(), mode)
@@ -293,25 +268,14 @@ def write(root: Root, relative: str, content: bytes, mode: int = 0o644) -> None:
 
 
 def link(root: Root, relative: str, target: str) -> None:
-    """Make a link by one rename; missing folders are created.
-
-    :param root: see above
-    :param relative: path of the link below it
-    :param target: the text of the link
-    """
+    """Make a link by one rename; missing folders are created."""
     with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:
         os.symlink(target, draft, dir_fd=descriptor)
         os.replace(draft, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 def move(source: Root, from_relative: str, root: Root, relative: str) -> None:
-    """Rename a file or folder within one file system.
-
-    :param source: root that it lies below now
-    :param from_relative: its path there
-    :param root: root that it lies below afterwards
-    :param relative: its path there
-    """
+    """Rename a file or folder within one file system."""
     with parent(source, from_relative) as (start, old_name), parent(root, relative, make=True) as (end, name):
         os.replace(old_name, name, src_dir_fd=start, dst_dir_fd=end)
 
@@ -320,13 +284,6 @@ def place(handle: IO[bytes], sha256: str, root: Root, relative: str, mode: int =
     """Give an open file of another owner's folder a name here if it has the expected SHA-256.
 
     The file that was read itself gets the name; on another file system it is a copy, hashed after the writing.
-
-    :param handle: the file, open
-    :param sha256: 64 hexadecimal digits
-    :param root: see above
-    :param relative: path of the file below it
-    :param mode: of the file
-    :returns: whether it had that sum
     """
     source = handle.fileno()
     with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:

@@ -38,25 +38,14 @@ def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     pids: the most processes and threads in it. capabilities: needed ones, without C(CAP_).
     """
     added = [word for name in capabilities for word in ("--cap-add", name)]
-    limits = [
-        "--security-opt",
-        "no-new-privileges",
-        "--pids-limit",
-        str(pids),
-        "--ulimit",
-        "core=0",
-    ]  # a core dump holds keys
-    return ["--cap-drop", "ALL", *added, *limits]
+    limits = ["--security-opt", "no-new-privileges", "--pids-limit", str(pids)]
+    return ["--cap-drop", "ALL", *added, *limits, "--ulimit", "core=0"]  # a core dump holds keys
 
 
 def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     """Return the beginning of the C(docker run) of a container that a unit runs; the other options, the image and its words follow.
 
-    :param container: its name
     :param service: that it belongs to, empty for a container that does one thing and ends
-    :param pids: see C(restricted)
-    :param capabilities: see C(restricted)
-    :returns: words
     """
     labels = ["--label", f"{MANAGED_LABEL}=true", "--label", f"{SERVICE_LABEL}={service}"] if service else []
     argv = ["/usr/bin/docker", "run", "--rm", "--name", container, "--pull", "never", *labels]
@@ -70,15 +59,7 @@ def python_helper(
     options: Sequence[str] = (),
     capabilities: Iterable[str] = (),
 ) -> list[str]:
-    """Return the docker run of a container that runs a Python program of the collection and ends.
-
-    :param image: that has Python
-    :param name: of the container
-    :param program: its text, and its arguments
-    :param options: further options of docker run
-    :param capabilities: see C(restricted)
-    :returns: the command
-    """
+    """Return the docker run of a container that runs a Python program of the collection and ends."""
     limits = restricted(HELPER_PIDS, capabilities)
     return ["docker", "run", "--name", name, *limits, *options, "--entrypoint", "python3", image, "-c", *program]
 
@@ -88,12 +69,7 @@ def image_question(image: str, name: str, program: str, seconds: int, options: S
 
     C(void) keeps a default runtime of NVIDIA from putting the GPU into the container.
 
-    :param image: id of the image
-    :param name: of the container
-    :param program: its text
     :param seconds: after which it ends
-    :param options: further options of docker run
-    :returns: the command
     """
     isolated = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--log-driver", "none"]
     isolated += ["--env", "NVIDIA_VISIBLE_DEVICES=void", *options]
@@ -127,13 +103,7 @@ LOOSENING: dict[str, Callable[[str, Collection[str]], bool]] = {
 
 
 def given_back(words: Sequence[object], expected: Sequence[str] = (), read_only: Sequence[str] = ()) -> list[str]:
-    """Return the options that give a container more than C(restricted) leaves it, as they were written.
-
-    :param words: options of docker run
-    :param expected: capabilities that it needs
-    :param read_only: folders of the container that are mounted for reading alone
-    :returns: options
-    """
+    """Return the options that give a container more than C(restricted) leaves it, as they were written."""
     run = _read(words)
     loose = [
         name if value is None else f"{name} {value}"
@@ -154,58 +124,38 @@ def findings(
     read_only: Sequence[str] = (),
     where: str = "docker_args",
 ) -> list[Finding]:
-    """Return the findings about a person's own options of docker run for one service.
-
-    :param service: its name
-    :param words: see C(given_back)
-    :param expected: see C(given_back)
-    :param read_only: see C(given_back)
-    :param where: name of the options in messages
-    :returns: findings, one of each kind
-    """
+    """Return the findings about a person's own options of docker run for one service."""
     loose = given_back(words, expected, read_only)
     problems = []
     if loose:
-        problems.append(
-            Finding(
-                "container.weaker",
-                "warning",
-                f"{', '.join(loose)} in {where} {'gives' if len(loose) == 1 else 'give'} the container more of the host than it has by "
-                "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights.",
-                f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
-                service,
-            )
+        text = (
+            f"{', '.join(loose)} in {where} {'gives' if len(loose) == 1 else 'give'} the container more of the host than it has by "
+            "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights."
         )
+        fix = f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules."
+        problems.append(Finding("container.weaker", "warning", text, fix, service))
     networks = [
         name if value is None else f"{name} {value}"
         for name, value in _read(words).options
         if name in ("--publish", "--publish-all") or (name == "--network" and value != "host")
     ]
     if networks:
-        problems.append(
-            Finding(
-                "container.network",
-                "warning",
-                f"{', '.join(networks)} in {where}: the server should use the network of its host. In a container network, neither the host nor a "
-                "gateway reaches it on the planned address, and ufw does not see a published port.",
-                f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it.",
-                service,
-            )
+        text = (
+            f"{', '.join(networks)} in {where}: the server should use the network of its host. In a container network, neither the host nor a "
+            "gateway reaches it on the planned address, and ufw does not see a published port."
         )
+        fix = f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it."
+        problems.append(Finding("container.network", "warning", text, fix, service))
     targets = mounted(words)
     for folder in read_only:
         below = sorted(target for target in targets if target.startswith(f"{folder}/"))
         if below and folder not in targets:
-            problems.append(
-                Finding(
-                    "container.mount",
-                    "error",
-                    f"{', '.join(below)} in {where} would be mounted below {folder}, which is read-only in the container: Docker cannot create the "
-                    "mount point, and the container would not start.",
-                    f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}.",
-                    service,
-                )
+            text = (
+                f"{', '.join(below)} in {where} would be mounted below {folder}, which is read-only in the container: Docker cannot create the "
+                "mount point, and the container would not start."
             )
+            fix = f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}."
+            problems.append(Finding("container.mount", "error", text, fix, service))
     return problems
 
 

@@ -29,7 +29,6 @@ def check(state: HostState) -> None:
 def deploy(job: Deployment) -> dict[str, Any]:
     """Make the host equal to the document, or report in check mode what that would change.
 
-    :param job: the deployment
     :returns: results of the module, or C(wanted), paths of contents that the host needs, with nothing done yet
     :raises Refused: if the host differs from the assumptions of the document
     """

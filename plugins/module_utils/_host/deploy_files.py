@@ -98,8 +98,6 @@ def make_folders(job: Deployment) -> None:
 def set_attributes(job: Deployment, row: Folder | HostFile, exists: bool, shown: bool = True) -> None:
     """Correct owner, group and mode.
 
-    :param job: the deployment
-    :param row: the file or folder
     :param exists: whether it exists, which check mode may only assume
     :param shown: whether C(--diff) shows the difference
     """

@@ -141,8 +141,6 @@ def remove_folder(job: Deployment, folder: Folder) -> None:
 def remove(job: Deployment, path: Path, part: str, emptied: bool = False) -> None:
     """Remove a file, or a folder of ours with all that is in it; links are not followed.
 
-    :param job: the deployment
-    :param path: of the file or folder
     :param part: that names it, for the warning about a folder that stays
     :param emptied: the folder is empty, in check mode once the rest of this run is done
     """

@@ -29,13 +29,7 @@ def ask(job: Deployment, names: Sequence[str]) -> dict[str, Seen]:
 
 
 def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = True) -> None:
-    """Run systemctl, which counts as a change. Raises Refused with the journal's last lines.
-
-    :param job: the deployment; in check mode nothing is run
-    :param verb: C(start), C(stop) and their like
-    :param names: of units; nothing happens without any
-    :param wait: whether it waits until that is done
-    """
+    """Run systemctl, which counts as a change. Raises Refused with the journal's last lines."""
     if not names:
         return
     job.changed = True
@@ -48,14 +42,7 @@ def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = Tru
 
 
 def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Refused:
-    """Return the error of a failed systemctl, with the last lines of the journal of its failed units.
-
-    :param job: the deployment
-    :param verb: that failed
-    :param names: of the units
-    :param output: of systemctl
-    :returns: what the caller raises
-    """
+    """Return the error of a failed systemctl, with the last lines of the journal of its failed units."""
     seen = ask(job, names)
     failed = [name for name in names if seen[name].active == "failed"] or list(names)
     log = []
@@ -69,7 +56,6 @@ def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Re
 def bring(job: Deployment, written: Sequence[str]) -> Steps:
     """Enable, start and restart units as far as needed; returns the steps.
 
-    :param job: the deployment
     :param written: files that this run has written, or would write
     """
     units_in_order = job.state.units

@@ -29,20 +29,8 @@ SECRETS = "/etc/dgxspark/secrets/"
 MANAGED = re.compile(r"^# (?:Managed by Ansible|Ansible managed): dgxspark\.vllm", re.MULTILINE)
 """Line in every unit file of the collection."""
 UNIT_FILES = ("*.service", "*.socket", "*.timer", "*.path", "*.d/50-dgxspark.conf", "*.d/dgxspark.conf")
-# Parts of paths and units that were deployed before there was a record.
-NAMED = "ollama|watchdog|guard|gateway|monitoring|fleet_monitor|clients|exporters"
-OLD_PARTS = (
-    (rf"^/etc/dgxspark/(?:secrets/)?(speech|{NAMED})(?=[./]|$)", r"\1"),
-    (rf"(?:^|/)spark-({NAMED})\.service$", r"\1"),
-    (r"^/etc/dgxspark/(?:services|env|files|on_demand)(?:/|$)|(?:^|/)spark-on-demand\.service$", "service"),
-    (r"^/etc/dgxspark/firewall\.nft$|(?:^|/)spark-firewall\.service$", "firewall"),
-    (r"(?:^|/)spark-gpu-clocks\.service$|/50-dgxspark\.conf$", "guard"),
-    (r"(?:^|/)dgxspark-fabric-relay\.service$", "fabric"),
-    (r"(?:^|/)spark-(?:collector|node-exporter|gpu-exporter)\.service$", "exporters"),
-    (r"(?:^|/)spark-(?:prometheus|alertmanager|grafana)\.service$", "monitoring"),
-    (r"(?:^|/)spark-(?:fleet-monitor|status-page)\.(?:service|timer)$", "fleet_monitor"),
-    (r"(?:^|/)spark-(?:open-webui|hermes)\.service$", "clients"),
-)
+FABRIC, RELAY = "fabric", "dgxspark-fabric-relay.service"
+"""Part of the QSFP network, and its unit; a reset leaves them unless it is asked for them."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +52,7 @@ def record_path(root: Path = Path("/")) -> Path:
 
 
 def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: None) -> Deployed | None:
-    """Return the record of a host. Without one, or if it is damaged, the current generation and the unit files of the host take its place.
-
-    :param root: where the files of the host are
-    :param warn: takes the warning about a damaged record
-    :returns: the record; None if nothing was deployed yet, or nothing about it can be read
-    """
+    """Return the record of a host; without one, or if it is damaged, its current generation; None without both."""
     path = record_path(root)
     content = state_file.read(path)
     try:
@@ -79,37 +62,28 @@ def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: Non
         pass
     if path.exists():
         warn(f"{path} cannot be read; the current generation of the host counts as deployed")
-    record = _load_generation(path.parent / "generations")
-    units = find_units(root)
-    if record is None and not units.files:
-        return None
-    record = record or Deployed()
-    return replace(record, state=rows_after(union(record.state, units), HostState(), ()))
+    return _load_generation(path.parent / "generations")
 
 
 def find_units(root: Path = Path("/")) -> HostState:
-    """Return rows for the unit files and drop-ins of the collection on a host, in its record or not."""
+    """Return rows for the unit files and drop-ins of the collection on a host, in its record or not. Their part is unknown, but for the relay."""
     folder = root / "etc/systemd/system"
-    settings = [f"/{path.relative_to(root)}" for path in (root / "etc/dgxspark").glob("*/*.json")]
-    part_of = _part_finder(settings)
     files, units = [], []
     for path in sorted(path for pattern in UNIT_FILES for path in folder.glob(pattern)):
         if path.is_symlink() or not path.is_file():
             continue
         if not MANAGED.search(path.read_text(encoding="utf-8", errors="replace")):
             continue
-        files.append(HostFile(f"/{path.relative_to(root)}", part=part_of(str(path))))
+        part = FABRIC if path.name == RELAY else ""
+        files.append(HostFile(f"/{path.relative_to(root)}", part=part))
         if path.parent == folder:
-            units.append(Unit(path.name, restart_on=(), part=part_of(path.name)))
+            units.append(Unit(path.name, restart_on=(), part=part))
     return HostState(files=tuple(files), units=tuple(units))
 
 
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
     """Write the record of a host unless it is on the disk already; one without rows is no file.
 
-    :param deployed: the record
-    :param root: where the files of the host are
-    :returns: whether it was written
     :raises OSError: the old record is whole then
     """
     content = {
@@ -135,7 +109,7 @@ def save(deployed: Deployed, root: Path = Path("/")) -> bool:
 
 def checksum(state: HostState) -> str:
     """Return the checksum of a document, which the controller and the host compute alike. state: its files have digests."""
-    files = (replace(file, content=None, source=None, bundled=None, data=None) for file in state.files)
+    files = (_without_content(file, file.digest) for file in state.files)
     units = (replace(unit, outdated=False) for unit in state.resolved().units)
     return hashlib.sha256(replace(state, files=tuple(files), units=tuple(units)).dump().encode()).hexdigest()
 
@@ -147,25 +121,17 @@ def checksums(state: HostState, parts: Iterable[str]) -> dict[str, str]:
 
 def without_contents(state: HostState) -> HostState:
     """Return the rows as a record has them: without contents, and without checksums of secrets."""
-    units = tuple(replace(unit, outdated=False) for unit in state.resolved().units)
-    rows = {kind: getattr(state, kind) for kind in RECORDED}
-    return HostState(**{**rows, "files": tuple(map(_recorded_file, state.files)), "units": units})
+    units = (replace(unit, outdated=False) for unit in state.resolved().units)
+    files = (_without_content(file, None if file.secret or file.generate else file.digest) for file in state.files)
+    return replace(state, files=tuple(files), units=tuple(units), removed=())
 
 
-def _recorded_file(file: HostFile) -> HostFile:
-    is_known = not file.secret and not file.generate
-    digest = file.digest if is_known else None
+def _without_content(file: HostFile, digest: str | None) -> HostFile:
     return replace(file, content=None, source=None, bundled=None, data=None, digest=digest)
 
 
 def removed_rows(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
-    """Return the rows that have to be removed from a host.
-
-    :param before: rows of all parts that are deployed
-    :param after: rows of all parts that shall be deployed
-    :param parts: parts whose rows may be removed
-    :returns: rows of these parts in C(before) whose path, unit or account no row of C(after) has
-    """
+    """Return the rows of some parts that have to be removed: those in C(before) whose path, unit or account no row of C(after) has."""
     rows = {}
     for kind in RECORDED:
         keys = {key_of(kind, row) for row in getattr(after, kind)}
@@ -176,16 +142,19 @@ def removed_rows(before: HostState, after: HostState, parts: Collection[str]) ->
 
 def union(first: HostState, second: HostState) -> HostState:
     """Return the rows of two documents, each part with one row for a path, unit or account; rows of the first win."""
-    return _union(first, second, lambda kind, row: (row.part, key_of(kind, row)))
+    rows = {}
+    for kind in RECORDED:
+        once: dict[tuple[str, str], Any] = {}
+        for row in (*getattr(first, kind), *getattr(second, kind)):
+            once.setdefault((row.part, key_of(kind, row)), row)
+        rows[kind] = tuple(once.values())
+    return HostState(**rows)
 
 
 def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
     """Return the rows of a host once some parts are deployed.
 
-    :param before: rows of all parts that were deployed
-    :param after: rows of the new document
     :param parts: that it deploys entirely. Rows without a part are replaced by rows of any part with the same path, unit or account
-    :returns: rows of all parts
     """
     other_parts = HostState(
         **{kind: tuple(row for row in getattr(before, kind) if row.part not in parts) for kind in RECORDED}
@@ -205,16 +174,6 @@ def key_of(kind: str, row: Any) -> str:
     return str(getattr(row, KEYS[kind]))
 
 
-def _union(first: HostState, second: HostState, identity: Callable[[str, Any], Any]) -> HostState:
-    rows = {}
-    for kind in RECORDED:
-        once: dict[Any, Any] = {}
-        for row in (*getattr(first, kind), *getattr(second, kind)):
-            once.setdefault(identity(kind, row), row)
-        rows[kind] = tuple(once.values())
-    return HostState(**rows)
-
-
 def _parse(content: Mapping[str, Any]) -> Deployed:
     """Return the record that a file holds. Raises one of C(DAMAGED) for anything else."""
     written = {str(part): str(value) for part, value in (content.get("checksums") or {}).items()}
@@ -232,26 +191,3 @@ def _load_generation(folder: Path) -> Deployed | None:
         return _parse(generation)
     except DAMAGED:
         return None
-
-
-def _part_finder(paths: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that returns the part of a path or unit from before there was a record.
-
-    :param paths: of the settings of services and speech servers, among others
-    :returns: the function; it returns "" for a name of an unknown part
-    """
-    servers = {
-        match[2]: "service" if match[1] == "services" else "speech"
-        for match in (re.match(r"/etc/dgxspark/(services|speech)/([^/]+)\.json$", path) for path in paths)
-        if match
-    }
-
-    def part_of(name: str) -> str:
-        for pattern, part in OLD_PARTS:
-            match = re.search(pattern, name)
-            if match:
-                return match.expand(part)
-        match = re.search(r"(?:^|/)spark-([^/]+)\.(?:service|socket)$|^/etc/dgxspark/secrets/([^/]+)", name)
-        return servers.get(match[1] or match[2], "") if match else ""
-
-    return part_of

@@ -84,12 +84,7 @@ class Deployment:
         return {Path(file.path).parent for file in (*self.before.state.files, *self.state.files)}
 
     def note(self, path: str, before: str, after: str) -> None:
-        """Record one difference for C(--diff).
-
-        :param path: of the file or folder
-        :param before: its text, or its state
-        :param after: the same after the change
-        """
+        """Record one difference for C(--diff)."""
         self.diffs.append({"before": before, "after": after, "before_header": path, "after_header": path})
 
     def part_of(self, units: Iterable[str]) -> str:
@@ -128,21 +123,16 @@ def digest_of(path: Path) -> str | None:
 
 def user_exists(name: str) -> bool:
     """Tell whether the host has this account. A number, such as the user of a container, needs no name there."""
-    if name.isdigit():
-        return True
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
+    return _exists(pwd.getpwnam, name)
 
 
 def group_exists(name: str) -> bool:
     """Tell whether the host has this group; a number needs no name there."""
-    if name.isdigit():
-        return True
+    return _exists(grp.getgrnam, name)
+
+
+def _exists(find: Callable[[str], Any], name: str) -> bool:
     try:
-        grp.getgrnam(name)
+        return name.isdigit() or bool(find(name))
     except KeyError:
         return False
-    return True

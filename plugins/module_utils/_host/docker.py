@@ -24,10 +24,7 @@ IMAGES_COMMAND = ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]
 def _answer(run: Run, *words: str, needs_docker: bool = False, **options: Any) -> tuple[int, str, str]:
     """Return exit code, output and messages of docker; a missing object is an answer.
 
-    :param run: runs a program
-    :param words: of the command line, after C(docker)
     :param needs_docker: whether a host without docker is no answer
-    :param options: of C(run)
     :returns: the code is 0, the error code for a missing object, or 127 without docker
     :raises NoAnswer: for any other failure
     """
@@ -39,10 +36,7 @@ def _answer(run: Run, *words: str, needs_docker: bool = False, **options: Any) -
 def inspect(run: Run, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return C(docker inspect) of objects; missing ones are left out.
 
-    :param run: runs a program
     :param kind: C(container) or C(image)
-    :param names: their names or ids
-    :returns: the objects
     :raises NoAnswer: where docker fails or prints something else
     """
     # An object that is removed between two calls makes inspect fail, but it still prints the others.
@@ -57,20 +51,8 @@ def inspect_all(run: Run, kind: str) -> list[dict[str, Any]]:
     return inspect(run, kind, sorted(set(docker_facts.read_ids(out))))
 
 
-def container(run: Run, name: str) -> dict[str, Any] | None:
-    """Return C(docker container inspect) of a container, None for a missing one. Raises C(NoAnswer)."""
-    return next(iter(inspect(run, "container", [name])), None)
-
-
 def container_state(run: Run, name: str, seconds: float | None = None) -> dict[str, Any] | None:
-    """Return C(State) of a container as Docker has it, None for a missing one.
-
-    :param run: runs a program
-    :param name: of the container
-    :param seconds: time limit; by default that of C(run)
-    :returns: with C(Status), C(Running), C(ExitCode)
-    :raises NoAnswer: where docker fails or prints something else
-    """
+    """Return C(State) of a container as Docker has it (C(Status), C(Running), C(ExitCode)), None for a missing one. Raises C(NoAnswer)."""
     options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
     rc, out, _err = _answer(run, "container", "inspect", "--format", "{{json .State}}", "--", name, **options)
     if rc:
@@ -98,14 +80,7 @@ def running_names(run: Run, label: str) -> list[str]:
 
 
 def log(run: Run, name: str, lines: int | None = None, **options: Any) -> tuple[str, str] | None:
-    """Return standard output and errors of a container, None without a log.
-
-    :param run: runs a program
-    :param name: of the container
-    :param lines: most lines of each, all unless given
-    :param options: of C(run), such as C(tail)
-    :returns: both texts
-    """
+    """Return standard output and errors of a container, None without a log."""
     limit = [] if lines is None else [f"--tail={lines}"]
     rc, out, err = run(["docker", "logs", *limit, name], **options)
     return (out, err) if rc == 0 else None
@@ -141,11 +116,7 @@ def image_names(run: Run) -> dict[str, str]:
 
 
 def tags(run: Run, repository: str) -> tuple[set[str], str]:
-    """Return the names of a repository's images, and the reason if Docker does not list them.
-
-    :param run: runs a program
-    :param repository: such as C(dgxspark/generation)
-    """
+    """Return the names of a repository's images, and the reason if Docker does not list them."""
     rc, out, err = run(["docker", "image", "ls", "--format", "{{.Tag}}", repository])
     if rc not in (0, 127):
         return set(), err.strip() or f"exit code {rc}"
@@ -171,13 +142,9 @@ def present_layers(run: Run) -> list[list[str]]:
 
     Empty with the containerd image store: it keeps layers under other names, and may have removed the content of an image.
     """
-    rc, out, err = run(["docker", "info", "--format", "{{json .DriverStatus}}"])
-    answered("docker", rc if rc != 127 else 1, err)
-    if "io.containerd.snapshotter" in out:
+    if "io.containerd.snapshotter" in _answer(run, "info", "--format", "{{json .DriverStatus}}", needs_docker=True)[1]:
         return []
-    rc, out, err = run(IMAGES_COMMAND)
-    answered("docker", rc if rc != 127 else 1, err)
-    ids = sorted(set(docker_facts.read_ids(out)))
+    ids = sorted(set(docker_facts.read_ids(_answer(run, *IMAGES_COMMAND[1:], needs_docker=True)[1])))
     if not ids:
         return []
     rc, out, err = run(docker_commands.layers(*ids))
@@ -201,10 +168,7 @@ def data_folder(run: Run) -> str:
 def act(run: Run, *words: str, missing: bool = False) -> str:
     """Run docker for a change; returns the reason of its failure, empty if it worked.
 
-    :param run: runs a program
     :param missing: accept a missing object, as for removals
-    :param words: of the command line, after C(docker)
-    :returns: a text
     """
     rc, out, err = run(["docker", *words])
     if rc == 0 or (missing and says_missing(err)):
@@ -213,14 +177,7 @@ def act(run: Run, *words: str, missing: bool = False) -> str:
 
 
 def with_config(folder: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Answer:
-    """Run docker with the settings of a folder, such as its accounts at registries.
-
-    :param folder: of config.json
-    :param words: of the command line
-    :param seconds: time limit
-    :param data: its standard input, such as a password
-    :returns: exit code and output
-    """
+    """Run docker with the settings of a folder, such as its accounts at registries."""
     return command.run(["docker", "--config", folder, *words], seconds, data=data)
 
 

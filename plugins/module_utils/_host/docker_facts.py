@@ -141,9 +141,6 @@ def _published_ports(item: dict[str, Any]) -> list[int]:
 def match_images(refs: Sequence[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:
     """Return the images of C(docker image inspect) by reference. docker prints the present ones in the order of its arguments.
 
-    :param refs: arguments of docker image inspect
-    :param text: its output
-    :param errors: its messages
     :returns: the image as docker has it, or None for a missing one; None if output and messages do not add up (then ask one by one)
     """
     items = _json(text, list) or []

@@ -24,7 +24,6 @@ def version_key(text: str) -> tuple[int, ...]:
 def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str]]:
     """Return the driver packages of another branch than the driver, by branch.
 
-    :param packages: versions by name
     :param driver: version of the driver that is loaded; without one no package is of another branch
     :returns: sorted names by branch, C({"595": ["libnvidia-compute-595", "nvidia-dkms-595"]})
     """
@@ -40,10 +39,9 @@ def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str
 
 
 def kernels_without_initrd(names: Iterable[str]) -> list[str]:
-    """Return the kernels that cannot find their root file system at the next boot.
+    """Return the kernels that cannot find their root file system at the next boot: releases with a C(vmlinuz) and no C(initrd.img).
 
     :param names: of the files in C(/boot) that are not empty
-    :returns: releases that have a C(vmlinuz) and no C(initrd.img)
     """
     files = set(names)
     releases = [name[len("vmlinuz-") :] for name in files if re.match(r"vmlinuz-\d", name)]

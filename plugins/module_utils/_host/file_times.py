@@ -31,7 +31,6 @@ def mark(path: Path) -> None:
 def written_at(path: str | Path, monotonic_now: float, now: float) -> float:
     """Return when a file was written, by the present wall clock; the clock may have been wrong when the file got its date.
 
-    :param path: of the file
     :param monotonic_now: CLOCK_MONOTONIC in seconds
     :param now: the wall clock at the same moment, in seconds since 1970
     :returns: seconds since 1970; 0 for before this boot, and for a date in the future without a note

@@ -49,11 +49,6 @@ class Busy(Exception):
     """Another run holds the lock; the text names it, with the fix."""
 
 
-def _open(path: Path) -> int:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
 def _is_at(descriptor: int, path: Path) -> bool:
     """Tell whether an open file still has its name: reset.yml removes the folder, with the lock held."""
     try:
@@ -66,7 +61,8 @@ def _take(path: Path, seconds: float) -> int:
     """Return the locked file. Raises C(Busy) after so many seconds."""
     until = time.monotonic() + seconds
     while True:
-        descriptor = _open(path)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

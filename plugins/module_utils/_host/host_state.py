@@ -149,7 +149,6 @@ class HostState:
 
         :param document: lists of rows by kind; other keys are ignored. Accounts may be a mapping of names to the other fields
         :param part: owner of rows that name none
-        :returns: the document
         :raises ValueError: for a row with an unknown key, or without its path or name
         """
         return cls(
@@ -179,7 +178,9 @@ class HostState:
     def resolved(self) -> HostState:
         """Return the document with the files that each unit is restarted for."""
         units = tuple(
-            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
+            unit
+            if unit.restart_on is not None
+            else replace(unit, restart_on=tuple(file.path for file in self.files if file.part == unit.part))
             for unit in self.units
         )
         return replace(self, units=units)
@@ -200,9 +201,6 @@ class HostState:
         if twice:
             raise ValueError(f"{', '.join(twice)} is listed twice; a file has one content")
         return HostState(**once)
-
-    def _files_of(self, part: str) -> tuple[str, ...]:
-        return tuple(file.path for file in self.files if file.part == part)
 
 
 def mark_of(value: str) -> str:

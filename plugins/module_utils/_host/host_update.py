@@ -7,42 +7,25 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 from .driver_packages import other_branch, release_key, version_key
-from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package
+from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package, of_running
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
-UPGRADE = [
-    "apt-get",
-    "--assume-yes",
-    "--quiet",
-    "-o",
-    "Dpkg::Options::=--force-confdef",
-    "-o",
-    "Dpkg::Options::=--force-confold",
-    "dist-upgrade",
-]
+_KEEP_SETTINGS = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+UPGRADE = ["apt-get", "--assume-yes", "--quiet", *_KEEP_SETTINGS, "dist-upgrade"]
 """Never past a pin and never from an unsigned archive: DGX OS pins packages that must not come from other archives."""
 FIRMWARE_QUERY = ["fwupdmgr", "get-updates", "--json"]
 FIRMWARE_UPDATE = ["fwupdmgr", "update", "--assume-yes", "--no-reboot-check"]
 
 LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock")
 
-NOT_TO_GO = (
-    "docker",
-    "containerd",
-    "nvidia-driver",
-    "nvidia-container",
-    "dgx-",
-    "nvidia-spark",
-    "linux-image",
-    "openssh-server",
-    "netplan",
-)
+_NEEDED = "docker containerd nvidia-driver nvidia-container dgx- nvidia-spark linux-image openssh-server netplan"
+NOT_TO_GO = tuple(_NEEDED.split())
 """Beginnings of packages that no upgrade may remove."""
 
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
@@ -118,8 +101,6 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], with_firmware: b
     :param facts: C(driver) and C(kernel), the running ones, C(ota), the version of DGX OS after its last update,
         C(driver_unknown), why C(driver) is only the installed one, C(installed), versions of packages by name, and C(no_initrd), see
         C(kernels_without_initrd)
-    :param with_firmware: whether the same run updates the firmware
-    :returns: findings
     """
     judge = _Judge(pending, facts)
     for package in judge.install:
@@ -155,6 +136,10 @@ class _Judge:
         """Add a finding. rule: its id without C(update.)."""
         self.findings.append(Finding(f"update.{rule}", severity, message, fix=fix, source=source, basis="measured"))
 
+    def add_row(self, rule: str, row: Row, what: str, fix: str) -> None:
+        """Add a finding that a line of the table gives; only a proven failure is an error."""
+        self.add(rule, "error" if row.verdict == BAD else "warning", f"{what}: {row.why}.", fix, row.source)
+
     def package(self, package: Mapping[str, str]) -> None:
         """Judge a package by its name and version."""
         name, new = package["name"], package["new"]
@@ -165,52 +150,38 @@ class _Judge:
             for row in against({"kernel": kernel[1], "driver": version}):
                 if row.subject == "kernel":
                     fix = 'Hold it back until a later one comes: spark_update_hold: ["linux-*"].'
-                    self.add("kernel", _severity(row), f"kernel {kernel[1]}: {row.why}.", fix, row.source)
+                    self.add_row("kernel", row, f"kernel {kernel[1]}", fix)
         # The branch is in the name of the package, or in its version; the revision does not tell it.
         branch = (driver[1] or str(next(iter(version_key(new)), ""))) if driver else ""
         for row in against({"driver": branch}):
             if row.subject == "branch":
-                self.add(
-                    "driver_branch",
-                    _severity(row),
-                    f"{name} {new}: {row.why}.",
-                    f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).',
-                    row.source,
-                )
+                fix = f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).'
+                self.add_row("driver_branch", row, f"{name} {new}", fix)
         if driver and not package["old"] and "open" not in name:
-            self.add(
-                "driver_closed",
-                "error",
-                f"{name} {new} has the proprietary kernel modules, with which a GB10 is found and never comes up.",
-                f'Take the package with -open of the same version, as DGX OS does; hold this one back: spark_update_hold: ["{name}"].',
-                "NVIDIA's README of the driver; Start9Labs/start-technologies#3693",
-            )
+            text = f"{name} {new} has the proprietary kernel modules, with which a GB10 is found and never comes up."
+            fix = f'Take the package with -open of the same version, as DGX OS does; hold this one back: spark_update_hold: ["{name}"].'
+            source = "NVIDIA's README of the driver; Start9Labs/start-technologies#3693"
+            self.add("driver_closed", "error", text, fix, source)
         for row in against_package(name, new):
-            fix = f'Hold it back: spark_update_hold: ["{name}*"].'
-            self.add("package", _severity(row), f"{name} {new}: {row.why}.", fix, row.source)
+            self.add_row("package", row, f"{name} {new}", f'Hold it back: spark_update_hold: ["{name}*"].')
 
     def removed(self) -> None:
         """Refuse the removal of packages that a Spark needs. An update replaces a driver by another branch, which C(package) judges."""
         replaced = {package["name"] for package in self.install}
         lost = sorted(name for name in self.removals - replaced if name.startswith(NOT_TO_GO))
         if lost:
-            self.add(
-                "removes",
-                "error",
-                f"the update would remove {', '.join(lost)}.",
-                "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere.",
-            )
+            fix = "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere."
+            self.add("removes", "error", f"the update would remove {', '.join(lost)}.", fix)
 
     def unknown_driver(self) -> None:
         """Warn if the running driver is unknown."""
         if self.facts.get("driver_unknown"):
-            self.add(
-                "driver_unknown",
-                "warning",
+            text = (
                 f"which driver runs is not known: {self.facts['driver_unknown']}. Pending updates are checked against the installed driver "
-                f"({self.facts.get('driver') or 'none'}).",
-                "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot.",
+                f"({self.facts.get('driver') or 'none'})."
             )
+            fix = "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot."
+            self.add("driver_unknown", "warning", text, fix)
 
     def driver_and_firmware(self, with_firmware: bool) -> None:
         """Refuse a driver without its firmware: it may find no GPU with older firmware."""
@@ -223,19 +194,15 @@ class _Judge:
         move = f"driver {old} -> {new}"
         if self.firmware and not with_firmware:
             named = ", ".join(device["name"] for device in self.firmware)
-            self.add(
-                "driver_firmware",
-                "error",
-                f"{move}, while firmware is pending that this run leaves out ({named}): the two move together.",
-                'Leave spark_update_firmware at true, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
-            )
+            text = f"{move}, while firmware is pending that this run leaves out ({named}): the two move together."
+            fix = 'Leave spark_update_firmware at true, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].'
+            self.add("driver_firmware", "error", text, fix)
         elif self.firmware is None:
-            self.add(
-                "firmware_unknown",
-                "warning",
-                f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer.",
-                "Install fwupd, or see in the DGX Dashboard that the firmware is up to date.",
+            text = (
+                f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer."
             )
+            fix = "Install fwupd, or see in the DGX Dashboard that the firmware is up to date."
+            self.add("firmware_unknown", "warning", text, fix)
         if not self.firmware:
             self._older_firmware(move, old, new)
 
@@ -243,13 +210,9 @@ class _Judge:
         ota = str(self.facts.get("ota") or "")
         for row in TABLE:
             if row.subject == "pair" and row.dgx_os and row.comes(old, new, ota):
-                self.add(
-                    "driver_firmware",
-                    _severity(row),
-                    f"{move} on the firmware of DGX OS {ota}, and no newer firmware is there to come with it: {row.why}.",
-                    'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
-                    row.source,
-                )
+                text = f"{move} on the firmware of DGX OS {ota}, and no newer firmware is there to come with it"
+                fix = 'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].'
+                self.add_row("driver_firmware", row, text, fix)
 
     def mixed_driver(self) -> None:
         """Find parts of another driver branch without the driver's own package: module and libraries differ after the next boot."""
@@ -288,7 +251,7 @@ class _Judge:
             for row in against(pair):
                 if row.subject == "pair" and not row.holds(self.running):
                     fix = 'Hold one of them back: spark_update_hold: ["linux-*"], or ["nvidia-*", "libnvidia-*"].'
-                    self.add("driver_pair", _severity(row), f"{row.of(pair)}: {row.why}.", fix, row.source)
+                    self.add_row("driver_pair", row, row.of(pair), fix)
 
     def handover(self) -> None:
         """Refuse a kernel that keeps memory for kexec handover, unless the package that switches this off comes with it."""
@@ -296,18 +259,9 @@ class _Judge:
         has_option = KHO_PACKAGE in names - self.removals
         for kernel in self.kernels:
             if _keeps_handover(kernel, has_option):
-                self.add(
-                    "kernel_option",
-                    "error",
-                    f"kernel {kernel} comes without {KHO_PACKAGE}, which boots it with {KHO_OFF}; else {KEEPS_HANDOVER.why}.",
-                    f'Install it (apt install {KHO_PACKAGE}), or hold the kernel: spark_update_hold: ["linux-*"].',
-                    KEEPS_HANDOVER.source,
-                )
-
-
-def _severity(row: Row) -> str:
-    """Return the severity of a line: only a proven failure is an error."""
-    return "error" if row.verdict == BAD else "warning"
+                text = f"kernel {kernel} comes without {KHO_PACKAGE}, which boots it with {KHO_OFF}; else {KEEPS_HANDOVER.why}."
+                fix = f'Install it (apt install {KHO_PACKAGE}), or hold the kernel: spark_update_hold: ["linux-*"].'
+                self.add("kernel_option", "error", text, fix, KEEPS_HANDOVER.source)
 
 
 def _keeps_handover(release: str, option: bool) -> bool:
@@ -334,12 +288,6 @@ def reboot_reasons(
     """Return why a host has to be rebooted.
 
     :param required: whether C(/run/reboot-required) exists
-    :param running_kernel: its release
-    :param kernels: releases below C(/boot)
-    :param loaded_driver: version of the loaded module, or empty
-    :param installed_driver: version of its package, or empty
-    :param firmware: whether new firmware waits for a boot
-    :returns: reasons
     """
     reasons = []
     if required:
@@ -385,41 +333,41 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
         for change in changed_links(before.get("fabric") or {}, after.get("fabric") or {})
     ]
 
-    def versions(facts: Mapping[str, Any]) -> dict[str, str]:
-        return {
-            "kernel": str(facts.get("kernel") or ""),
-            "driver": str((facts.get("gpu") or {}).get("driver_version") or ""),
-            "DGX OS": str((facts.get("dgx_os") or {}).get("version") or ""),
-        }
-
-    was, now = versions(before), versions(after)
-    return worse, [f"{name} {was[name]} -> {now[name]}" for name in was if now[name] and was[name] != now[name]]
+    was, now = of_running(before), of_running(after)
+    titles = {"kernel": "kernel", "driver": "driver", "dgx_os": "DGX OS"}
+    changes = [f"{titles[name]} {was[name]} -> {now[name]}" for name in was if now[name] and was[name] != now[name]]
+    return worse, changes
 
 
 def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
     """Put hosts into batches of at most C(size), in their order; the hosts of a cluster are never split, even if they are more.
 
-    :param hosts: in order
-    :param clusters: name to hosts
-    :param size: most hosts of a batch
-    :returns: batches
     :raises ValueError: for a part of a cluster
     """
-    cluster_of = {host: (name, members) for name, members in clusters.items() for host in members}
-    groups: list[list[str]] = []
-    seen: set[str] = set()
-    for host in hosts:
-        if host in seen:
-            continue
-        name, members = cluster_of.get(host, ("", [host]))
+    groups = grouped(hosts, clusters)
+    for name in groups:
+        members = clusters.get(name, groups[name])
         missing = [member for member in members if member not in hosts]
         if missing:
             raise ValueError(
                 f"cluster {name}: this run leaves out {', '.join(missing)}; its hosts are out of service together. "
                 f"--limit {','.join(dict.fromkeys([*hosts, *members]))}"
             )
-        groups.append(list(members))
-        seen |= set(members)
+        groups[name] = list(members)
+    return filled(groups.values(), size)
+
+
+def grouped(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the hosts in order, members of a cluster together, by the name of the host or cluster."""
+    cluster_of = {host: name for name, members in clusters.items() for host in members}
+    groups: dict[str, list[str]] = {}
+    for host in hosts:
+        groups.setdefault(cluster_of.get(host, host), []).append(host)
+    return groups
+
+
+def filled(groups: Iterable[Sequence[str]], size: int) -> list[list[str]]:
+    """Return batches of whole groups with at most C(size) hosts; a larger group is a batch by itself."""
     result: list[list[str]] = []
     for group in groups:
         if result and len(result[-1]) + len(group) <= size:
@@ -432,14 +380,7 @@ def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: i
 def lines_of(
     pending: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], held: Sequence[str], reboot: Sequence[str]
 ) -> list[str]:
-    """Return an update as lines for people.
-
-    :param pending: see C(check)
-    :param findings: of C(check), as plain dicts
-    :param held: packages that are held back
-    :param reboot: of C(reboot_reasons)
-    :returns: lines
-    """
+    """Return an update as lines for people."""
     install = pending["install"]
     firmware = pending["firmware"]
     lines = [f"{len(install)} package{'s'[: len(install) != 1]}, {len(pending['remove'])} to be removed"]

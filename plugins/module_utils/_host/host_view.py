@@ -69,7 +69,6 @@ class HostView:
     was silent until its deadline, or printed something else: the answer is unknown then. C(noted) turns that into a default
     and keeps the reason in C(unknown), by program.
 
-    :param run: runs a program with a deadline, as C(command.reader) and C(command.runner) do
     :param root: where /proc, /sys and the release files are read
     :param config_root: where /etc and /run of the host itself are read
     :param settings: folder with the settings of services
@@ -93,13 +92,7 @@ class HostView:
         self._answers: dict[tuple[str, ...], Any] = {}
 
     def noted(self, default: Any, question: Callable[..., Any], *args: Any) -> Any:
-        """Return the answer to a question, or a default with the reason in C(unknown).
-
-        :param default: the answer if the program gave none
-        :param question: a method of this view, or a function that takes the view
-        :param args: its arguments
-        :returns: the answer
-        """
+        """Return the answer to a question, or a default with the reason in C(unknown)."""
         return noted(self.unknown, default, question, *args)
 
     def long_question(self, argv: list[str], seconds: float = QUERY_SECONDS) -> tuple[int, str, str]:

@@ -79,9 +79,6 @@ class Row:
     def comes(self, old: str, new: str, dgx_os: str) -> bool:
         """Whether an update of the driver reaches the version of this line, or passes it.
 
-        :param old: version of the present driver
-        :param new: version of the new driver
-        :param dgx_os: release of the host's firmware
         :returns: False if the present driver has already passed it
         """
         step = version_key(self.driver)

@@ -148,12 +148,6 @@ def is_spark(
     """Return whether this is a GB10 machine, by any one of four signs.
 
     The product name is not one of them: Lenovo's is a part number (30KL0004FC).
-
-    :param gpu_name: as nvidia-smi says it
-    :param pci_ids: vendor and device of all PCI functions
-    :param product_family: of the firmware
-    :param dgx_name: of /etc/dgx-release
-    :returns: whether it is
     """
     return (
         tidy(gpu_name) == GPU_NAME
@@ -220,13 +214,7 @@ def parse_cgroup(text: str, container_ids: Iterable[str] = ()) -> dict[str, str 
 
 
 def read_cgroup(pid: int, root: str = "/", container_ids: Iterable[str] = ()) -> dict[str, str | None]:
-    """Read and parse C(/proc/PID/cgroup); a tree that shows no processes leaves that to the real /proc.
-
-    :param pid: of the process
-    :param root: where C(/proc) is
-    :param container_ids: ids of containers
-    :returns: unit and container
-    """
+    """Read and parse C(/proc/PID/cgroup); a tree that shows no processes leaves that to the real /proc."""
     text = read_text(root, f"proc/{pid}/cgroup")
     if text is None:
         text = read_text("/", f"proc/{pid}/cgroup")
@@ -260,7 +248,6 @@ def large_blocks(buddyinfo: str, page: int) -> int | None:
 
     :param buddyinfo: the text of C(/proc/buddyinfo), free pieces of each zone by power of two of pages
     :param page: size of one, in bytes
-    :returns: how many
     """
     order = (LARGE_BLOCK // page).bit_length() - 1
     zones = [[int(word) for word in row.split()] for row in re.findall(r"zone +\S+((?: +\d+)+)", buddyinfo)]

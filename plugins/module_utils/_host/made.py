@@ -197,9 +197,6 @@ def end_fetch(home: Path, repo: str) -> list[str]:
 def note(home: Path, name: str, paths: Iterable[str]) -> list[str]:
     """Record names below a folder of weights before they are made; existing ones are left out.
 
-    :param home: the folder
-    :param name: of the record
-    :param paths: below the folder
     :returns: the new ones, with their missing folders
     """
     new: set[str] = set()
@@ -261,9 +258,7 @@ def remove_made(
 ) -> tuple[list[str], list[dict[str, str]], int]:
     """Remove the files that were made of a model, and empty folders.
 
-    :param name: of a record
     :param check: remove nothing
-    :param only: tells whether to remove a path
     :returns: removed paths, remaining ones with the reason (C([{path, why}])), and the bytes
     """
     removed: list[str] = []

@@ -31,10 +31,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0
 def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
     """Return the commands that replace the IPv4 addresses of an interface, and set its MTU.
 
-    :param netdev: name of the interface
     :param mtu: None to leave it unchanged
-    :param addresses: CIDR
-    :returns: command lines
     """
     return [
         ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
@@ -85,16 +82,6 @@ def parse_ip_addr(text: str) -> dict[str, list[str]]:
     }
 
 
-def parse_ip_mtu(text: str) -> dict[str, int]:
-    """Parse C(ip -j addr): C({netdev: MTU})."""
-    items = _json_items(text, "ifname")
-    return {
-        str(item["ifname"]): item["mtu"]
-        for item in items
-        if isinstance(item.get("mtu"), int) and not isinstance(item["mtu"], bool)
-    }
-
-
 def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:
     """Parse C(ip -j neigh): C({netdev: [{address, mac}]}), those that have answered."""
     neighbours: dict[str, list[dict[str, str]]] = {}
@@ -103,11 +90,6 @@ def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:
             entry = {"address": str(item.get("dst")), "mac": str(item["lladdr"])}
             neighbours.setdefault(str(item["dev"]), []).append(entry)
     return neighbours
-
-
-def parse_rate(text: str | None) -> float | None:
-    """C(200 Gb/sec (2X NDR)) -> 200.0."""
-    return number(text)
 
 
 def parse_state(text: str | None) -> str | None:
@@ -159,7 +141,7 @@ def read_rdma(root: str = "/") -> list[dict[str, Any]]:
                 "netdev": netdev,
                 "state": parse_state(read_text(root, f"{port}/state")),
                 "physical_state": parse_state(read_text(root, f"{port}/phys_state")),
-                "rate_gbps": parse_rate(read_text(root, f"{port}/rate")),
+                "rate_gbps": number(read_text(root, f"{port}/rate")),  # 200 Gb/sec (2X NDR)
                 "gids": read_gids(root, port),
             }
         )
@@ -183,13 +165,6 @@ def _pci_of_netdev(root: str, netdev: str) -> str | None:
     if match:
         return match.group(1).lower()
     return address_from_name(netdev)
-
-
-def _is_connectx(root: str, netdev: str) -> bool:
-    ids = pci_ids(root, f"sys/class/net/{netdev}/device")
-    if ids:
-        return ids == PCI_CONNECTX
-    return bool(_CX7_NAME.match(netdev))
 
 
 def _link(root: str, paths: list[str]) -> dict[str, Any]:
@@ -260,25 +235,18 @@ def read_stored(config_root: str, netdevs: Iterable[str]) -> dict[str, list[dict
     return stored
 
 
-def _master(root: str, netdev: str) -> str | None:
-    """Name the bond or bridge that a netdev belongs to."""
-    path = Path(root) / "sys/class/net" / netdev / "master"
-    return Path(os.path.realpath(path)).name if path.exists() else None
-
-
 def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: list[dict[str, Any]]) -> dict[str, Any]:
     """Describe one ConnectX-7 netdev.
 
-    :param root: where C(/sys) is
-    :param netdev: its name
-    :param addresses: by netdev, CIDR
-    :param rdma: all RoCE devices
     :returns: C({name, pci, function, up, speed_mbps, mtu, mac, master, addresses, link_speed_gts, link_width,
         rdma: {name, state, physical_state, rate_gbps, gids} or None})
     """
     base = f"sys/class/net/{netdev}"
     pci = _pci_of_netdev(root, netdev)
-    speed = whole(read_text(root, f"{base}/speed"))
+    speed, master = (
+        whole(read_text(root, f"{base}/speed")),
+        Path(root, base, "master"),
+    )  # the bond or bridge that it belongs to
     paths = [f"{base}/device"] + ([f"sys/bus/pci/devices/{pci}"] if pci else [])
     device = next((entry for entry in rdma if entry["netdev"] == netdev), None) or next(
         (entry for entry in rdma if entry["netdev"] is None and entry["name"] == rdma_name(netdev)), None
@@ -291,7 +259,7 @@ def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: l
         "speed_mbps": speed if speed and speed > 0 else None,  # -1 when the link is down
         "mtu": whole(read_text(root, f"{base}/mtu")),
         "mac": read_text(root, f"{base}/address"),
-        "master": _master(root, netdev),
+        "master": Path(os.path.realpath(master)).name if master.exists() else None,
         "addresses": addresses.get(netdev, []),
         **_link(root, paths),
         "rdma": {key: value for key, value in device.items() if key != "netdev"} if device else None,
@@ -331,7 +299,8 @@ def group_ports(netdevs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def connectx_names(root: str) -> list[str]:
     """Return the names of the netdevs of a ConnectX-7."""
-    return [name for name in names_in(root, "sys/class/net") if _is_connectx(root, name)]
+    ids = {name: pci_ids(root, f"sys/class/net/{name}/device") for name in names_in(root, "sys/class/net")}
+    return [name for name in ids if (ids[name] == PCI_CONNECTX if ids[name] else _CX7_NAME.match(name))]
 
 
 def describe_fabric(
@@ -339,10 +308,6 @@ def describe_fabric(
 ) -> dict[str, Any]:
     """Describe the QSFP side. Without a cable the card is powered off, so a missing ConnectX-7 is no fault by itself.
 
-    :param root: where C(/sys) is
-    :param pci: vendor and device by PCI function
-    :param addresses_text: output of C(ip -j addr), empty if it was not run
-    :param neighbours_text: output of C(ip -j neigh), likewise
     :param config_root: where /etc and /run of the host itself are found
     :returns: C({connectx, pci_functions, ports, networks, mtus, relay}). networks: addresses of all other interfaces, by name; mtus: their
         MTUs. relay: whether the role fabric made this host pass on the packets of others.
@@ -350,7 +315,8 @@ def describe_fabric(
     """
     netdev_names = connectx_names(root)
     rdma = read_rdma(root)
-    addresses, mtus = parse_ip_addr(addresses_text), parse_ip_mtu(addresses_text)
+    addresses = parse_ip_addr(addresses_text)
+    mtus = {str(item["ifname"]): item.get("mtu") for item in _json_items(addresses_text, "ifname")}
     neighbours = parse_ip_neigh(neighbours_text)
     stored = read_stored(config_root, netdev_names)
     netdevs = [
@@ -369,7 +335,7 @@ def describe_fabric(
         "pci_functions": sorted(functions),
         "ports": group_ports(netdevs),
         "networks": networks,
-        "mtus": {name: mtu for name, mtu in mtus.items() if name in networks},
+        "mtus": {name: mtu for name, mtu in mtus.items() if name in networks and type(mtu) is int},
         "relay": Path(config_root, RELAY_UNIT).exists(),
     }
 
@@ -434,8 +400,6 @@ def describe_listening(
 ) -> list[dict[str, Any]]:
     """List listening TCP sockets by port and address, each once, with unit and container by the cgroup of the process.
 
-    :param sockets: of C(parse_ss) or C(read_proc_tcp)
-    :param root: where C(/proc) is
     :param containers: of C(docker_facts.parse_containers); a published port belongs to the container, not to docker-proxy
     :returns: C([{address, port, process, pid, unit, container}])
     """

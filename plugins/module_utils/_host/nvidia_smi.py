@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -119,30 +120,23 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
 
     A container without GPU memory and [N/A] count 0. Under Ray a service has two containers; Ray's container holds the memory.
     """
-    container_mib: dict[str, int] = {}
+    container_mib: Counter[str | None] = Counter()
     for process in (gpu or {}).get("processes", []):
-        if process["container"]:
-            container_mib[process["container"]] = container_mib.get(process["container"], 0) + (
-                process["used_mib"] or 0
-            )
-    service_mib: dict[str, int] = {}
+        container_mib[process["container"]] += process["used_mib"] or 0
+    service_mib: Counter[str] = Counter()
     for container in containers:
         if container["managed"] and container["state"] == "running":
-            service_mib[container["service"]] = service_mib.get(container["service"], 0) + container_mib.get(
-                container["name"], 0
-            )
+            service_mib[container["service"]] += container_mib[container["name"]]
     return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]
 
 
 def load(run: Run) -> dict[str, Any] | None:
-    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi."""
+    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi.
+
+    [N/A], such as the power limit of GB10, is None.
+    """
     rc, out, _err = run(LOAD_QUERY)
-    return parse_load(out) if rc == 0 else None
-
-
-def parse_load(text: str) -> dict[str, Any] | None:
-    """Parse the output of C(LOAD_QUERY) for the first GPU; [N/A], such as the power limit of GB10, is None."""
-    return next(iter(_rows(text, LOAD_FIELDS)), None)
+    return next(iter(_rows(out, LOAD_FIELDS)), None) if rc == 0 else None
 
 
 def driver_version(run: Run) -> tuple[str, str]:

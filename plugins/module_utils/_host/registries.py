@@ -62,10 +62,7 @@ def stored_as(registry: str) -> str:
 def mark(user: str, password: str, salt: str) -> str:
     """Return a digest that identifies an account without revealing its password.
 
-    :param user: name of the account
-    :param password: its password
     :param salt: random, different in each note
-    :returns: hexadecimal digits
     """
     return hashlib.pbkdf2_hmac("sha256", f"{user}:{password}".encode(), salt.encode(), ROUNDS).hex()
 
@@ -89,9 +86,7 @@ def stored_account(config: Mapping[str, Any], registry: str) -> tuple[str, str] 
 def is_noted(config: Mapping[str, Any], note: Mapping[str, Any], registry: str) -> bool:
     """Tell whether Docker's account at a registry is the recorded one, as far as its settings show it.
 
-    :param config: the content of Docker's config.json
     :param note: C({user, salt, mark}) of that registry
-    :param registry: its name
     :returns: true also for an account in a credential store, which is not read
     """
     account = stored_account(config, registry)

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from . import deploy_accounts, deploy_removal, deployed, host_lock, made
-from .deployed import Deployed
+from .deployed import FABRIC, Deployed
 from .deployment import Deployment, Tools, is_folder, is_present
 from .host_state import Account, HostState
 
-FABRIC = "fabric"
-"""Part of the QSFP network, which stays unless it is asked for."""
 TREES = (
     "/etc/dgxspark",
     "/opt/dgxspark",
@@ -44,9 +42,7 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
     """Return the deployment of the empty document, which removes all rows.
 
     :param before: the record of the host; unit files of the collection that it does not list leave as well
-    :param tools: of the module
     :param fabric: whether the relay of the QSFP network leaves, too
-    :returns: the deployment
     """
     record = before or Deployed()
     state = deployed.union(record.state, deployed.find_units())
@@ -62,8 +58,6 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
     """Remove programs, folders and records after all rows.
 
-    :param job: the deployment of the empty document, which is done
-    :param weights: whether downloaded weights are removed
     :param fabric: whether the copies of replaced network files are removed
     :returns: C(left) and C(freed_bytes) of the module
     """

@@ -169,12 +169,7 @@ def post(settings: Settings, path: str, body: bytes, content_type: str, seconds:
 
     A server on demand is asked at the port whose requests start it, and again while it starts.
 
-    :param settings: of the server
-    :param path: of its API
-    :param body: of the request
-    :param content_type: of the body
     :param seconds: timeout of the answer, in addition to a start
-    :returns: the answer
     :raises Stop: with the words of the server
     """
     unit, url = settings["unit"], settings.get("asked_url") or settings["url"]
@@ -327,9 +322,6 @@ def pull_events(settings: Settings, model: str) -> Iterator[dict[str, Any]]:
 def pull(settings: Settings, model: str, seconds: float) -> None:
     """Have Ollama pull a model.
 
-    :param settings: of the server
-    :param model: its name
-    :param seconds: that this may take
     :raises Stop: if it fails
     """
     unit, begun, status = settings["unit"], time.monotonic(), None

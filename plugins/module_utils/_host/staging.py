@@ -33,12 +33,7 @@ DRAFT_SECONDS = 600.0
 def beside(path: Path, content: bytes, mode: int, owner: str | int = "", group: str | int = "") -> Path:
     """Write a whole file next to its place, for the caller to rename. Only root can read it until it has its owner and mode.
 
-    :param path: its place
-    :param content: its bytes
-    :param mode: its final mode
     :param owner: name or number, empty for the owner of the process
-    :param group: name or number, empty for the group of the process
-    :returns: path of the temporary file
     :raises OSError: with C(path) as its file name; no temporary file remains then
     """
     name = None

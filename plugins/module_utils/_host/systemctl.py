@@ -18,12 +18,7 @@ NOT_ACTIVE = (3, 4)
 def act(run: Run, verb: str, names: Sequence[str], *options: str, allowed: Sequence[int] = (0,)) -> str:
     """Run systemctl on units; returns the reason of its failure, empty if it worked or without units.
 
-    :param run: runs a program
-    :param verb: C(start), C(stop) and their like
-    :param names: of the units, or paths of unit files
     :param allowed: exit codes that are no failure
-    :param options: of systemctl
-    :returns: a line of text
     """
     if not names:
         return ""

@@ -83,12 +83,9 @@ def remembering(run: Run) -> Run:
 def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:
     """Read C(PROPERTIES) of units.
 
-    :param names: of the units that systemctl was asked for
-    :param text: what it printed about them, in their order
     :param monotonic_now: CLOCK_MONOTONIC in seconds; the run of a unit is dated by it, which a wall clock that
         was set at boot does not disturb
     :param now: the wall clock at the same moment, in seconds since 1970
-    :returns: by name
     :raises NoAnswer: for any other text; missing units are described, too
     """
 
@@ -123,10 +120,7 @@ def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -
 
     So the next run completes a run that was cut off between writing files and restarting their unit.
 
-    :param seen: the unit
     :param changed: path to when the file was last written, as C(file_times.written_at) says
-    :param watched: paths of the files that the unit is restarted for
-    :returns: whether it does
     """
     if seen.active not in RUNNING:
         return False
@@ -140,16 +134,6 @@ def _older(began: float | None, changed: Mapping[str, float], watched: Sequence[
     return began is not None and any(changed.get(path, 0.0) > began for path in watched)
 
 
-def _reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
-    """Tell whether a running unit has not read a file of C(reload_on) since it changed.
-
-    :param unit: the row of the document
-    :param seen: the unit as systemd shows it
-    :param changed: see C(outdated)
-    """
-    return seen.active in RUNNING and _older(_last_read(seen), changed, unit.reload_on)
-
-
 def _last_read(seen: Seen) -> float | None:
     return seen.began if seen.began is None else max(seen.began, seen.reloaded or 0.0)
 
@@ -157,10 +141,7 @@ def _last_read(seen: Seen) -> float | None:
 def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
     """Return the steps for units whose files stay.
 
-    :param units: rows of the document; their C(restart_on) is known
-    :param seen: by name, of C(read_units)
     :param changed: see C(outdated); files that are about to be written count as written now
-    :returns: units to start, restart, stop, enable and disable
     """
     todo = Steps()
     for unit in units:
@@ -171,7 +152,9 @@ def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str,
         if unit.enabled is not None and unit.enabled != now.enabled:
             (todo.enable if unit.enabled else todo.disable).append(name)
         if unit.state == "started":
-            _start(todo, unit, now, is_old, _reload_due(unit, now, changed))
+            # A running unit that has not read a file of reload_on since it changed.
+            has_to_reload = now.active in RUNNING and _older(_last_read(now), changed, unit.reload_on)
+            _start(todo, unit, now, is_old, has_to_reload)
         # A triggered unit may run or not, but it does not go on from older files.
         elif now.active in (*RUNNING, "deactivating") and (unit.state == "stopped" or is_old):
             todo.stop.append(name)

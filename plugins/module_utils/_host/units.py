@@ -60,11 +60,8 @@ def read_properties(text: str) -> list[dict[str, str]]:
 def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
     """Return the call that prints the last lines of a unit, or of one start of it.
 
-    :param unit: its name
-    :param lines: most lines
     :param output: format of journalctl; C(cat) has neither times nor names
     :param invocation: InvocationID of the start, empty for all starts
-    :returns: the command line
     """
     match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
     return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
@@ -176,11 +173,6 @@ def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> st
     """Return why waiting for the endpoint of a unit is pointless, None while it may still come.
 
     One restart can be bad luck; after the second one the engine is in a loop that no waiting ends, unless the unit restarts by design.
-
-    :param unit: its present state, None if systemd did not answer
-    :param name: of the unit
-    :param restarts_before: C(n_restarts) when the wait began
-    :returns: the reason
     """
     if unit is None:
         return None
@@ -210,11 +202,6 @@ def wait_active(
     """Wait until a unit is active: for engines that answer no requests themselves.
 
     :param show: returns the present state of the unit, a row of C(parse_show), or None without an answer of systemd
-    :param name: of the unit
-    :param timeout: seconds in all
-    :param interval: seconds between two looks
-    :param clock: monotonic seconds
-    :param sleep: waits for seconds
     :param waited: seconds of earlier waits, which count
     :param grace: seconds for which it may be inactive, because another program is about to start it
     :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) as C(endpoint.wait_ready) returns them

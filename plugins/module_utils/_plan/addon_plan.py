@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,20 +27,16 @@ def plan_add_ons(
     clusters: Mapping[str, Mapping[str, Any]],
     sources: Sources,
 ) -> dict[str, dict[str, Any]]:
-    """Return the planned add-on services by host.
-
-    :param sparks: the Sparks by name
-    :param other_hosts: other hosts with add-on services, by name
-    :param planned: the planned Sparks; receive findings, images, speech servers and gateways
-    :param clusters: the planned clusters, by name
-    :param sources: recipes, lock file and other input of the plan
-    :returns: the add-on services of each host
-    """
+    """Return the planned add-on services by host. planned: the planned Sparks; receive findings, images, speech servers and gateways."""
     hosts = {**sparks, **other_hosts}
     places = _places(sparks, other_hosts, planned, clusters)
     images = {name: addons.images(place["settings"]) for name, place in places.items()}
     for name, place in places.items():
-        place["settings"] = addons.with_images(place["settings"], _reference(hosts[name], sources))
+
+        def run_ref(_server: str, ref: str, host: Host = hosts[name]) -> str:
+            return lock_file.run_ref(sources.applied_lock, ref, host.images, host.machine)
+
+        place["settings"] = addons.with_images(place["settings"], run_ref)
     outcome, findings = addons.plan(places)
     engines = {
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
@@ -58,7 +54,13 @@ def plan_add_ons(
         references = sorted({*images[name].values(), *candidates})
         outcome[name]["images"] = {"named": images[name], "asked": references}
         if name in planned:
-            _add_images(planned[name], images[name], references, host, sources)
+            body, lock = planned[name], sources.applied_lock
+            # Bundles include them.
+            body.images_beside = sorted({lock_file.pin_ref(lock, ref, host.machine) for ref in images[name].values()})
+            body.addon_images = images[name]
+            body.images_locked |= lock_file.locked_images(lock, body.images_beside)
+            if lock:
+                body.image_candidates = sorted({*body.image_candidates, *references})
             _add_services(planned[name], name, outcome)
         _add_findings(host, findings[name], planned.get(name), outcome[name])
     return outcome
@@ -67,7 +69,16 @@ def plan_add_ons(
 def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[str, Any]]) -> None:
     """Add the speech servers on demand of a Spark, and the gateways of its services, to its part of the plan."""
     servers = (outcome[name]["speech"] or {}).get("services", ())
-    body.speech = [_status_view(server) for server in servers if "on_demand" in server] or None
+    # A status reads these fields; the unit of a server on demand shows whether it answers.
+    body.speech = [
+        {
+            **{key: server[key] for key in ("name", "unit", "memory_gib")},
+            "model": server["settings"]["model"],
+            "probe": {"name": server["name"], "url": None, "model": server["settings"]["model"], "api_key_file": None},
+        }
+        for server in servers
+        if "on_demand" in server
+    ] or None
     # A gateway is drained before a restart of the head, which restarts its ranks too.
     body.services = [
         service if service.rank else replace(service, gateway=_gateway(outcome, service.key(name)))
@@ -149,13 +160,7 @@ def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dic
 
 
 def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:
-    """Return the endpoints of the engines of a host, and of the clusters whose head it is.
-
-    :param host: its name
-    :param address: the host's in the inventory
-    :param services: of its plan
-    :returns: endpoints of kind C(vllm)
-    """
+    """Return the endpoints of the engines of a host, and of the clusters whose head it is."""
     listed = []
     for service in services:
         if service.rank:
@@ -239,7 +244,6 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
 def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -> float | None:
     """Return the free GiB of a host with all services that may run at once, None if the memory of one is unknown.
 
-    :param planned: the planned host
     :param sidecars: of C(addons.sidecars); the reserve does not include speech servers on demand
     """
     memory = planned_gib(planned.services)
@@ -259,39 +263,10 @@ def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -
     return round(float(planned.total_gib) - used, 2)
 
 
-def _status_view(server: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a speech server on demand that a status reads; its unit shows whether it answers."""
-    model = server["settings"]["model"]
-    probe = {"name": server["name"], "url": None, "model": model, "api_key_file": None}
-    return {**{key: server[key] for key in ("name", "unit", "memory_gib")}, "model": model, "probe": probe}
-
-
 def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:
     """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
     gateways = ((name, made["gateway"]) for name, made in outcome.items() if made["gateway"])
     return next((Backend(name, key) for name, gateway in gateways if key in gateway["settings"]["backends"]), None)
-
-
-def _reference(host: Host, sources: Sources) -> Callable[[str, str], str]:
-    """Return a function from an image of an add-on service to the reference that the host runs."""
-
-    def reference(_server: str, ref: str) -> str:
-        return lock_file.run_ref(sources.applied_lock, ref, host.images, host.machine)
-
-    return reference
-
-
-def _add_images(
-    body: PlannedHost, images: Mapping[str, str], references: list[str], host: Host, sources: Sources
-) -> None:
-    """Add the images of a Spark's add-on services to its part of the plan. references: all references that they may have."""
-    lock, machine = sources.applied_lock, host.machine
-    # Bundles include them.
-    body.images_beside = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
-    body.addon_images = images
-    body.images_locked |= lock_file.locked_images(lock, body.images_beside)
-    if lock:
-        body.image_candidates = sorted({*body.image_candidates, *references})
 
 
 def _add_findings(host: Host, findings: list[Finding], body: PlannedHost | None, outcome: dict[str, Any]) -> None:

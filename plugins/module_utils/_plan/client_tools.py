@@ -75,8 +75,6 @@ def findings(
     :param outcome: host to what C(addons.plan) made for it
     :param settings: host to the settings of its add-on services
     :param engines: planned services by their key in the fleet
-    :param architectures: of their models, by the same keys, if known
-    :returns: errors by host
     """
     errors: dict[str, list[Finding]] = {}
     for client in _clients(outcome, settings):

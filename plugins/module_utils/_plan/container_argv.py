@@ -14,7 +14,7 @@ from .._vllm import shared_memory
 from .._vllm.launch import render
 from . import kv_tiers
 from .planned import Container, PlannedService
-from .service import PlacedService
+from .service import ServiceSpec
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
 from .service_keys import HASHED
 
@@ -31,11 +31,6 @@ def render_command(
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
 
     :param entrypoint: of the image, C(serve) or C(passthrough)
-    :param model: the argument of C(vllm serve)
-    :param args: its options, long names with dashes
-    :param with_secrets: whether the wrapper exports keys first
-    :param pip: packages that are installed first
-    :returns: words
     """
     serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
     command = [*serve, model, *render(dict(args))]
@@ -54,33 +49,18 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
-def default_shm_size(settings: Mapping[str, Any], service: PlacedService) -> str:
-    """Return the size of /dev/shm of a service that names none: the host's, or more if buffers of the engine need it."""
-    return shared_memory.shm_size(settings["spark_shm_size"], service.args, service.env)
-
-
-def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
-    """Return what every container gets that rules look at.
-
-    :param settings: variables of the host
-    :param service: whose container it is
-    :param ipc: namespace of C(--ipc)
-    :returns: words
-    """
+def own_docker_args(settings: Mapping[str, Any], service: ServiceSpec, ipc: str = "private") -> list[str]:
+    """Return what every container gets that rules look at."""
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
-    shm = [] if shared else ["--shm-size", service.shm_size or default_shm_size(settings, service)]
+    # Buffers of the engine may need more than the host's size.
+    size = service.shm_size or shared_memory.shm_size(settings["spark_shm_size"], service.args, service.env)
+    shm = [] if shared else ["--shm-size", size]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
     return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 
 
-def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:
-    """Return the containers of a service on this host, in the order of their start, each with its C(docker run).
-
-    :param settings: variables of the host
-    :param service: placed on the host
-    :param planned: as the host will run it
-    :returns: the containers
-    """
+def parts_of(settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService) -> list[Container]:
+    """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
     span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
         return [Container(container, docker_argv(settings, service, planned))]
@@ -106,16 +86,12 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     return [Container(ray, argv), Container(container, engine, {"ray": wait})]
 
 
-def _own_port(service: PlacedService) -> int:
-    """Return the port that the engine itself listens on."""
-    return int(service.on_demand["engine_port"]) if service.on_demand else service.port
-
-
 def _docker_run(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
+    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
     """Return the part of C(docker run) that all containers of a service have in common."""
-    capabilities = containers.for_port(_own_port(service))
+    own_port = int(service.on_demand["engine_port"]) if service.on_demand else service.port
+    capabilities = containers.for_port(own_port)
     argv = containers.run_argv(container, planned.name, containers.ENGINE_PIDS, capabilities)
     argv += [*own_docker_args(settings, service, ipc), "--stop-timeout", str(STOP_SECONDS)]
     argv += ["--log-driver", "local", "--env-file", planned.env_file]
@@ -134,7 +110,7 @@ def _docker_run(
 
 def collective_argv(
     settings: Mapping[str, Any],
-    service: PlacedService,
+    service: ServiceSpec,
     planned: PlannedService,
     rank: int,
     port: int,
@@ -142,12 +118,6 @@ def collective_argv(
 ) -> list[str]:
     """Return the C(docker run) of a rank's test of the network, as far as the program: image, network, devices and files of the engine.
 
-    :param settings: of the host
-    :param service: a rank of a cluster
-    :param planned: the same, planned
-    :param rank: of the host in the test
-    :param port: at which ranks meet
-    :param pairs: of ranks that are measured by themselves, see C(collective.cables)
     :returns: the command; C(-c) and the text of the program follow
     """
     span = service.cluster
@@ -172,27 +142,19 @@ def collective_argv(
     ]
 
 
-def given_docker_args(settings: Mapping[str, Any], service: PlacedService) -> list[str]:
+def given_docker_args(settings: Mapping[str, Any], service: ServiceSpec) -> list[str]:
     """Return the options of docker run that a person gave."""
     return [str(arg) for arg in settings["spark_docker_args"]] + list(service.docker_args)
 
 
 def docker_argv(
     settings: Mapping[str, Any],
-    service: PlacedService,
+    service: ServiceSpec,
     planned: PlannedService,
     ipc: str = "private",
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the whole C(docker run) of a planned engine, one argument per list item.
-
-    :param settings: variables of the host
-    :param service: placed on the host
-    :param planned: as the host will run it
-    :param ipc: namespace of C(--ipc)
-    :param more: further options of C(docker run)
-    :returns: words
-    """
+    """Return the whole C(docker run) of a planned engine, one argument per list item."""
     argv = [*_docker_run(settings, service, planned, planned.container, ipc), *more]
     if planned.secrets:
         argv += [

@@ -22,13 +22,7 @@ from .service import JudgedLaunch, ServiceSpec
 
 
 def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch) -> dict[str, Any]:
-    """Return the expected fast path of a planned service, as C(fast_path.compare) takes it.
-
-    :param service: as C(recipes.resolve_service) returns it
-    :param args: the options of its engine
-    :param launch: as the rules judge it
-    :returns: plain data
-    """
+    """Return the expected fast path of a planned service, as C(fast_path.compare) takes it."""
     model = (service.model.get("repo"), service.config, service.quant_config)
     return copy.deepcopy(_once(Written((args, launch.env, launch.vllm_version, *model, service.expect))))
 

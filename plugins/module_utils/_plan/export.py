@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._cluster import clustering, engine_env
+from .._cluster import engine_env
 from .._common import plain_secrets, redaction
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.file_syntax import command_line, specifiers
@@ -25,6 +25,8 @@ from .._common.reader import from_dict
 from .._host import containers, docker_facts
 from . import import_compose
 from .container_argv import WITH_SECRETS
+from .import_draft import program_name
+from .import_scripts import without_owned
 from .import_tables import CLUSTER_ENV, OWN_ENV
 from .planned import PlannedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, PROFILE, REQUIREMENTS
@@ -95,10 +97,7 @@ def export(
 ) -> dict[str, dict[str, Any]]:
     """Return the files of a planned service by name, each C({header, body}): lines for comments, and a text or a document for YAML.
 
-    :param service: a planned service, as M(dgxspark.vllm.plan) returns it
     :param receipt: of its last proof, None without one
-    :param forms: some of C(FORMS)
-    :returns: texts and documents
     """
     planned = from_dict(PlannedService, service)
     launch = launch_of(planned)
@@ -132,16 +131,15 @@ def sources(service: Mapping[str, Any]) -> dict[str, str]:
 
 def _file_names(paths: Iterable[str]) -> dict[str, str]:
     """Return a name for each path of a container: its last part, or all parts where another path has the same last one."""
-    parts = Counter(map(_base, found := list(paths)))
-    return {path: _base(path) if parts[_base(path)] == 1 else path.strip("/").replace("/", "-") for path in found}
+    parts = Counter(map(program_name, found := list(paths)))
+    return {
+        path: program_name(path) if parts[program_name(path)] == 1 else path.strip("/").replace("/", "-")
+        for path in found
+    }
 
 
 def _sparks(nodes: int) -> str:
     return "one DGX Spark" if nodes == 1 else f"{nodes} DGX Sparks"
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _proved(planned: PlannedService, receipt: Mapping[str, Any] | None) -> list[str]:
@@ -157,7 +155,7 @@ def _proved(planned: PlannedService, receipt: Mapping[str, Any] | None) -> list[
     ]
     if not figures:
         return [*lines, "not proved on this host"]
-    present = list(deployed.get("argv") or []) == list(planned.argv or _argv(planned))
+    present = list(deployed.get("argv") or []) == _argv(planned)
     return [*lines, f"proof{'' if present else ' of an earlier deployment'}: {', '.join(figures)}"]
 
 
@@ -233,7 +231,7 @@ def _add_mount(launch: Launch, planned: PlannedService, own_files: Mapping[str, 
                 del launch.env[name]
             if not variables:
                 launch.notes.append(
-                    f"{target} is {_base(source)} of the model's repository: download it, and mount it there"
+                    f"{target} is {program_name(source)} of the model's repository: download it, and mount it there"
                 )
         elif target != REQUIREMENTS:
             folder, name = FILES.format(name=planned.name), _file_names(file.path for file in planned.files)[target]
@@ -283,14 +281,15 @@ def _note_places(launch: Launch, planned: PlannedService) -> None:
 
 def _docker_words(program: str, planned: PlannedService, launch: Launch) -> list[str]:
     """Return the words of C(docker run). program: its path or name."""
-    options = [
-        word for option, value in launch.run.options for word in ([option] if value is None else [option, value])
-    ]
-    variables = [word for name in launch.secrets for word in ("--env", name)]
-    variables += [word for name, value in launch.env.items() for word in ("--env", f"{name}={value}")]
     entrypoint, command = _start(planned, launch)
-    start = ["--entrypoint", entrypoint] if entrypoint else []
-    return [program, "run", "--rm", "--name", launch.name, *options, *variables, *start, launch.run.image, *command]
+    options = [
+        *launch.run.options,
+        *(("--env", name) for name in launch.secrets),
+        *(("--env", f"{name}={value}") for name, value in launch.env.items()),
+        *([("--entrypoint", entrypoint)] if entrypoint else []),
+    ]
+    words = [word for option in options for word in option if word is not None]
+    return [program, "run", "--rm", "--name", launch.name, *words, launch.run.image, *command]
 
 
 def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
@@ -395,7 +394,7 @@ def _doubled(value: Any) -> Any:
 
 def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
     """Return a recipe of eugr or sparkrun, and notes about parts that such a recipe cannot hold."""
-    words, defaults = _without_ranks(launch.words), {}
+    words, defaults = without_owned(launch.words), {}
     for index, word in enumerate(words[:-1]):
         name = PLACEHOLDERS.get(word[2:]) if word.startswith("--") else None
         if name:
@@ -441,18 +440,6 @@ def _number(text: str) -> int | float | str:
     if text.isdigit():
         return int(text)
     return float(text) if re.fullmatch(r"\d+\.\d+", text) else text
-
-
-def _without_ranks(words: Sequence[str]) -> list[str]:
-    """Return arguments of C(vllm serve) without those that differ between ranks; launchers set them."""
-    words_left: list[str] = []
-    skipping = False
-    for word in words:
-        if word.startswith("--"):
-            skipping = word[2:].partition("=")[0] in clustering.OWNED_ARGS
-        if not skipping:
-            words_left.append(word)
-    return words_left
 
 
 WRITERS: Mapping[str, tuple[str, Callable[[PlannedService, Launch], tuple[Any, list[str]]]]] = {

@@ -49,14 +49,7 @@ _CLUSTER = {
 
 
 def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return a state with the present network of a cluster, without the figures of earlier cabling.
-
-    :param state: the earlier state
-    :param name: of the cluster
-    :param fabric: of C(fabric.plan)
-    :param at: time of the plan
-    :returns: the state
-    """
+    """Return a state with the present network of a cluster, without the figures of earlier cabling. fabric: of C(fabric.plan)."""
     network = {
         **{key: fabric[key] for key in FABRIC_KEYS if key in fabric},
         "hosts": {host: {} for host in fabric["hosts"]},
@@ -76,7 +69,6 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
 
 
 def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    """Tell whether the cables of a figure are still present."""
     ends = set(figure["hosts"])
     if figure["kind"] == "rail":
         return any(rail["name"] == figure.get("rail") and ends <= set(rail["ends"]) for rail in fabric["rails"])
@@ -90,12 +82,8 @@ def with_rails(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth of rails, which the role fabric has measured.
 
-    :param state: with the cluster
-    :param name: of the cluster
     :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
-    :param at: time of the measurement
-    :returns: the state
     """
     figures = [
         {
@@ -123,13 +111,9 @@ def with_test(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth that the ranks of an engine measured before its start, of each cable and of all hosts.
 
-    :param state: with the cluster
-    :param name: of the cluster
     :param test: C(cluster.collective) of the plan of a host
     :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
     :param least: required Gb/s by tool
-    :param at: time of the measurement
-    :returns: the state
     """
     hosts = list(test["hosts"])
     required = float(least.get(collective.TOOL) or 0)
@@ -166,7 +150,6 @@ def _with(state: Mapping[str, Any], name: str, figures: Sequence[Mapping[str, An
 
 
 def _subject(figure: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the identity of a figure."""
     return figure["kind"], figure.get("rail"), frozenset(figure["hosts"])
 
 

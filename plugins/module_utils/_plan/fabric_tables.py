@@ -56,7 +56,6 @@ def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapp
 
     :param plan: of C(plan.make_plan)
     :param figures: of C(fabric_figures.of_clusters)
-    :returns: HTML
     """
     fabrics = {
         name: cluster["fabric"] for name, cluster in (plan.get("clusters") or {}).items() if cluster.get("fabric")
@@ -68,11 +67,7 @@ def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapp
 
 
 def page(state: Mapping[str, Any]) -> str:
-    """Return the page of the last known networks of all clusters.
-
-    :param state: of C(fabric_figures)
-    :returns: a document, the same for the same state
-    """
+    """Return the page of the last known networks of all clusters. state: of C(fabric_figures)."""
     clusters = state["clusters"]
     title = f"Network{'s'[: len(clusters) != 1]} of {len(clusters)} cluster{'s'[: len(clusters) != 1]} of DGX Sparks"
     cables = [cable for entry in clusters.values() for cable in _cables(entry["fabric"])]
@@ -92,11 +87,9 @@ def render_network(
 ) -> str:
     """Return the tables of one cluster's cables and figures, and the problems of its network.
 
-    :param name: of the cluster
     :param fabric: as C(fabric.plan) returns it
     :param figures: of C(fabric_figures), of this cluster
     :param at: time of the probe; empty for a plan, which has its own time
-    :returns: HTML
     """
     topology = TOPOLOGIES.get(str(fabric["topology"]), str(fabric["topology"]))
     problems = [finding for finding in fabric.get("findings") or [] if finding["severity"] != "info"]

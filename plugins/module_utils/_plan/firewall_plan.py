@@ -27,12 +27,8 @@ def plan_firewalls(
 ) -> None:
     """Close the ports of all hosts, except for the hosts that need them.
 
-    :param sparks: the Sparks by name
-    :param other_hosts: hosts that are no Sparks and run add-on services, by name
     :param planned: the planned Sparks; receive firewall and findings
-    :param clusters: the planned clusters, by name
     :param add_ons: the planned add-on services by host; receive findings
-    :param resolve: returns the addresses of a name
     """
     names = {name: _names(host) for name, host in {**other_hosts, **sparks}.items()}
     not_asked = {
@@ -86,7 +82,6 @@ def _reach_findings(host: Host, body: PlannedHost, has_wall: bool) -> Iterator[F
 
 
 def _names(host: Host) -> list[str]:
-    """Return the names and addresses of a host."""
     names = (
         host.variables.get("spark_management_address"),
         host.address,

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from .._common.findings import Finding
@@ -17,9 +18,9 @@ from .._memory.causes import ROOM_RULES
 from . import lock as lock_file
 from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
-from .planned import BuiltImage, ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService, RayImage
+from .planned import ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService
 from .planned_service import plan_service
-from .service import Host, JudgedLaunch, PlacedService, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
@@ -30,10 +31,7 @@ _OPTION_OF_FINDING = {
 
 
 def plan_host(host: Host, sources: Sources) -> PlannedHost:
-    """Return the planned host, without clusters, add-on services and firewall.
-
-    Raises C(InputError) for a model with unusable figures.
-    """
+    """Return the planned host, without clusters, add-on services and firewall. Raises C(InputError) for a model with unusable figures."""
     settings, measured = host.settings, host.measured
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
     launches = {name: check_launch(service, settings, measured, host.images) for name, service in services.items()}
@@ -66,8 +64,8 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         # Another host may have them, so that they are copied.
         missing=_missing(planned, host),
         images_locked=lock_file.locked_images(sources.applied_lock, refs),
-        built_images=_built_images(planned),
-        ray_images=_ray_images(planned),
+        built_images=_once(map(attrgetter("built_image"), planned)),
+        ray_images=_once(map(attrgetter("ray_image"), planned)),
         settings={**_settings(settings), "kv_folders": [tiers.folder for tiers in _tiers(planned)]},
         measurements=measured_starts.described(services.values(), launches, host, sources)
         if sources.measurements
@@ -78,7 +76,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
 def _plan_services(
     host: Host,
     sources: Sources,
-    services: Mapping[str, PlacedService],
+    services: Mapping[str, ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     budget: Mapping[str, Any],
 ) -> list[PlannedService]:
@@ -142,7 +140,7 @@ def _with_combinations(
 
 
 def _check_planned(
-    host: Host, sources: Sources, services: Mapping[str, PlacedService], planned: Sequence[PlannedService]
+    host: Host, sources: Sources, services: Mapping[str, ServiceSpec], planned: Sequence[PlannedService]
 ) -> list[Finding]:
     """Return the findings about the planned services, and about a host with facts."""
     findings = _check_host(host, planned) if host.measured else []
@@ -155,10 +153,11 @@ def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
     """Compare the facts of a host with the needs of its plan."""
     facts, settings = host.measured or {}, host.settings
     models = [model for service in planned for model in service.model.parts]
+    missing = [service for service in planned if service.model.repo and not _has_model(facts, service.model)]
     needs = {
         "uses_gpu": any("--gpus" in str(arg) or arg == "--runtime" for arg in settings["spark_gpu_args"]),
         "hf_home": settings["spark_hf_home"],
-        "download_gib": _download_gib(planned, facts),
+        "download_gib": sum((service.memory.get("weights_bytes") or 0) / GIB for service in missing),
         "repos": sorted({model.repo for model in models if model.repo}),
         "kv_tiers": _tiers(planned),
     }
@@ -170,7 +169,6 @@ def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a host for its roles."""
     sidecars = [*settings["spark_sidecars"], *settings["beside"]]
     return {
         # Memory in use before the first engine starts.
@@ -237,22 +235,10 @@ def _image_candidates(host: Host, sources: Sources) -> list[str]:
     return sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)})
 
 
-def _built_images(planned: Sequence[PlannedService]) -> list[BuiltImage]:
-    """Return every image that the host makes by a Dockerfile, once."""
-    by_tag = {service.built_image.tag: service.built_image for service in planned if service.built_image}
+def _once(images: Iterable[Any]) -> list[Any]:
+    """Return every image that the host makes, once."""
+    by_tag = {image.tag: image for image in images if image}
     return [by_tag[tag] for tag in sorted(by_tag)]
-
-
-def _ray_images(planned: Sequence[PlannedService]) -> list[RayImage]:
-    """Return every image with Ray that the host makes, once."""
-    by_tag = {service.ray_image.tag: service.ray_image for service in planned if service.ray_image}
-    return [by_tag[tag] for tag in sorted(by_tag)]
-
-
-def _download_gib(planned: Sequence[PlannedService], measured: Mapping[str, Any]) -> float:
-    """Return the GiB of weights that the host does not have."""
-    missing = [service for service in planned if service.model.repo and not _has_model(measured, service.model)]
-    return sum((service.memory.get("weights_bytes") or 0) / GIB for service in missing)
 
 
 def _has_model(measured: Mapping[str, Any], model: PlannedModel | ExtraModel) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,13 +29,7 @@ def credible(text: Any) -> str | None:
 
 
 def catalogue_entry(ref: str, probe: Mapping[str, Any], extra: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the catalogue entry of an image, in which probed facts take precedence.
-
-    :param ref: reference of the image
-    :param probe: probed contents of the image
-    :param extra: entries of C(spark_image_catalogue)
-    :returns: the entry
-    """
+    """Return the catalogue entry of an image, in which probed facts take precedence. extra: entries of C(spark_image_catalogue)."""
     by_name = image_catalogue.lookup(ref, [entry for entry in extra if isinstance(entry, Mapping)]) or {}
     entry = {key: by_name[key] for key in image_catalogue.EXTRA_KEYS if by_name.get(key) is not None}
     entry.update({key: probe[key] for key in ("cuda", "nccl", "caches", "options") if probe.get(key)})
@@ -55,109 +49,86 @@ def _mended(defect: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
     return bool(name) and packages.get(name) not in (None, version)
 
 
+@cache
 def rests_on_image(rule: str) -> bool:
     """Tell whether a rule of C(compat) depends on the image or its version."""
-    return rule.startswith("SPK3") or rule == "SPK827" or rule in _version_rules()
-
-
-@cache
-def _version_rules() -> frozenset[str]:
-    return frozenset(rule.id for rule in RULES if rule.needs_version)
+    return rule.startswith("SPK3") or rule == "SPK827" or any(row.id == rule for row in RULES if row.needs_version)
 
 
 def findings(
     ref: str, image: Mapping[str, Any], measured: Mapping[str, Any], stated_version: str | None, env: Mapping[str, str]
-) -> list[Finding]:
-    """Return the findings about an image on this host.
+) -> Iterator[Finding]:
+    """Yield the findings about an image on this host.
 
-    :param ref: reference of the image
     :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
-    :param stated_version: version of its vLLM in the inventory or the recipe
-    :param env: of the service
-    :returns: findings
     """
     probe = image.get("probe") or {}
-    candidates = [_architecture(ref, image, measured), _stated(ref, probe, stated_version)]
-    candidates += [_old_ptxas(ref, image, probe, env), _new_ptxas(ref, image, probe, measured)]
-    return [finding for finding in candidates if finding is not None]
+    yield from _architecture(ref, image, measured)
+    yield from _stated(ref, probe, stated_version)
+    yield from _old_ptxas(ref, image, probe, env)
+    yield from _new_ptxas(ref, image, probe, measured)
 
 
-def _architecture(ref: str, image: Mapping[str, Any], measured: Mapping[str, Any]) -> Finding | None:
+def _architecture(ref: str, image: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Finding]:
     architecture = image.get("architecture")
     of_host = {"aarch64": "arm64", "x86_64": "amd64"}.get(str(measured.get("architecture")))
-    if not architecture or not of_host or architecture == of_host:
-        return None
-    return Finding(
-        rule="image.architecture",
-        severity="error",
-        basis="probed",
-        message=f"image {ref} is built for {architecture}, the host is {of_host}.",
-        fix=f"Name an image that has a {of_host} build.",
-    )
+    if architecture and of_host and architecture != of_host:
+        message = f"image {ref} is built for {architecture}, the host is {of_host}."
+        yield Finding(
+            "image.architecture", "error", message, f"Name an image that has a {of_host} build.", basis="probed"
+        )
 
 
-def _stated(ref: str, probe: Mapping[str, Any], stated: str | None) -> Finding | None:
+def _stated(ref: str, probe: Mapping[str, Any], stated: str | None) -> Iterator[Finding]:
     probed_version = versions.parse_version(credible(probe.get("vllm_version")) or "")
     stated_version = versions.parse_version(stated or "")
-    if probed_version is None or stated_version is None or probed_version == stated_version:
-        return None
-    return Finding(
-        rule="image.version",
-        severity="warning",
-        basis="probed",
-        message=f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it.",
-        fix="Remove image.vllm_version, or correct the image.",
-    )
+    if probed_version and stated_version and probed_version != stated_version:
+        message = f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
+        fix = "Remove image.vllm_version, or correct the image."
+        yield Finding("image.version", "warning", message, fix, basis="probed")
 
 
 def _release(text: Any) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", str(text or ""))[:2])
 
 
-def _old_ptxas(ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], env: Mapping[str, str]) -> Finding | None:
+def _old_ptxas(
+    ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], env: Mapping[str, str]
+) -> Iterator[Finding]:
     """Triton's own ptxas may be too old for sm_121, and is used unless a variable names another."""
     ptxas: Mapping[str, Any] = probe.get("ptxas") or {}
     package = "triton-blackwell" if "triton-blackwell" in ptxas else "triton"
     variable = "TRITON_PTXAS_BLACKWELL_PATH" if package == "triton-blackwell" else "TRITON_PTXAS_PATH"
-    if (
-        package not in ptxas
-        or _release(ptxas[package]) >= PTXAS_SINCE
-        or variable in {**(image.get("env") or {}), **env}
-    ):
-        return None
-    better = _release(ptxas.get("toolkit")) >= PTXAS_SINCE
-    return Finding(
-        rule="image.ptxas_old",
-        severity="warning",
-        basis="probed",
-        message=f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: "
-        "kernels compiled at run time fail.",
-        fix=f"Set env {variable}: /usr/local/cuda/bin/ptxas."
-        if better
-        else "Use an image built with CUDA 12.9 or newer.",
-        vllm_error="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
-        source="triton-lang/triton issues 8539 and 9181",
-    )
+    replaced = variable in {**(image.get("env") or {}), **env}
+    if package in ptxas and _release(ptxas[package]) < PTXAS_SINCE and not replaced:
+        better = _release(ptxas.get("toolkit")) >= PTXAS_SINCE
+        yield Finding(
+            "image.ptxas_old",
+            "warning",
+            f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: "
+            "kernels compiled at run time fail.",
+            f"Set env {variable}: /usr/local/cuda/bin/ptxas."
+            if better
+            else "Use an image built with CUDA 12.9 or newer.",
+            basis="probed",
+            vllm_error="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+            source="triton-lang/triton issues 8539 and 9181",
+        )
 
 
 def _new_ptxas(
     ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], measured: Mapping[str, Any]
-) -> Finding | None:
+) -> Iterator[Finding]:
     """Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility."""
     driver = (measured.get("gpu") or {}).get("cuda_version")
-    ptxas: Mapping[str, Any] = probe.get("ptxas") or {}
-    newest = max(ptxas.values(), key=_release, default=None)
-    if not driver or newest is None or _release(newest) <= _release(driver):
-        return None
-    if "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0]):
-        return None
-    return Finding(
-        rule="image.ptxas_new",
-        severity="warning",
-        basis="probed",
-        message=f"{ref} compiles kernels at run time with ptxas {newest}, the host's driver is for CUDA {driver}; such "
-        "kernels may fail with cudaErrorUnsupportedPtxVersion, sometimes only at the first token.",
-        fix=f"Use an image with CUDA {driver}, or update driver and firmware together.",
-        source="reports on images newer than the driver of DGX OS",
-    )
+    newest = max((probe.get("ptxas") or {}).values(), key=_release, default=None)
+    is_compatible = "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0])
+    if driver and newest is not None and _release(newest) > _release(driver) and not is_compatible:
+        message = (
+            f"{ref} compiles kernels at run time with ptxas {newest}, the host's driver is for CUDA {driver}; such "
+            "kernels may fail with cudaErrorUnsupportedPtxVersion, sometimes only at the first token."
+        )
+        fix = f"Use an image with CUDA {driver}, or update driver and firmware together."
+        source = "reports on images newer than the driver of DGX OS"
+        yield Finding("image.ptxas_new", "warning", message, fix, basis="probed", source=source)

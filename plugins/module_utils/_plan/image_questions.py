@@ -19,7 +19,7 @@ from .._memory.layers import text_config
 from .._vllm import launch
 from . import lock as lock_file
 from .planned import PlannedHost
-from .service import Host, JudgedLaunch, PlacedService, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 FREE_GIB = plan_probe.MEMORY_GIB + 4.0
 """Memory that must be available on a Spark to ask an image: the container's limit, and free memory for other programs."""
@@ -47,7 +47,7 @@ _WHY = {
 
 def solve(
     request: dict[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     host: Host,
     sources: Sources,
@@ -55,10 +55,6 @@ def solve(
     """Return the memory budget of a host with the answers of images, and the open questions.
 
     :param request: of C(memory_budget); receives the answers
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: with the facts of its images
-    :param sources: with the lock file, and earlier answers
     :returns: budget, with C(image_answers), the name of each service's answer, and questions
     """
     budget = memory_budget(request)
@@ -103,7 +99,7 @@ def _known_answer(keys: Sequence[str], sources: Sources) -> tuple[str, Mapping[s
     return next(((key, answer) for key, answer in answers if answer is not None), ("", None))
 
 
-def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
+def reads_params_json(service: ServiceSpec, args: Mapping[str, Any]) -> bool:
     """Tell whether vLLM reads a Mistral 4 from params.json, which repositories of Mistral itself have in addition to config.json."""
     config_format = args.get("config-format") or "auto"
     is_of_mistral = str(service.model.get("repo") or "").startswith("mistralai/")
@@ -111,7 +107,7 @@ def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
     return is_mistral4 and (config_format == "mistral" or (config_format == "auto" and is_of_mistral))
 
 
-def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
+def _content(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
     """Return the files of a model that an image reads, or why it can read nothing; one of the two is empty.
 
     The complete config.json of the inventory suffices, except for a model with trusted code. Otherwise a host reads its snapshot:
@@ -141,7 +137,7 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
     return {}, f"{missing}{where}"
 
 
-def _inventory_files(service: PlacedService) -> dict[str, Any]:
+def _inventory_files(service: ServiceSpec) -> dict[str, Any]:
     files = {"config.json": json.dumps(service.config, sort_keys=True)}
     if service.quant_config:
         files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
@@ -149,7 +145,7 @@ def _inventory_files(service: PlacedService) -> dict[str, Any]:
     return {"files": files, "draft_files": draft}
 
 
-def _snapshots(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
+def _snapshots(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
     """Return the snapshots of a model and its drafter, or why a host cannot read them."""
     repo = str(service.model["repo"])
     snapshots = {"snapshot": _snapshot(host, repo, service.model.get("revision"))}
@@ -173,7 +169,7 @@ def _snapshot(host: Host, repo: str, revision: Any) -> dict[str, str]:
 
 
 def _question(
-    service: PlacedService,
+    service: ServiceSpec,
     judged: JudgedLaunch,
     host: Host,
     sources: Sources,
@@ -212,7 +208,7 @@ def _question(
     }
 
 
-def _probe_args(service: PlacedService, judged: JudgedLaunch) -> list[str]:
+def _probe_args(service: ServiceSpec, judged: JudgedLaunch) -> list[str]:
     """Return the options of a launch that change its memory, without solved ones."""
     stated = {key: value for key, value in judged.args.items() if key not in service.solved}
     trust = ["--trust-remote-code"] if judged.args.get("trust-remote-code") else []
@@ -229,7 +225,6 @@ def assign(
 ) -> None:
     """Choose the host that asks each question, one for all hosts with the same question.
 
-    :param sparks: all Sparks, by name
     :param planned: by host; the questions receive their state, and refusals the reason if nobody asks
     :param reached: hosts that the play may ask now, None for all
     """
@@ -280,11 +275,7 @@ def _is_answerable(finding: Mapping[str, Any]) -> bool:
 
 
 def postpone(planned: Mapping[str, dict[str, Any]], downloads: Collection[str] = (IMAGES, MODELS)) -> None:
-    """Turn refusals into warnings if the image may answer after the downloads of this run.
-
-    :param planned: the plan of each host
-    :param downloads: kinds of C(IMAGES) and C(MODELS)
-    """
+    """Turn refusals into warnings if the image may answer after the downloads of this run. downloads: kinds of C(IMAGES) and C(MODELS)."""
     for body in planned.values():
         answered_later = {
             question["service"]

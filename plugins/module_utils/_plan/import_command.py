@@ -31,14 +31,7 @@ class ServeCommand:
 
 
 def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | None) -> ServeCommand:
-    """Return C(vllm serve) of a draft; records omissions in the draft.
-
-    :param draft: the launch
-    :param env: variables of the container
-    :param catalogued: the entrypoint of the image, None if the catalogue lacks the image
-    :returns: its arguments, variables and packages
-    :raises Unreadable: if the container runs something else
-    """
+    """Return C(vllm serve) of a draft; raises C(Unreadable) if the container runs something else."""
     entrypoint = draft.run.last("--entrypoint")
     words = [*(entrypoint or "").split(), *draft.run.command]
     command = ServeCommand(container_env=dict(env))
@@ -98,13 +91,7 @@ def _started_by_image(
 def _refuse_other_programs(
     draft: Draft, command: ServeCommand, words: Sequence[str], entrypoint: str | None, serves: bool
 ) -> None:
-    """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
-
-    :param words: the command, entrypoint first
-    :param entrypoint: of the launch
-    :param serves: whether the image's entrypoint is vllm serve
-    :raises Unreadable: with the program that it runs
-    """
+    """Refuse a container whose command is no C(vllm serve) and cannot be options of one. serves: whether its entrypoint is."""
     mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
     only_path = len(words) == 1 and words[0].startswith("/") and not mounted
     program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")

@@ -83,10 +83,7 @@ _Services = Mapping[str, dict[str, Any]]
 
 
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a compose file.
-
-    :raises Unreadable: without a service that runs vLLM, or with several
-    """
+    """Read a compose file. Raises Unreadable without a service that runs vLLM, or with several."""
     configs = document.get("configs")
     configs = _expanded(configs, draft.variables) if isinstance(configs, Mapping) else {}
     services = {
@@ -97,7 +94,7 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
     name, body = _chosen(services, draft.request.select)
     for other, other_body in services.items():
         if other != name:
-            _note_other(draft, other, other_body)
+            _note_other(draft, other, _outline(other_body))
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
     _check_types(name, body)
@@ -143,12 +140,6 @@ def _outline(body: Mapping[str, Any]) -> DockerRun | None:
     return DockerRun([*options], str(body.get("image") or ""), [word for part in parts for word in words_of(part)])
 
 
-def _role(body: Mapping[str, Any]) -> str:
-    """Return the purpose of a service, as C(import_scripts.run_role)."""
-    run = _outline(body)
-    return run_role(run) if run else "engine"
-
-
 def _chosen(services: _Services, select: str | None) -> tuple[str, dict[str, Any]]:
     """Return name and body of the service to import: the selected one, else the only service with vLLM."""
     entries = list(services.items())
@@ -161,16 +152,15 @@ def _chosen(services: _Services, select: str | None) -> tuple[str, dict[str, Any
 def _engines(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
     """Return the services with vLLM: the only service without a profile, else the leading engines, else all."""
     engines = [entry for entry in entries if "vllm" in str(entry)]
-    leading = [entry for entry in engines if _role(entry[1]) == "engine"]
+    runs = [_outline(body) for _name, body in engines]
+    leading = [entry for entry, run in zip(engines, runs) if run is None or run_role(run) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]
     return default if len(default) == 1 else leading or engines
 
 
-def _note_other(draft: Draft, name: str, body: Mapping[str, Any]) -> None:
-    """Record a further service of a compose file: a download, or an omission."""
-    run = _outline(body)
+def _note_other(draft: Draft, name: str, run: DockerRun | None) -> None:
     if run is None or not draft.note_download(run.command, "", run.mounts):
-        joins = _role(body) in ("ray", "rank")
+        joins = run is not None and run_role(run) in ("ray", "rank")
         draft.leave(f"service {name}", RANKS if joins else "another service of the compose file")
 
 

@@ -22,10 +22,7 @@ def add_config(
     """Add to a service the config.json that the plan needs, and sizes, from the recipe that serves its model.
 
     :param service: is changed
-    :param nodes: number of Sparks
     :param config: of the caller; it precedes any recipe's
-    :param known_recipes: recipes of this collection by name
-    :param leave: notes an item that is not carried over, with the reason
     """
     if config:
         service["config"] = dict(config)

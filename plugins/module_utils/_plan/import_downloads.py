@@ -41,12 +41,7 @@ class Download:
 
 
 def read_download(words: Sequence[str], text: str = "") -> Download | None:
-    """Return the download of a command from the hub into a folder.
-
-    :param words: of the command
-    :param text: its standard input, a program of Python
-    :returns: None for other commands and for downloads into the hub's cache
-    """
+    """Return the download of a command from the hub into a folder, None for other commands and for downloads into the hub's cache."""
     names = [word.rpartition("/")[2] for word in words]
     for index, name in enumerate(names):
         if name in ("hf", "huggingface-cli") and names[index + 1 : index + 2] == ["download"]:
@@ -56,7 +51,14 @@ def read_download(words: Sequence[str], text: str = "") -> Download | None:
         if name in ("wget", "curl"):
             return _of_file(words[index + 1 :])
     program = next((text for text in (*words, text) if "snapshot_download(" in text), "")
-    return _of_program(program) if program else None
+    if not program:
+        return None
+    match = _SNAPSHOT.search(program)
+    arguments = match.group(1) if match else ""
+    named = dict(re.findall(r"(\w+)\s*=\s*[rf]?[\"']([^\"']+)[\"']", arguments))
+    first = re.match(r"\s*[\"']([^\"']+)[\"']", arguments)
+    repo = named.get("repo_id") or (first.group(1) if first else "")
+    return _into_folder(repo, named.get("local_dir"), named.get("repo_type", "model"), named.get("revision", ""))
 
 
 def path_below(folder: str, path: str) -> str | None:
@@ -119,12 +121,3 @@ def _value_of(words: Sequence[str], *options: str) -> str:
     """Return the word behind the first of some options, empty without one."""
     behind = dict(zip(words, words[1:]))
     return next((behind[option] for option in options if option in behind), "")
-
-
-def _of_program(text: str) -> Download | None:
-    match = _SNAPSHOT.search(text)
-    arguments = match.group(1) if match else ""
-    named = dict(re.findall(r"(\w+)\s*=\s*[rf]?[\"']([^\"']+)[\"']", arguments))
-    first = re.match(r"\s*[\"']([^\"']+)[\"']", arguments)
-    repo = named.get("repo_id") or (first.group(1) if first else "")
-    return _into_folder(repo, named.get("local_dir"), named.get("repo_type", "model"), named.get("revision", ""))

@@ -83,13 +83,7 @@ class Draft:
             self.left_out.append(entry)
 
     def note_download(self, words: Sequence[str], text: str = "", mounts: Sequence[tuple[str, str]] = ()) -> bool:
-        """Record the model that a command fetches from the hub into a folder.
-
-        :param words: of the command
-        :param text: its standard input
-        :param mounts: source and target of the volumes of the container that runs it
-        :returns: whether it is such a command
-        """
+        """Record the model that a command fetches from the hub into a folder."""
         download = read_download(words, text)
         if download is None:  # sh -c "... && hf download ..."
             scripts = [
@@ -152,14 +146,7 @@ def waits_for(names: Sequence[str]) -> str:
 
 
 def choose(candidates: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:
-    """Return name and value of the only candidate, or of the selected one.
-
-    :param candidates: launches by name
-    :param select: the requested name
-    :param plural: noun for messages
-    :returns: name and value
-    :raises Unreadable: without a launch, or with several
-    """
+    """Return name and value of the only candidate, or of the selected one. Raises Unreadable without a launch, or with several."""
     names = ", ".join(name for name, _value in candidates)
     if select is not None:
         for name, value in candidates:

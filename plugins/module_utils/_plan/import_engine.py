@@ -105,8 +105,6 @@ class Engine:
 def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tuple[str, ...]] | None:
     """Return the engine that an image's own script starts by variables.
 
-    :param image: reference
-    :param env: variables of its container
     :returns: the engine, as C(vllm serve) would be given it, and the variables that are in it; None for any other image
     """
     if not BY_VARIABLES.match(image) or not env.get(_MODEL):
@@ -125,12 +123,7 @@ def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tup
 
 
 def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> Engine | None:
-    """Find C(vllm serve) in a command, through the programs and shells that people wrap it in.
-
-    :param words: of the command
-    :param variables: variables of the container
-    :returns: None without an engine
-    """
+    """Find C(vllm serve) in a command, through the programs and shells that people wrap it in."""
     first = program_name(words[0]) if words else ""
     position, behind = _place(words)
     if position is None:
@@ -188,7 +181,6 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
 
 
 def _read_program(group: Sequence[str], engine: Engine) -> None:
-    """Read one program in front of the engine, with its words."""
     name = program_name(group[0])
     for index, word in enumerate(group):
         assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
@@ -214,7 +206,6 @@ def _cpus(words: Sequence[str]) -> str:
 
 
 def _in_script(text: str, variables: dict[str, str], shell_name: str) -> Engine | None:
-    """Find the engine in a script of a shell."""
     engine: Engine | None = None
     other_commands: list[list[str]] = []
     unset: list[str] = []
@@ -236,7 +227,6 @@ def _in_script(text: str, variables: dict[str, str], shell_name: str) -> Engine 
 def role(words: Sequence[str]) -> str:
     """Return the purpose of a container by its command.
 
-    :param words: the entrypoint and the command
     :returns: engine, rank (led by another one), ray (it joins hosts), idle (it waits for somebody to type) or other
     """
     engine = find(words)
@@ -261,11 +251,7 @@ _START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|laun
 
 
 def program(words: Sequence[str]) -> str:
-    """Return the program that a command without C(vllm serve) runs, empty where its first word can be a model.
-
-    :param words: command of a container
-    :returns: name of the program, for messages
-    """
+    """Return the program that a command without C(vllm serve) runs, empty where its first word can be a model."""
     if not words or words[0].startswith("-"):
         return ""
     word, name = words[0], program_name(words[0])

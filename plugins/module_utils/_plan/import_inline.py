@@ -20,9 +20,6 @@ _SHELL = rf"(?:(?:\S*/)?(?:{'|'.join(SHELLS)})\s+(?:-[a-z]+\s+)*|source\s+|\.\s+
 def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str = "/") -> list[str]:
     """Return a command in which known scripts are replaced by their text.
 
-    :param words: of the command
-    :param scripts: text of each script by its path in the container
-    :param folder: working directory of the command
     :returns: C(bash -c TEXT) for a command that runs a script, else the words with scripts replaced in the texts of shells
     """
     for index, word in enumerate(words):
@@ -35,12 +32,7 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
 
 
 def mounted_scripts(mounts: Sequence[tuple[str, str]], texts_by_path: Mapping[str, str]) -> dict[str, str]:
-    """Return the scripts of a launch by their path in the container.
-
-    :param mounts: source and target of each volume
-    :param texts_by_path: text of each script by its path relative to the launch
-    :returns: text by path in the container
-    """
+    """Return the scripts of a launch by their path in the container. texts_by_path: text of each script by its path relative to the launch."""
     texts = {}
     for source, target in mounts:
         place = re.sub(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+", "", source).rstrip("/")
@@ -66,7 +58,6 @@ def script_path(words: Sequence[str]) -> str:
 
 
 def _with_arguments(text: str, arguments: str) -> str:
-    """Return a script as it runs with arguments."""
     return f"set -- {arguments}\n{text}" if arguments else text
 
 

@@ -49,10 +49,7 @@ _ConfigMaps = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class _Container:
-    """A container, with its workload, the keys from the workload to the pod, and the pod.
-
-    maps: data of each ConfigMap of the file, by its name.
-    """
+    """A container, with its workload, the keys from the workload to the pod, and the pod. maps: data of each ConfigMap of the file, by its name."""
 
     workload: Mapping[str, Any]
     pod_keys: Sequence[str]
@@ -79,10 +76,7 @@ class _Container:
 
 
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a manifest, or a C(List) of several.
-
-    :raises Unreadable: if no container runs vLLM, or not exactly one
-    """
+    """Read a manifest, or a C(List) of several. Raises Unreadable if no container runs vLLM, or not exactly one."""
     items = document.get("items") if str(document.get("kind")).endswith("List") else [document]
     items = items if isinstance(items, list) else []
     if not all(isinstance(item, Mapping) for item in items):
@@ -107,7 +101,6 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
 
 
 def _leave_other(draft: Draft, container: _Container, chosen: _Container) -> None:
-    """Record a container that is not imported."""
     same_workload = container.workload is chosen.workload
     is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
     reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
@@ -163,12 +156,7 @@ def _role(container: _Container) -> str:
 
 
 def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
-    """Return the command of a container with its arguments and the scripts of ConfigMaps in place.
-
-    :param container: with its ConfigMaps
-    :param placeholders: values of placeholders of a template
-    :returns: words
-    """
+    """Return the command of a container with its arguments and the scripts of ConfigMaps in place."""
     body = container.body
     parts: list[Any] = [*_listed(body, "command"), *_listed(body, "args")]
     values = {str(entry.get("name")): entry.get("value") for entry in _env(container)}
@@ -179,7 +167,6 @@ def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
 def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     """Return the files that ConfigMaps bring into a container.
 
-    :param container: with its ConfigMaps
     :returns: text of each file by its path, and the names of ConfigMaps that the file lacks by the path of their mount
     """
     volumes = _by_name(container.pod, "volumes")
@@ -208,7 +195,6 @@ def _mounted_files(
 
 
 def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the references to ConfigMaps of a volume."""
     projected = volume.get("projected")
     sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
     sources = [source for source in sources if isinstance(source, Mapping)] if isinstance(sources, list) else []
@@ -276,7 +262,6 @@ def _listed(body: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _take(draft: Draft, container: _Container) -> None:
-    """Make the draft of a container."""
     body, pod = container.body, container.pod
     draft.name = _name(container.workload) or container.name
     draft.run.image = _settled(body.get("image") or "", {}, draft.variables).removeprefix("docker.io/")
@@ -295,13 +280,15 @@ def _take(draft: Draft, container: _Container) -> None:
             draft.leave("envFrom", "its values are not known; add them to env and secrets")
     _volumes(draft, pod, body)
     _leave_keys(draft, body, _KEYS)
-    _read_init_containers(draft, container)
+    for init_container in _listed(pod, "initContainers"):
+        words = _words(replace(container, body=init_container), draft.variables)
+        if not draft.note_download(words):
+            draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
     _leave_keys(draft, pod, _POD)
     _size(draft, container.workload.get("spec"))
 
 
 def _take_command(draft: Draft, container: _Container) -> None:
-    """Set the command of a draft from a container."""
     command = _listed(container.body, "command")
     problem = _missing_script(container)
     if problem:
@@ -320,14 +307,6 @@ def _leave_keys(draft: Draft, body: Mapping[str, Any], reasons: Mapping[str, str
     for key, reason in reasons.items():
         if body.get(key):
             draft.leave(key, reason)
-
-
-def _read_init_containers(draft: Draft, container: _Container) -> None:
-    """Add models that init containers download; record their other commands."""
-    for init_container in _listed(container.pod, "initContainers"):
-        words = _words(replace(container, body=init_container), draft.variables)
-        if not draft.note_download(words):
-            draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:
@@ -365,20 +344,16 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
         target, volume = str(mount.get("mountPath")), volumes.get(str(mount.get("name")), {})
         folder = volume.get("hostPath")
         if target == "/dev/shm":
-            _read_shm(draft, volume.get("emptyDir"))
+            memory = volume.get("emptyDir")
+            size = _SIZE.fullmatch(str(memory.get("sizeLimit") or "")) if isinstance(memory, Mapping) else None
+            if size:
+                draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
         elif isinstance(folder, Mapping) and folder.get("path"):
             spec = f"{folder['path']}:{target}"
             draft.run.options.append(("--volume", f"{spec}:ro" if mount.get("readOnly") else spec))
         else:
             draft.leave(f"volume {mount.get('name')} at {target}", _why_no_volume(volume))
             draft.dropped.append(target)
-
-
-def _read_shm(draft: Draft, memory: Any) -> None:
-    limit = memory.get("sizeLimit") if isinstance(memory, Mapping) else None
-    size = _SIZE.fullmatch(str(limit or ""))
-    if size:
-        draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
 
 
 def _why_no_volume(volume: Mapping[str, Any]) -> str:

@@ -168,7 +168,10 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
         words += words_of(part.get("extra_args"))
         draft.env(part.get("extra_env"))
     for name, body in _features(draft, document, variant).items():
-        words += _feature_words(draft, body, (variant.get("default_modes") or {}).get(name))
+        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
+        override = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
+        draft.env(mode.get("env"))
+        words += words_of(override.get("args") or mode.get("args"))
     draft.run.command = words
     draft.run.image = _recipe_image(draft, model, variant, on_spark)
     draft.run.options.append(("--network", "host"))
@@ -178,14 +181,6 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
         draft.run.command += ["--tensor-parallel-size", str(draft.nodes)]
     for other in document.get("dependencies") or []:
         draft.leave(f"dependency: {other.get('note', '')}", f"put what it installs into {OWN_IMAGE}")
-
-
-def _feature_words(draft: Draft, feature: Mapping[str, Any], default_mode: str | None) -> list[str]:
-    """Return the options of a feature; add its variables to the draft."""
-    mode = _mode(feature, default_mode)
-    override = _hardware(mode.get("hardware_overrides")) or _hardware(feature.get("hardware_overrides"))
-    draft.env(mode.get("env"))
-    return words_of(override.get("args") or mode.get("args"))
 
 
 def _variant(draft: Draft, variants: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -290,7 +285,7 @@ def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
     if not draft.run.values("--network"):
         draft.run.options.append(("--network", "host"))
     draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
-    _pin_checkpoint(draft, document.get("checkpoint") or {})
+    _pin_checkpoint(draft, str((document.get("checkpoint") or {}).get("target") or ""))
     _read_topology(draft, document)
     for other in serve.get("additional_commands") or []:
         _leave_command(draft, other)
@@ -324,11 +319,9 @@ def _read_topology(draft: Draft, document: Mapping[str, Any]) -> None:
         draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
 
 
-def _pin_checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
+def _pin_checkpoint(draft: Draft, address: str) -> None:
     """Pin the revision that the checkpoint's address names."""
-    pinned = re.search(
-        r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", str(checkpoint.get("target") or "")
-    )
+    pinned = re.search(r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", address)
     if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
         draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
 

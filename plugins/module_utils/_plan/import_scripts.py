@@ -57,10 +57,7 @@ class _Script:
 
 
 def read(draft: Draft, text: str) -> None:
-    """Read a script with one launch in it.
-
-    :raises Unreadable: without a launch, or with several
-    """
+    """Read a script with one launch in it. Raises Unreadable without a launch, or with several."""
     if not text.strip():
         raise Unreadable("the text is empty")
     text = re.sub(r"\^\r?\n", " ", _launch_of_page(text))  # line continuation of cmd.exe
@@ -132,12 +129,7 @@ def without_owned(words: Sequence[str]) -> list[str]:
 
 
 def note_rootless(draft: Draft, words: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Record that the images and volumes of a rootless docker are not available here.
-
-    :param draft: receives the note
-    :param words: the command
-    :param variables: of its shell or unit
-    """
+    """Record that the images and volumes of a rootless docker are not available here."""
     texts = [*words[:8], variables.get("DOCKER_HOST", ""), draft.variables.get("DOCKER_HOST", "")]
     if any("/run/user/" in text or text == "rootless" for text in texts):
         draft.leave(
@@ -344,7 +336,6 @@ def _with_role(script: _Script, *roles: str) -> list[_Launch]:
 
 
 def _leave_others(draft: Draft, containers: Sequence[_Launch]) -> None:
-    """Record the containers that are not imported."""
     for container in containers:
         is_rank = run_role(container.run) in ("ray", "rank", "engine")
         reason = RANKS if is_rank else "another container, which is no part of the engine"
@@ -362,7 +353,12 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     if inlined == words:
         return
     path = script_path(words)
-    run.options = [(option, value) for option, value in run.options if not _starts_script(option, value, path)]
+    # Without the entrypoint, and the volume of the script.
+    run.options = [
+        (option, value)
+        for option, value in run.options
+        if option != "--entrypoint" and not (path and option in ("--volume", "--mount") and path in str(value))
+    ]
     run.options.append(("--entrypoint", ""))
     run.command = inlined
     draft.leave(
@@ -370,13 +366,7 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     )
 
 
-def _starts_script(option: str, value: str | None, path: str) -> bool:
-    """Return whether an option is the entrypoint, or the volume of a script."""
-    return option == "--entrypoint" or (option in ("--volume", "--mount") and path != "" and path in str(value))
-
-
 def _typed_engine(script: _Script) -> _Launch:
-    """Return the only typed engine."""
     leading = [launch for launch in script.typed if not import_engine.is_rank(_engine_words(launch.run))]
     candidates = leading or script.typed
     different = {tuple(without_owned(_engine_words(launch.run))) for launch in candidates}

@@ -85,13 +85,7 @@ class ServiceMaker:
     # --- the service ----------------------------------------------------------------------------------------------
 
     def make(self, name: str | None, port: int | None, image: str | None) -> dict[str, Any]:
-        """Return the service.
-
-        :param name: of the service, instead of the launch's
-        :param port: likewise
-        :param image: likewise
-        :returns: an entry of C(spark_services)
-        """
+        """Return the entry of C(spark_services). name, port, image: of the service, instead of the launch's."""
         image = image or self._image_name()
         entry = (image_catalogue.lookup(image, self.catalogue) if image else None) or {}
         command = read_command(self.draft, self._environment(), entry.get("entrypoint"))
@@ -149,13 +143,7 @@ class ServiceMaker:
         return moved
 
     def _model_name(self, parsed: launch.Parsed, words: Sequence[str], catalogued: bool) -> str:
-        """Return the model of a command.
-
-        :param parsed: the command
-        :param words: the words of the command
-        :param catalogued: whether the catalogue has the image
-        :raises Unreadable: without a model
-        """
+        """Return the model of a command; raises C(Unreadable) without one."""
         if parsed.model is None:
             image = self.draft.run.image
             if self.draft.by_docker and not catalogued and "vllm" not in image:
@@ -276,7 +264,6 @@ class ServiceMaker:
         return {"ref": ref, "entrypoint": "passthrough" if passed else "serve"}
 
     def _start_options(self, command: ServeCommand, docker_args: Sequence[str]) -> list[str]:
-        """Return the options of docker run that the command implies."""
         cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
         return [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
 
@@ -363,7 +350,7 @@ class ServiceMaker:
 
     def _conceal_options(self, env: dict[str, str | None], args: dict[str, Any]) -> None:
         """Move keys and tokens of options to C(env); hide all other secrets of options."""
-        for option, variable in (("api-key", "VLLM_API_KEY"), ("hf-token", "HF_TOKEN")):
+        for option, variable in launch.SECRET_VARIABLES.items():
             for text in texts_of(args.pop(option, None)):
                 self.conceal(text)
                 env.setdefault(variable, text)
@@ -376,7 +363,6 @@ class ServiceMaker:
             self.leave(f"--{option}", "contains a secret, which is hidden here; do not put secrets into args")
 
     def _service_env(self, env: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the variables that belong to the service."""
         service_env = {}
         for name, value in env.items():
             reason = self._why_no_variable(name, value or "")
@@ -562,7 +548,6 @@ class ServiceMaker:
                 )
 
     def _path_on_host(self, path: str) -> str:
-        """Return the host's path of a path in the container."""
         for source, target in self.draft.run.mounts:
             if path == target or path.startswith(f"{target}/"):
                 return source + path[len(target) :]

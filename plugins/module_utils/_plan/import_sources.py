@@ -84,10 +84,7 @@ def _is_chart_values(value: Any) -> bool:
 
 
 def read_source(request: Request) -> Draft:
-    """Return the draft of a launch.
-
-    :raises Unreadable: if it has no launch of vLLM
-    """
+    """Return the draft of a launch. Raises Unreadable if it has no launch of vLLM."""
     text, document = request.text, request.document
     form = detect(text, document) if request.form == "auto" else request.form
     if form not in FORMS:

@@ -45,10 +45,7 @@ _QUADLET = {
 
 
 def read(draft: Draft, text: str) -> None:
-    """Read a unit that starts an engine, or a container of Podman.
-
-    :raises Unreadable: if it starts something else
-    """
+    """Read a unit that starts an engine, or a container of Podman. Raises Unreadable if it starts something else."""
     unit = docker_run.read_unit(text)
     if "Container" in unit.sections:
         _read_quadlet(draft, unit)
@@ -72,7 +69,6 @@ def read(draft: Draft, text: str) -> None:
 
 
 def _read_environment(draft: Draft, unit: docker_run.Unit) -> None:
-    """Add the variables of a unit to a draft."""
     for path in unit.all("Service", "EnvironmentFile"):
         content = draft.request.files.get(path.lstrip("-"))
         if content is None:
@@ -95,7 +91,6 @@ def _assignments(items: Sequence[str], variables: Mapping[str, str]) -> dict[str
 
 
 def _read_start(draft: Draft, words: list[str]) -> None:
-    """Add the command of a unit to a draft."""
     run = docker_run.read_docker_run(words)
     if run is not None:
         import_scripts.note_rootless(draft, words, draft.variables)

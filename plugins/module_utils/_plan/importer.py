@@ -56,8 +56,6 @@ def import_launch(
 ) -> dict[str, Any]:
     """Turn a launch into a service.
 
-    :param text: the launch
-    :param document: the text as YAML, if it is YAML
     :param form: one of C(FORMS), or C(auto)
     :param name: of the service, instead of the launch's
     :param port: of the service, instead of the launch's
@@ -67,10 +65,6 @@ def import_launch(
     :param scripts: content of the scripts next to the launch by their relative path
     :param select: one of several containers, by the name of the container, its workload or its service
     :param variant: of a vLLM recipe; a fitting one by default
-    :param features: of a vLLM recipe
-    :param known_recipes: recipes of this collection, for a model's missing config
-    :param config: of the model, as its config.json has it
-    :param catalogue: further image entries
     :returns: C({form, service, nodes, spark_cluster, host_vars, left_out, missing, findings, changes, compatible, before}).
         nodes: number of Sparks. spark_cluster: their cluster, C(None) for one Spark. before: verdicts of the rules on the
         unit or the docker command as written

@@ -15,7 +15,7 @@ from .._common import foreign_text, plain_data, reader, schema, validation
 from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, tuning, variables
-from .service import Host, PlacedService, ServiceSpec, Sources
+from .service import Host, ServiceSpec, Sources
 
 _WITH_PORT = re.compile(r"[\w.-]+:\d{1,5}")
 
@@ -79,11 +79,7 @@ def _fit_answers(host: str, values: Mapping[str, Any], messages: list[str]) -> d
 def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
     """Return a Spark with its checked variables and merged services; only valid without messages.
 
-    :param name: of the host
     :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
-    :param sources: recipes, lock file and other input of the plan
-    :param messages: receives the problems
-    :returns: the host
     """
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
@@ -100,18 +96,16 @@ def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, mess
     settings["beside"] = [] if problems else on_demand.with_proxy(addons.sidecars(settings["addons"]), services)
     names |= {sidecar["name"] for sidecar in settings["beside"]}
     messages += on_demand.find_conflicts(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
-    messages += _check_sidecars(name, settings["spark_sidecars"], names)
+    sidecars = validation.Problems(f"host {name}")
+    for entry in schema.entries(sidecars, settings["spark_sidecars"], service_keys.SIDECAR, "spark_sidecars"):
+        if entry["name"] in names:
+            sidecars.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
+    messages += sidecars.messages
     return replace(host, services=services)
 
 
 def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -> Host:
-    """Return a host that is not a Spark and runs add-on services; only valid without messages.
-
-    :param name: of the host
-    :param host_values: C({vars, address})
-    :param messages: receives the problems
-    :returns: the host
-    """
+    """Return a host that is not a Spark and runs add-on services; only valid without messages. host_values: C({vars, address})."""
     settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
     messages += problems
     return _host(name, host_values, {"addons": settings})
@@ -136,9 +130,9 @@ def claims(host: Host) -> list[tuple[Any, Any]]:
     return [recipes.claim(entry) for entry in host.settings["spark_services"]]
 
 
-def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[str]]:
+def _services(host: Host, sources: Sources) -> tuple[list[ServiceSpec], list[str]]:
     """Return the services of a host merged with their recipes, and all problems."""
-    services: list[PlacedService] = []
+    services: list[ServiceSpec] = []
     messages: list[str] = []
     present = [ref for ref, image in host.images.items() if image.get("present")]
     tuned = host.settings["spark_tuned"]
@@ -157,7 +151,7 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
             messages.append(
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
-        services.append(service.placed())
+        services.append(service)
     names = [name for name, _port in claims(host)]
     messages += [
         f"host {host.name}, spark_tuned: {name!r} is no service of this host, or its options are no mapping. Remove it."
@@ -190,13 +184,8 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Return a service merged with its recipe and pinned by the lock file, None for a wrong one, and all problems.
 
-    :param entry: of the inventory
-    :param where: its place, for messages
     :param key: C(host/) or C(cluster/)
     :param host: with C(spark_defaults); the head of a cluster
-    :param sources: recipes, lock file and other input of the plan
-    :param present: images on the host
-    :returns: the service, and messages
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]
@@ -210,12 +199,3 @@ def read_service(
     if sources.pin:
         service = lock_file.pin(service, sources.lock, host.machine)
     return replace(service, lock=lock_entry), problems
-
-
-def _check_sidecars(host: str, sidecars: list[Any], names: set[Any]) -> list[str]:
-    """Return the problems of C(spark_sidecars). names: of the services of the host, which no sidecar may have."""
-    problems = validation.Problems(f"host {host}")
-    for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
-        if entry["name"] in names:
-            problems.add(f"the name '{entry['name']}' of spark_sidecars is already the name of a service of this host.")
-    return problems.messages

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +22,7 @@ from .._vllm import image_catalogue
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
-from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 # Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
 # the 4B of "Two Qwen3 models on one DGX Spark").
@@ -36,7 +37,7 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     """
     settings = {name: key.default for name, key in variables.VARIABLES.items()}
     fabric = settings["spark_fabric_args"] if service.nodes > 1 else []  # a cluster's ranks have them
-    placed = service.placed(docker_args=[*fabric, *service.docker_args])
+    placed = replace(service, docker_args=[*fabric, *service.docker_args])
     placed = service_files.place(settings, placed, lambda _path: None)
     launch = check_launch(placed, settings, None, {})
     budget = budget_of(settings, [placed], {placed.name: launch}, None)
@@ -52,18 +53,14 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
 
 
 def check_launch(
-    service: PlacedService,
+    service: ServiceSpec,
     settings: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
 ) -> JudgedLaunch:
     """Return the verdict of the compatibility engine on one launch; probed facts take precedence over recipe and catalogue.
 
-    :param service: placed on its host
-    :param settings: variables of the host
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param images: of the host, by reference
-    :returns: the verdict
     """
     image = service.image
     on_host = images.get(image["ref"]) or {}
@@ -90,7 +87,7 @@ def check_launch(
 
 
 def _spin_wait(
-    service: PlacedService, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
+    service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
 ) -> tuple[dict[str, str], Finding]:
     """Return C(power.spin_wait) of a launch. entries: of the catalogue of images, those of the host first."""
     sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
@@ -106,7 +103,7 @@ def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
     return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
-def _launch_request(service: PlacedService, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
+def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the input of C(compat.check_launch). on_host: the image as the host has it."""
     image = service.image
     probe = on_host.get("probe") or {}
@@ -171,7 +168,7 @@ def is_open(key: str, value: Any) -> bool:
 
 def budget_of(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
     host_and_sources: tuple[Host, Sources] | None = None,
@@ -181,9 +178,6 @@ def budget_of(
     Open options are solved from totals alone: a figure that followed the momentary free memory would change from
     run to run, and every run would restart the engines. The host's free memory then decides whether the result can start.
 
-    :param settings: variables of the host
-    :param services: of the host
-    :param launches: as C(check_launch) returns them, by service
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param host_and_sources: the host, and the source of images' answers; without it no image is asked
     :returns: as C(budget.memory_budget), with C(questions)
@@ -227,10 +221,7 @@ def _residents(
 ) -> tuple[list[dict[str, Any]], float]:
     """Return planned services that hold memory now, and the GiB that other services free.
 
-    :param settings: variables of the host
-    :param planned: names of its services
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param solved: the budget from totals alone
     :returns: names with GiB, and GiB
     """
     # Sidecars count as running, so that the momentary figure is without them.
@@ -257,18 +248,13 @@ def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
 
 def combinations(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     budget: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
 ) -> tuple[dict[str, list[list[str]]], list[on_demand.Cut]]:
     """Return which services of each set fit together, with all permanent services and with each combination of other sets.
 
-    :param settings: of the host
-    :param services: all of the host
-    :param launches: by service
-    :param budget: of the host
-    :param measured: facts of the host, None if unknown
     :returns: by set, the largest combinations, limited by C(keep); empty for a set without a fitting service. And the services that were
         removed from a set because another one may run at the same time
     """
@@ -290,10 +276,6 @@ def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[st
     """Add C(assumed_residency_gib), the planned memory of engines without measured starts.
 
     Files of hosts use it, because the first proof of a launch must not change them.
-
-    :param request: of the budget
-    :param judged: the budget
-    :returns: C(judged)
     """
     if any(entry.get("starts") for entry in request["services"]):
         bare = [{key: value for key, value in entry.items() if key != "starts"} for entry in request["services"]]
@@ -310,18 +292,11 @@ def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def budget_request(
     settings: Mapping[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the input of a host's memory budget.
-
-    :param settings: variables of the host
-    :param services: of the host
-    :param launches: as C(check_launch) returns them, by service
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :returns: the input of C(budget.memory_budget)
-    """
+    """Return the input of a host's memory budget. measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown."""
     request: dict[str, Any] = {
         "os_reserve_gib": settings["spark_os_reserve_gib"],
         "safety_margin_gib": settings["spark_safety_margin_gib"],

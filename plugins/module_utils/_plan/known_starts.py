@@ -28,8 +28,6 @@ class KnownStarts:
     def matching(self, host: str, launch: Mapping[str, Any], driver: str | None) -> list[dict[str, Any]]:
         """Return the starts of a launch, for C(memory_budget).
 
-        :param host: name of the host that it is planned for
-        :param launch: of C(launch_of)
         :param driver: version of the host's driver now, None if unknown
         :returns: starts; C(exact) are starts of this host, image and driver
         """

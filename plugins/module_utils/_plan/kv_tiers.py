@@ -21,7 +21,7 @@ from .._speed.service_speed import Range, round_figure
 from .._vllm import kv_tiers
 from . import speeds
 from .planned import KvFiles, KvTiers, PlannedModel, PlannedService
-from .service import PlacedService
+from .service import ServiceSpec
 
 KEYS: dict[str, Key] = {
     "host_gib": Key(
@@ -56,13 +56,7 @@ _SAME_KEYS = frozenset(
 
 
 def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({host_gib, disk_gib, path}) of a service, empty without the key.
-
-    :param problems: receives the messages
-    :param values: the key C(kv_tiers)
-    :param args: options of the service, merged from all layers
-    :returns: the settings
-    """
+    """Return C({host_gib, disk_gib, path}) of a service, empty without the key."""
     if values is None:
         return {}
     tiers = schema.filled(problems, values, KEYS, "kv_tiers.")
@@ -78,7 +72,7 @@ def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str
     return tiers
 
 
-def folder_of(settings: Mapping[str, Any], service: PlacedService) -> str:
+def folder_of(settings: Mapping[str, Any], service: ServiceSpec) -> str:
     """Return the folder of the files on the host, empty without C(kv_tiers). settings: of the host."""
     if not service.kv_tiers:
         return ""
@@ -88,27 +82,21 @@ def folder_of(settings: Mapping[str, Any], service: PlacedService) -> str:
     return f"{str(path).rstrip('/')}/{service.name}"
 
 
-def mount(settings: Mapping[str, Any], service: PlacedService) -> str:
+def mount(settings: Mapping[str, Any], service: ServiceSpec) -> str:
     """Return the mount of a folder outside of the caches of the service; empty for none."""
     outside = service.kv_tiers and service.kv_tiers["path"] is not None
     return f"{folder_of(settings, service)}:{kv_tiers.ROOT}" if outside else ""
 
 
-def options(service: PlacedService) -> dict[str, Any]:
+def options(service: ServiceSpec) -> dict[str, Any]:
     """Return the options of vllm serve for the file tier, empty without one."""
     if not service.kv_tiers:
         return {}
     return {"kv-transfer-config": kv_tiers.transfer_config(int(service.kv_tiers["host_gib"] * GIB))}
 
 
-def files_of(settings: Mapping[str, Any], service: PlacedService, model: PlannedModel) -> KvFiles | None:
-    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers).
-
-    :param settings: of the host
-    :param service: placed on it
-    :param model: of the service
-    :returns: folder, bound and identity
-    """
+def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedModel) -> KvFiles | None:
+    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers)."""
     if not service.kv_tiers:
         return None
     launch = {
@@ -128,17 +116,9 @@ def files_of(settings: Mapping[str, Any], service: PlacedService, model: Planned
 
 
 def planned(
-    folder: str, service: PlacedService, args: Mapping[str, Any], launch: Any, memory: Mapping[str, Any]
+    folder: str, service: ServiceSpec, args: Mapping[str, Any], launch: Any, memory: Mapping[str, Any]
 ) -> KvTiers | None:
-    """Return the tiers of a planned service with what they are worth; None without C(kv_tiers).
-
-    :param folder: of C(folder_of)
-    :param service: placed on its host
-    :param args: options of its engine, solved
-    :param launch: of C(judging.check_launch)
-    :param memory: its part of the memory budget
-    :returns: the tiers
-    """
+    """Return the tiers of a planned service with what they are worth; None without C(kv_tiers)."""
     if not service.kv_tiers:
         return None
     host, disk = float(service.kv_tiers["host_gib"]) * GIB, float(service.kv_tiers["disk_gib"]) * GIB

@@ -115,8 +115,6 @@ def pinned_ref(ref: str, image: Mapping[str, Any], machine: str | None = None) -
 
     An image that no registry knows has no digest: its name stays, and C(by_planned_names) checks its id.
 
-    :param ref: as the inventory has it
-    :param image: of the lock
     :param machine: C(aarch64) or C(x86_64), None for the lock's only one
     :returns: NAME:TAG@DIGEST
     """
@@ -134,25 +132,13 @@ def _entries(lock: Mapping[str, Any] | None, part: str) -> Mapping[str, Any]:
 
 
 def ids_of(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None) -> list[str]:
-    """Return the ids of a locked image, none for an image that is not locked.
-
-    :param lock: None without a lock file
-    :param ref: as the plan names it, see C(pinned_ref)
-    :param machine: see C(pinned_ref)
-    :returns: ids
-    """
+    """Return the ids of a locked image, none for an image that is not locked."""
     images = _entries(lock, "images").items()
     return sorted({id_ for name, image in images if ref == pinned_ref(name, image, machine) for id_ in ids(image)})
 
 
 def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str | None = None) -> list[str]:
-    """Return further references and ids under which a host may have the locked images.
-
-    :param lock: None without a lock file
-    :param refs: the names
-    :param machine: see C(pinned_ref)
-    :returns: references and ids
-    """
+    """Return further references and ids under which a host may have the locked images."""
     aliases: set[str] = set()
     for ref in refs:
         image = locked_image(lock, ref)
@@ -187,10 +173,7 @@ def by_planned_names(
     tag; by its id it is the same image.
 
     :param images: by reference, C(images) of M(dgxspark.vllm.spark_info)
-    :param lock: None without a lock file
-    :param machine: see C(pinned_ref)
     :param pin: a name without digest counts only with the id in the lock
-    :returns: images by reference
     """
     planned = dict(images)
     for ref, image in _entries(lock, "images").items():
@@ -222,8 +205,6 @@ def preferred(lock: Mapping[str, Any] | None, key: str) -> list[str]:
 def recipe_sum(recipe: Mapping[str, Any] | None, variants: Sequence[str], digest: Callable[[str], str | None]) -> str:
     """Return a hash of all that a recipe and the chosen variants fix about the launch; files count by their content.
 
-    :param recipe: None for a service without one
-    :param variants: names of the chosen variants
     :param digest: returns the SHA-256 of a file, None for a missing file
     :returns: 64 hexadecimal digits, empty without a recipe
     """
@@ -256,10 +237,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return the names that a service uses, and its recipe, for the lock.
 
-    :param service: with its recipe applied
     :param key: C(host/name), or C(cluster/name)
-    :param recipe: None for a service without one
-    :param digest: see C(recipe_sum)
     :returns: C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256})
     """
     model = service.model
@@ -281,13 +259,7 @@ def describe(
 
 
 def pin(service: ServiceSpec, lock: Mapping[str, Any] | None, machine: str | None = None) -> ServiceSpec:
-    """Return a service with its image by digest and its models by commit, if the lock has them.
-
-    :param service: with its recipe applied
-    :param lock: None without a lock file
-    :param machine: see C(pinned_ref)
-    :returns: a copy
-    """
+    """Return a service with its image by digest and its models by commit, if the lock has them."""
     pinned: dict[str, Any] = {}
     image = service.image
     locked = locked_image(lock, str(image.get("ref")))
@@ -320,9 +292,7 @@ def files_of(
 ) -> dict[str, dict[str, Any]]:
     """Return the locked files of a model at a commit.
 
-    :param lock: None without a lock file
     :param repo: ORG/NAME
-    :param revision: branch, tag or commit
     :param only: patterns of file names; all files if empty
     :returns: name to C({size, sha256}), size in bytes; empty if not locked
     """
@@ -350,13 +320,7 @@ def locked_images(lock: Mapping[str, Any] | None, refs: Iterable[str]) -> dict[s
 
 
 def pin_ref(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None) -> str:
-    """Return a reference by the digest in the lock, or unchanged without one.
-
-    :param lock: None without a lock file
-    :param ref: as the inventory has it
-    :param machine: see C(pinned_ref)
-    :returns: a reference
-    """
+    """Return a reference by the digest in the lock, or unchanged without one."""
     image = locked_image(lock, ref)
     return pinned_ref(ref, image, machine) if image else ref
 
@@ -364,11 +328,7 @@ def pin_ref(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None
 def run_ref(lock: Mapping[str, Any] | None, ref: str, images: Mapping[str, Any], machine: str | None = None) -> str:
     """Return the reference of an image that a host runs: its digest, or its id if the host's image lacks the digest.
 
-    :param lock: None without a lock file
-    :param ref: as the inventory has it
     :param images: of the host, as C(by_planned_names) returns them; empty if unknown
-    :param machine: see C(pinned_ref)
-    :returns: a reference or an id
     """
     image = locked_image(lock, ref)
     if not image:

@@ -31,13 +31,8 @@ def addon_findings(
 ) -> list[Finding]:
     """Return the findings about the images of a host's add-on services.
 
-    :param lock: None without a lock file
-    :param host: its name
     :param named: server to its image, as the inventory has it
     :param images: of the host, as C(by_planned_names) returns them
-    :param upstream: see C(moved)
-    :param bundle: the folder of a bundle, a source of images that no registry knows
-    :returns: findings
     """
     result: list[Finding] = []
     by_tag = sorted({ref for ref in named.values() if "@" not in ref and locked_image(lock, ref) is None})
@@ -48,29 +43,18 @@ def addon_findings(
             names = {"key": f"{host}/{name}", "image": ref, "models": []}
             result += moved(lock, names, images, {}, name, upstream)
     if by_tag:
-        result.append(
-            Finding(
-                "lock.by_tag",
-                "warning" if lock else "info",
-                f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: a push to the registry can change it.",
-                "Run dgxspark.vllm.lock once it is deployed, which records the digest that this host has; or name a digest.",
-            )
+        message = f"{', '.join(by_tag)} {'is' if len(by_tag) == 1 else 'are'} deployed by tag: a push to the registry can change it."
+        fix = (
+            "Run dgxspark.vllm.lock once it is deployed, which records the digest that this host has; or name a digest."
         )
+        result.append(Finding("lock.by_tag", "warning" if lock else "info", message, fix))
     return result
 
 
 def findings(
     lock: Mapping[str, Any] | None, described: Mapping[str, Any], name: str, sparks: int, settings: Mapping[str, Any]
 ) -> list[Finding]:
-    """Return the differences between a service and the lock, and names that a fleet must not deploy.
-
-    :param lock: None without a lock file
-    :param described: of C(lock.describe)
-    :param name: of the service
-    :param sparks: number of Sparks in the inventory
-    :param settings: of the host
-    :returns: findings
-    """
+    """Return the differences between a service and the lock, and names that a fleet must not deploy. described: of C(lock.describe)."""
     result = _moving(lock, described, name, sparks, settings)
     if lock is None:
         return result
@@ -87,11 +71,8 @@ def _unlisted(lock: Mapping[str, Any], described: Mapping[str, Any]) -> list[tup
         *([described["image"]] if described["image"] in lock["images"] else []),
         *(key for key in model_keys(described) if key in lock["models"]),
     ]
-    state = (
-        f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
-        if locked
-        else "nothing of it is"
-    )
+    deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
+    state = deployed if locked else "nothing of it is"
     return [("unlisted", f"{described['key']} is not in the lock file; {state}.")]
 
 
@@ -123,26 +104,18 @@ def _differences(
 def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> list[Finding]:
     """Return a finding if a host has another image under a locked name without a digest of a registry.
 
-    :param ref: as the inventory has it
     :param images: of the host, as C(by_planned_names) returns them
-    :param name: of the service
     :param bundle: the folder of a bundle, which has the image; empty without one
-    :returns: at most one finding
     """
     other = (images.get(ref) or {}).get("other_id")
     if not other or bundle:
         return []
-    return [
-        Finding(
-            "lock.image_other",
-            "error",
-            f"the host has {ref} as {other[7:19]}, which differs from the lock file; no registry has the locked image by digest, so it cannot be "
-            "pulled.",
-            "Copy it from a bundle (spark_bundle_dir), or lock the present image: dgxspark.vllm.lock.",
-            name,
-            basis="probed",
-        )
-    ]
+    message = (
+        f"the host has {ref} as {other[7:19]}, which differs from the lock file; no registry has the locked image by digest, so it cannot be "
+        "pulled."
+    )
+    fix = "Copy it from a bundle (spark_bundle_dir), or lock the present image: dgxspark.vllm.lock."
+    return [Finding("lock.image_other", "error", message, fix, name, basis="probed")]
 
 
 def moved(
@@ -155,13 +128,9 @@ def moved(
 ) -> list[Finding]:
     """Return findings about names of a service that have moved since they were locked; the locked bytes are deployed.
 
-    :param lock: None without a lock file
     :param described: of C(lock.describe)
-    :param images: of the host, by reference
     :param refs: repository to commits of its branches and tags on the host
-    :param name: of the service
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
-    :returns: findings
     """
     where = described["key"].partition("/")[0]
     ref = str(described["image"])
@@ -266,13 +235,8 @@ def _moving(
     ]
     if not moving:
         return []
-    return [
-        Finding(
-            "lock.moving",
-            "error",
-            f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry pins "
-            f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, these are {sparks}.",
-            PIN,
-            name,
-        )
-    ]
+    message = (
+        f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry pins "
+        f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, these are {sparks}."
+    )
+    return [Finding("lock.moving", "error", message, PIN, name)]

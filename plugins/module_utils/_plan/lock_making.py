@@ -1,23 +1,16 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a lock from the reports of hosts, and write it as YAML."""
+"""Make a lock from the reports of hosts."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common import plain_data
 from .._vllm import image_names
 from .lock import SCHEMA, image_on, model_key, model_keys
-
-HEADER = """\
-# Which bytes the fleet runs: images by digest, models by commit and the sum of each file. Commit this file.
-# Made and refreshed by the playbook dgxspark.vllm.lock; site.yml deploys what stands here.
-"""
 
 
 def collect(
@@ -32,10 +25,8 @@ def collect(
 
     :param plan: hosts to C({services, addon_images}), made without the lock; hosts that are no Sparks have
         add-on images alone
-    :param play: hosts of the run
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
-    :param previous: the present lock, None for the first
     :param answers: returns the text of an image's answer about a launch, by the name in C(image_answers) of the plan
     :returns: the lock, refusals and notes; with refusals the lock must not be written
     """
@@ -248,21 +239,13 @@ def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
         # An image from a bundle or another host has no digest there; its id identifies it.
         if entry["digest"] is None and locked.get("id") == entry["id"]:
             entry["digest"] = locked.get("digest")
-    image["platforms"] = {**_other_platforms(old, image), **image["platforms"]}
-
-
-def _other_platforms(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return platforms of an image that no host of this run has, if it is still the same push."""
-    digests = {entry.get("digest") for entry in new["platforms"].values()} - {None}
-    return {
-        platform: entry
-        for platform, entry in old["platforms"].items()
-        if platform not in new["platforms"] and entry.get("digest") in digests
-    }
+    digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
+    # Platforms that no host of this run has stay if the image is still the same push.
+    same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
+    image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
 
 
 def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
-    """Return the digests that an image on a host has in a repository."""
     digests = image.get("repo_digests") or []
     return {name.partition("@")[2] for name in digests if image_names.split_image(name)[0] == repository}
 
@@ -273,68 +256,6 @@ def _who(values: Mapping[str, str]) -> str:
     for host in sorted(values):
         groups.setdefault(values[host], []).append(host)
     return "; ".join(f"{', '.join(hosts)}: {value}" for value, hosts in groups.items())
-
-
-def render(lock: Mapping[str, Any]) -> str:
-    """Return a lock as YAML: sorted, one line a file of a model, so that a diff shows only the changes."""
-    lines = [f"schema: {SCHEMA}", "images:" if lock["images"] else "images: {}"]
-    for ref, image in sorted(lock["images"].items()):
-        lines += [f"  {_text(ref)}:", f"    vllm_version: {_text(image.get('vllm_version'))}", "    platforms:"]
-        for platform, entry in sorted(image["platforms"].items()):
-            lines += [
-                f"      {platform}:",
-                f"        digest: {_text(entry.get('digest'))}",
-                f"        id: {_text(entry['id'])}",
-            ]
-    lines.append("models:" if lock["models"] else "models: {}")
-    for key, model in sorted(lock["models"].items()):
-        lines += [
-            f"  {_text(key)}:",
-            f"    commit: {_sum(model['commit'])}",
-            "    files:" if model["files"] else "    files: {}",
-        ]
-        lines += [
-            f"      {_text(name)}: {{size: {entry['size']}, sha256: {_sum(entry['sha256'])}}}"
-            for name, entry in sorted(model["files"].items())
-        ]
-    lines.append("services:" if lock["services"] else "services: {}")
-    for key, entry in sorted(lock["services"].items()):
-        lines += [f"  {_text(key)}:", *_service_lines(entry)]
-    answers = lock.get("image_plans") or {}
-    if answers:
-        lines += ["image_plans:", *(f"  {_text(name)}: {_text(text)}" for name, text in sorted(answers.items()))]
-    return HEADER + "\n".join(lines) + "\n"
-
-
-def _service_lines(entry: Mapping[str, Any]) -> list[str]:
-    """Return the lines of one service below its key."""
-    models = entry.get("models") or []
-    lines = [f"    image: {_text(entry.get('image'))}", "    models:" if models else "    models: []"]
-    lines += [f"      - {_text(model)}" for model in models]
-    recipe = entry.get("recipe")
-    text = f"{{name: {_text(recipe['name'])}, sha256: {_sum(recipe['sha256'])}}}" if recipe else "null"
-    lines.append(f"    recipe: {text}")
-    if entry.get("image_plan"):
-        lines.append(f"    image_plan: {_text(entry['image_plan'])}")
-    return lines
-
-
-# Words that YAML reads as a text in any place: no colon, no number, no keyword.
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
-_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
-
-
-def _text(value: Any) -> str:
-    """Return a value for YAML, quoted unless YAML reads it as a text anyway."""
-    if value is None:
-        return "null"
-    plain = _PLAIN.fullmatch(str(value)) and str(value).lower() not in _WORDS
-    return str(value) if plain else json.dumps(str(value))
-
-
-def _sum(value: Any) -> str:
-    """Return a hash for YAML, always quoted: YAML would read digits alone, or digits with one e, as a number."""
-    return json.dumps(str(value))
 
 
 def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:

@@ -41,14 +41,7 @@ KEYS: dict[str, Key] = {
 
 
 def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str, Any], served: Any) -> dict[str, Any]:
-    """Return C({adapters, max_rank, max_loras, max_cpu_loras}) of a service, empty without adapters.
-
-    :param problems: receives the messages
-    :param values: the key C(lora) of the service
-    :param args: its options, merged from all layers
-    :param served: its model name, which no adapter may have
-    :returns: the settings
-    """
+    """Return C({adapters, max_rank, max_loras, max_cpu_loras}) of a service, empty without adapters."""
     if not values:
         return {}
     lora = schema.filled(problems, values, KEYS, "lora.")

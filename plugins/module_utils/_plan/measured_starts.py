@@ -12,7 +12,7 @@ from typing import Any
 
 from .._content import plan_probe
 from . import lock as lock_file
-from .service import Host, JudgedLaunch, PlacedService, Sources
+from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
 """Options that may differ between near launches: their effect is calculated."""
@@ -30,13 +30,9 @@ def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def launch_of(service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
+def launch_of(service: ServiceSpec, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
     """Return what tells a launch from others: image, model, and what else changes the memory that it takes.
 
-    :param service: of the host
-    :param judged: its launch, as C(judging.check_launch) returns it
-    :param host: with what it said of its images
-    :param sources: with the lock file
     :returns: C(image_id) (empty if unknown), C(image_ref), and sums, C(model) and C(options)
     """
     ref = service.image["ref"]
@@ -58,16 +54,9 @@ def _sum(value: Any) -> str:
 
 
 def described(
-    services: Iterable[PlacedService], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
+    services: Iterable[ServiceSpec], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
 ) -> list[dict[str, Any]]:
-    """Return the measured starts of the services of a host, with configurations and arguments, for C(measurement_rows.export).
-
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: that they are on
-    :param sources: with the starts
-    :returns: launches
-    """
+    """Return the measured starts of the services of a host, with configurations and arguments, for C(measurement_rows.export)."""
     launches_with_starts = []
     for service in services:
         launch = launch_of(service, launches[service.name], host, sources)
@@ -81,19 +70,12 @@ def described(
 
 def add(
     request: dict[str, Any],
-    services: Sequence[PlacedService],
+    services: Sequence[ServiceSpec],
     launches: Mapping[str, JudgedLaunch],
     host: Host,
     sources: Sources,
 ) -> None:
-    """Put the measured starts of launches into the request of a memory budget.
-
-    :param request: of C(memory_budget)
-    :param services: of the host
-    :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: whose variables may switch it off, with what it said of its driver
-    :param sources: with the starts
-    """
+    """Put the measured starts of launches into the request of a memory budget."""
     if sources.starts is None or not host.settings["spark_learn"]:
         return
     gpu = (host.measured or {}).get("gpu") or {}

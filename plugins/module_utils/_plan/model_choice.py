@@ -67,12 +67,7 @@ def read_wish(value: Any) -> Wish:
 
 
 def misses(row: Mapping[str, Any], wish: Wish) -> list[str]:
-    """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does.
-
-    :param row: of C(model_table)
-    :param wish: requirements
-    :returns: reasons
-    """
+    """Return why a row does not satisfy a wish, in words that do not name the row; empty if it does. row: of C(model_table)."""
     rate = model_table.rate(row)
     reasons = ["that do not fit"] if row["fits"][row["nodes"]] == "fails" else []
     if wish.speed:
@@ -109,8 +104,6 @@ def choice_text(rows: Sequence[Mapping[str, Any]], wish: Wish) -> str:
     """Return the short table of recipes for a terminal: those that satisfy a wish; without a wish one row for each recipe.
 
     :param rows: of C(model_table.model_rows)
-    :param wish: requirements
-    :returns: lines
     """
     chosen, left_out = ranked(rows, wish)
     if wish == ANY:  # variants change how a recipe is served; those for more Sparks are other ways to serve it

@@ -119,12 +119,8 @@ def model_row(
 ) -> dict[str, Any]:
     """Return the row of a recipe, one of its variants and an image.
 
-    :param recipes_by_name: recipe name to recipe
-    :param name: of the recipe
     :param variant: of the recipe, None for the recipe itself
-    :param image: the image
     :param other_counts: whether to judge other numbers of Sparks than its own too
-    :returns: a row of the table
     """
     entry = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(entry, f"recipe {name}", recipes_by_name)
@@ -172,8 +168,13 @@ def _has_stated_memory(service: ServiceSpec) -> bool:
 def _fits(service: ServiceSpec, verdict: Mapping[str, Any], other_counts: bool) -> dict[int, str]:
     """Return the verdict by number of Sparks. verdict: on the recipe's own number."""
     counts = COUNTS if other_counts and not _has_stated_memory(service) else ()
-    split_verdicts = {count: _split_verdict(judged(service, count)) for count in counts if count != service.nodes}
-    return dict(sorted({service.nodes: verdict["verdict"], **split_verdicts}.items()))
+    fits = {service.nodes: str(verdict["verdict"])}
+    for count in set(counts) - {service.nodes}:
+        split = judged(service, count)
+        # A rule advises against the split.
+        warned = any(finding["rule"] in SPLIT_RULES for finding in split["findings"])
+        fits[count] = "warned" if warned and split["verdict"] != "fails" else str(split["verdict"])
+    return dict(sorted(fits.items()))
 
 
 def _longest(service: ServiceSpec, verdict: Mapping[str, Any]) -> int:
@@ -186,12 +187,6 @@ def _longest(service: ServiceSpec, verdict: Mapping[str, Any]) -> int:
     requested = service.args.get("max-model-len")
     stated = requested if _has_stated_memory(service) and isinstance(requested, int) else 0
     return max(longest, verdict["memory"].get("max_model_len") or stated)
-
-
-def _split_verdict(verdict: Mapping[str, Any]) -> str:
-    """Return the verdict on another number of Sparks than the recipe's: C(warned) if a rule advises against the split."""
-    warned = any(finding["rule"] in SPLIT_RULES for finding in verdict["findings"])
-    return "warned" if warned and verdict["verdict"] != "fails" else str(verdict["verdict"])
 
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -257,7 +252,10 @@ def _gib(*sizes: Any) -> float | None:
 
 def cells(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of a row below C(HEADER)."""
-    rates = [f"{entry['tokens_per_second']:g}{_streams(entry)}" for entry in _of_launch(row)]
+    rates = [
+        f"{entry['tokens_per_second']:g}" + (f" ({entry['streams']} streams)" if entry.get("streams") else "")
+        for entry in _of_launch(row)
+    ]
     refused = row["fits"][row["nodes"]] == "fails"
     return [
         row["recipe"],
@@ -321,7 +319,3 @@ def _of_launch(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         entry for entry in row["published"] if not entry.get("other_launch") and entry.get("sparks", 1) == row["nodes"]
     ]
-
-
-def _streams(entry: Mapping[str, Any]) -> str:
-    return f" ({entry['streams']} streams)" if entry.get("streams") else ""

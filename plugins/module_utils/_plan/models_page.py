@@ -55,11 +55,7 @@ HEADS = (
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of the recipes that fit unchanged, the fastest first.
-
-    :param rows: of C(model_table.model_rows)
-    :returns: HTML
-    """
+    """Return the page of the recipes that fit unchanged, the fastest first. rows: of C(model_table.model_rows)."""
     chosen, _left_out = model_choice.ranked(rows, ANY)
     lines = ['<section class="models">']
     for entry in FILTERS:
@@ -68,18 +64,16 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
             f'<div class="pick" role="radiogroup" aria-label="{escape(entry.title)}"><span class="soft">{escape(entry.title)}</span>'
             f"{_choice(entry, 'all', 'any', True)}{choices}</div>"
         )
-    lines.append('<div class="scroll"><table class="cards"><thead><tr>')
-    lines += [
-        f'<th scope="col"{" class=n" if 2 <= number <= 8 else ""}>{head}</th>' for number, head in enumerate(HEADS)
-    ]
-    lines.append("</tr></thead><tbody>")
-    lines += [_row(row) for row in chosen]
-    lines.append("</tbody></table></div>")
+    styles = [" ".join(_classes(row)) for row in chosen]
+    lines.append(page_parts.table(HEADS, map(_row, chosen), HEADS[2:9], styles=styles))
     lines.append(
         '<p class="soft">Tokens/s of one stream: the lowest published rate of the launch, else the prediction. All streams: as many as '
         "the recipe admits. Nothing here was measured by this project.</p></section>"
     )
-    return page_parts.document("Models for DGX Spark", lines, _style())
+    # Each choice hides the rows without its class.
+    keys = [f"{entry.name}-{value}" for entry in FILTERS for value in entry.values]
+    style = ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys) + "{display:none}"
+    return page_parts.document("Models for DGX Spark", lines, style)
 
 
 def _choice(entry: Filter, value: str, label: str, checked: bool) -> str:
@@ -87,18 +81,13 @@ def _choice(entry: Filter, value: str, label: str, checked: bool) -> str:
     return f'<label><input type="radio" name="{entry.name}" id="{key}"{" checked" if checked else ""}>{escape(label)}</label>'
 
 
-def _style() -> str:
-    """Return a rule for each choice, which hides the rows without its class."""
-    keys = [f"{entry.name}-{value}" for entry in FILTERS for value in entry.values]
-    return ",\n".join(f".models:has(#{key}:checked) tbody tr:not(.{key})" for key in keys) + "{display:none}"
-
-
-def _classes(row: Mapping[str, Any], rate: float) -> list[str]:
+def _classes(row: Mapping[str, Any]) -> list[str]:
     """Return the choices that show a row."""
+    rate = model_table.rate(row)
     passes: dict[str, Callable[[Any], bool]] = {
         "sparks": lambda value: row["nodes"] <= value,
         "job": lambda value: value in row["jobs"],
-        "speed": lambda value: rate >= value,
+        "speed": lambda value: rate is not None and rate.value >= value,
         "context": lambda value: (row["longest"] or 0) >= value,
         "gib": lambda value: row["weights_gib"] is not None and row["weights_gib"] <= value,
         "feature": lambda value: value in row["features"],
@@ -118,16 +107,14 @@ def _row(row: Mapping[str, Any]) -> str:
         f"{row['longest']:,}" if row["longest"] else "-",
         "-" if row["weights_gib"] is None else f"{row['weights_gib']:.1f} GiB",
     ]
+    basis = rate.basis if rate else ""
     cells = [
-        page_parts.cell(head, text, note=_basis(rate) if number == 1 else "")
-        for number, (head, text) in enumerate(zip(HEADS[2:], figures))
+        page_parts.text_cell("recipe", escape(row["recipe"]), row["summary"] or ""),
+        page_parts.text_cell("variant", escape(row["variant"] or "")),
+        *(
+            page_parts.cell(head, text, note=basis if number == 1 else "")
+            for number, (head, text) in enumerate(zip(HEADS[2:], figures))
+        ),
+        page_parts.text_cell("for", escape(", ".join(dict.fromkeys([*row["jobs"], *row["features"]])))),
     ]
-    return (
-        f'<tr class="{" ".join(_classes(row, rate.value if rate else 0.0))}"><td data-of="recipe"><span>{escape(row["recipe"])} '
-        f'<small>{escape(row["summary"] or "")}</small></span></td><td data-of="variant">{escape(row["variant"] or "")}</td>'
-        f'{"".join(cells)}<td data-of="for">{escape(", ".join(dict.fromkeys([*row["jobs"], *row["features"]])))}</td></tr>'
-    )
-
-
-def _basis(rate: model_table.Rate | None) -> str:
-    return rate.basis if rate else ""
+    return "".join(cells)

@@ -19,7 +19,7 @@ from .._common.validation import Problems
 from .planned import OnDemand
 
 if TYPE_CHECKING:
-    from .service import PlacedService
+    from .service import ServiceSpec
 
 
 STATE = "on_demand"
@@ -37,12 +37,7 @@ MOST_LISTED = 4
 
 
 def read(problems: Problems, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({on_demand, state, exclusive}) of a service, as far as its start on demand decides them.
-
-    :param problems: receives the messages
-    :param service: of the inventory
-    :returns: empty for a permanent service
-    """
+    """Return C({on_demand, state, exclusive}) of a service, as far as its start on demand decides them; empty for a permanent service."""
     if service.get("on_demand") is None:
         return {}
     values = on_demand_keys.read(problems, service)
@@ -67,7 +62,7 @@ class Server:
     cluster: None = None
 
 
-Member = Union["PlacedService", Server]
+Member = Union["ServiceSpec", Server]
 Combination = frozenset[str]
 """Names of services that run at the same time."""
 
@@ -81,11 +76,10 @@ def servers(sidecars: Sequence[Mapping[str, Any]]) -> list[Server]:
     ]
 
 
-def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[PlacedService]) -> list[Mapping[str, Any]]:
+def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[ServiceSpec]) -> list[Mapping[str, Any]]:
     """Return the programs that need memory besides the engines, with the proxy on demand if the host needs it.
 
     :param sidecars: of C(addons.sidecars), or the result of this function
-    :param services: of the host
     """
     programs = [sidecar for sidecar in sidecars if sidecar["name"] != PROXY["name"]]
     engines = [service for service in services if service.state == STATE and not service.rank]
@@ -94,12 +88,7 @@ def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[PlacedS
 
 
 def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
-    """Return the conflicts between the services on demand of a host.
-
-    :param where: the host, for messages
-    :param services: all services and speech servers of the host
-    :returns: messages
-    """
+    """Return the conflicts between the services on demand of a host."""
     messages = [f"{where}: {conflict}" for conflict in _port_conflicts(services)]
     for name, members in sets_of(services).items():
         permanent = [service.name for service in services if service.exclusive == name and not service.on_demand]
@@ -136,12 +125,7 @@ def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
 
 
 def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
-    """Return the conflicts between the services on demand of a host of a cluster.
-
-    :param host: its name
-    :param services: all ranks, services and speech servers of the host
-    :returns: messages; none for a host without a rank on demand
-    """
+    """Return the conflicts between the services on demand of a host of a cluster, as messages; none for a host without a rank on demand."""
     if not any(service.cluster and service.on_demand for service in services):
         return []
     messages = find_conflicts(f"host {host}", services)
@@ -183,8 +167,6 @@ def combinations_that_fit(
     Sets do not know each other on the host, so every combination of one must fit with every combination of another. Otherwise larger
     combinations are granted in turn: all pairs before any three, and of one size first to the set with the highest priority, then by name.
 
-    :param sets: the services of each set that fit alone
-    :param fits: asks the memory budget
     :returns: the largest combinations of each set, in order, and the combinations that another set prevents
     """
     choice = _Choice(sets, fits)
@@ -251,13 +233,7 @@ def _priority(service: Member) -> int:
 
 
 def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
-    """Return a finding for each set of which fewer services run at once because of other sets.
-
-    :param host: its name
-    :param fitting: the largest combinations of each set
-    :param cuts: of C(combinations_that_fit)
-    :returns: warnings
-    """
+    """Return a finding for each set of which fewer services run at once because of other sets."""
     findings = []
     for name in dict.fromkeys(cut.name for cut in cuts):
         cuts_of_set = [cut for cut in cuts if cut.name == name]
@@ -310,7 +286,7 @@ def longest_wait(settings: OnDemand | None) -> int:
     return 0 if settings is None or settings.while_loading == "reject" else settings.hold_seconds
 
 
-def planned(service: PlacedService, address: str) -> OnDemand | None:
+def planned(service: ServiceSpec, address: str) -> OnDemand | None:
     """Return the settings of the proxy for an engine, None for a permanent one. address: of the engine."""
     values = service.on_demand
     if not values:

@@ -8,6 +8,7 @@ A page needs nothing but itself: no script, no font, no picture. Its policy forb
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -138,13 +139,7 @@ def as_of(at: str, inventory: str = "") -> str:
 
 
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
-    """Return a whole page.
-
-    :param title: plain text
-    :param sections: HTML
-    :param style: further rules of CSS
-    :returns: HTML
-    """
+    """Return a whole page."""
     rules = f"{STYLE}\n{style}" if style else STYLE
     return "\n".join(
         [
@@ -209,30 +204,25 @@ def memory_bar(body: Mapping[str, Any]) -> str:
     return f'<div class="bar" role="img" aria-label="{escape(description)}">{"".join(spans)}</div>'
 
 
-def table(heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "") -> str:
+def table(
+    heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "", styles: Sequence[str] = ()
+) -> str:
     """Return a table, whose rows are cards on a phone.
 
-    :param heads: plain text
     :param rows: HTML of C(cell) and C(text_cell) in the order of the heads
     :param figures: heads of columns that are flush right
     :param label: plain text for screen readers; the keyboard can then scroll a table that is wider than the page
-    :returns: HTML
+    :param styles: classes of each row
     """
     region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    pairs = itertools.zip_longest(rows, styles, fillvalue="")
+    body = "\n".join(f'<tr class="{style}">{row}</tr>' if style else f"<tr>{row}</tr>" for row, style in pairs)
     return f'<div class="scroll"{region}><table class="cards"><thead><tr>{"".join(columns)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def text_cell(head: str, html: str, note: str = "", style: str = "") -> str:
-    """Return a text below a heading, with a note below it.
-
-    :param head: the heading
-    :param html: HTML of the text
-    :param note: plain text, said below it
-    :param style: a class of the cell
-    :returns: HTML
-    """
+    """Return a text below a heading, with a note below it."""
     noted = f" <small>{escape(note)}</small>" if note else ""
     style += " e" * (html == "-")  # left out on a phone
     return f'<td class="{style.strip()}" data-of="{head}"><span>{html}{noted}</span></td>'
@@ -241,11 +231,9 @@ def text_cell(head: str, html: str, note: str = "", style: str = "") -> str:
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
     """Return a figure below a heading; next to it on a phone.
 
-    :param head: the heading
     :param text: the figure, which is escaped here
     :param solved: whether the plan worked it out
     :param note: said below it, escaped here
-    :returns: HTML
     """
     marked = f'<span class="solved" title="calculated">{escape(text)}</span>' if solved else escape(text)
     return text_cell(head, marked, note, "n")

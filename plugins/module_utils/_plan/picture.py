@@ -9,11 +9,12 @@ a fleet of a hundred is read by what differs in it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,13 +64,7 @@ SHORTEST_BAR, LONGEST_BAR = 24, 100
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """Return a text in a style.
-
-    :param text: the text
-    :param style: a name of C(STYLES), or SGR parameters
-    :param color: without it the text stays unchanged
-    :returns: the text
-    """
+    """Return a text in a style. style: a name of C(STYLES), or SGR parameters."""
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
 
@@ -106,13 +101,7 @@ def free_gib(body: Mapping[str, Any]) -> float:
 
 
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Draw a host's memory as a bar; the part above its memory is crossed out.
-
-    :param body: the host's part of a plan
-    :param width: columns that the bar has, exactly
-    :param color: whether parts are coloured
-    :returns: a line
-    """
+    """Draw a host's memory as a bar; the part above its memory is crossed out. width: columns that the bar has, exactly."""
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     cells: list[tuple[str, str]] = []
@@ -123,29 +112,12 @@ def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
     if over:
         position = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
         cells[position:] = [(OVER, "fails")] * (len(cells) - position)
-    return "".join(paint(glyphs, style, color) for glyphs, style in _runs(cells))
-
-
-def _runs(cells: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Join neighbouring cells of one style."""
-    text, style = "", ""
-    for glyph, its in cells:
-        if its != style and text:
-            yield text, style
-            text = ""
-        text, style = text + glyph, its
-    if text:
-        yield text, style
+    runs = itertools.groupby(cells, key=lambda cell: cell[1])
+    return "".join(paint("".join(glyph for glyph, _style in run), style, color) for style, run in runs)
 
 
 def bar_names(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return the line below a bar: each service's name where its part begins, as far as there is room.
-
-    :param body: the host's part of a plan
-    :param width: columns of the bar
-    :param color: whether names have the colours of their parts
-    :returns: a line
-    """
+    """Return the line below a bar: each service's name where its part begins, as far as there is room."""
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     line, at, start = "", 0, 0
@@ -173,18 +145,6 @@ def size_text(size: float) -> str:
     return f"{size + 1e-6:.1f}"
 
 
-def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return a host's bar with the names below it.
-
-    :param body: the host's part of a plan
-    :param width: columns
-    :param color: whether it is coloured
-    :returns: lines
-    """
-    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
-    return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
-
-
 # Hosts and findings that are alike
 
 
@@ -196,11 +156,15 @@ def natural(name: str) -> list[tuple[int, str]]:
 def names_text(names: Sequence[str], most: int = 6) -> str:
     """Write names, runs of numbered ones as C(spark-1..4); of more than so many runs the first and how many follow."""
     runs: list[list[str]] = []
+    following: tuple[str, int] | None = None
     for name in sorted(set(names), key=natural):
-        if runs and _follows(runs[-1][-1], name):
+        number = _number(name)
+        numbered = (name[: len(name) - len(number)], int(number)) if number else None
+        if numbered and numbered == following:
             runs[-1].append(name)
         else:
             runs.append([name])
+        following = numbered and (numbered[0], numbered[1] + 1)
     shown = [run[0] if len(run) == 1 else f"{run[0]}..{_number(run[-1])}" for run in runs[:most]]
     hidden = sum(len(run) for run in runs[most:])
     return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
@@ -208,12 +172,6 @@ def names_text(names: Sequence[str], most: int = 6) -> str:
 
 def _number(name: str) -> str:
     return name[len(name.rstrip("0123456789")) :]
-
-
-def _follows(first: str, second: str) -> bool:
-    first_number, second_number = _number(first), _number(second)
-    same = first[: len(first) - len(first_number)] == second[: len(second) - len(second_number)]
-    return bool(same and first_number and second_number) and int(second_number) == int(first_number) + 1
 
 
 @dataclass
@@ -352,9 +310,8 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
     alike: dict[tuple[str, ...], list[SameFinding]] = {}
     for text, group in exact.items():
         names = sorted({name for name in group.services if name}, key=len, reverse=True)
-        alike.setdefault((*text[:2], _without_figures(text[2], names), _without_figures(text[4], names)), []).append(
-            group
-        )
+        key = (*text[:2], _without_figures(text[2], names), _without_figures(text[4], names))
+        alike.setdefault(key, []).append(group)
     groups: list[SameFinding] = []
     for of_it in alike.values():
         if len(of_it) > MOST_FIGURES:
@@ -410,15 +367,9 @@ def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
     keys = []
     for place, group in enumerate(groups):
         severity, rule = SEVERITIES.index(group.first["severity"]), str(group.first["rule"])
-        fix = str(group.first.get("fix") or "")
-        keys.append(
-            (
-                severity,
-                rules.setdefault((severity, rule), place),
-                fixes.setdefault((severity, rule, fix), place),
-                place,
-            )
-        )
+        of_rule = rules.setdefault((severity, rule), place)
+        of_fix = fixes.setdefault((severity, rule, str(group.first.get("fix") or "")), place)
+        keys.append((severity, of_rule, of_fix, place))
     return [groups[key[-1]] for key in sorted(keys)]
 
 
@@ -447,10 +398,7 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
 
     Neighbours with one id and one fix are one paragraph, a line each.
 
-    :param findings: as a plan has them
-    :param color: whether it is coloured
     :param notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text)
-    :returns: lines
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
@@ -583,12 +531,7 @@ def _some_of(word: str, numbers: Sequence[int], size: int) -> str:
 def label_notes(
     services: Iterable[Mapping[str, Any]], sets: Mapping[str, Sequence[Sequence[str]]] | None = None
 ) -> list[str]:
-    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on.
-
-    :param services: of the plan
-    :param sets: combinations on hosts whose speech servers have their own set
-    :returns: lines
-    """
+    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
     names = list(services)
     notes = source_notes(names)
     if any(service.get("cluster") and replicas(service) > 1 for service in names):
@@ -609,14 +552,11 @@ def _combinations(
     services: Iterable[Mapping[str, Any]], further_sets: Mapping[str, Sequence[Sequence[str]]]
 ) -> list[str]:
     """Return the combinations of each on-demand set. further_sets: combinations of sets without a listed service."""
-    sets = {
-        service["on_demand"]["set"]: service["on_demand"]["combinations"]
-        for service in services
-        if service.get("on_demand")
-    }
+    planned = [service["on_demand"] for service in services if service.get("on_demand")]
+    sets = {**further_sets, **{entry["set"]: entry["combinations"] for entry in planned}}
     return [
-        f"set {name}: at most these run together: {' or '.join(' + '.join(combination) for combination in combinations)}"
-        for name, combinations in sorted({**further_sets, **sets}.items(), key=lambda item: str(item[0]))
+        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
+        for name, combinations in sorted(sets.items(), key=lambda item: str(item[0]))
         if name and combinations
     ]
 
@@ -669,12 +609,7 @@ def plan_text(
     """Return the whole plan: the hosts' memory, then every finding, then how it stands.
 
     :param plan: as C(plan.make_plan) returns it
-    :param findings: of all hosts
-    :param width: columns
-    :param color: whether it is coloured
-    :param page: address of the page, for the last line
     :param notes: print findings of severity C(info); else they are counted
-    :returns: lines
     """
     groups = host_groups(plan)
     blocks = [legend(color)] if groups else []
@@ -705,7 +640,9 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
         f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}{f', {span}' if span else ''}"
     )
     rows = [service_cells(service, group.ranks(service["name"])) for service in body["services"]]
-    inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - 2) - 2)
+    bar = f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
+    inside = [bar, table(HEADER, rows) if rows else "no services"]
     speeds = speed_text.speed_rows(group.timed())
     inside += ["", table(speeds[0], speeds[1:])] if speeds else []
     return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")

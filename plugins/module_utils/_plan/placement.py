@@ -50,18 +50,18 @@ def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
             )
             placed.hosts.append(host)
             placed.gib = _size(service)
-            mates = [_size(mate) for mate in host_services if mate is not service and _mates(mate, service)]
+            exclusive = service.get("exclusive")
+            mates = [
+                _size(mate)
+                for mate in host_services
+                if mate is not service and exclusive and mate.get("exclusive") == exclusive
+            ]
             placed.frees = max(0.0, placed.gib - max(mates, default=0.0))
     return list(by_key.values())
 
 
 def _size(service: Mapping[str, Any]) -> float:
     return float((service["memory"].get("residency_gib") or {}).get("typical") or 0.0)
-
-
-def _mates(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two services of a host are of one exclusive set."""
-    return bool(first.get("exclusive")) and first.get("exclusive") == second.get("exclusive")
 
 
 def without_replica(placed: Sequence[Placed]) -> list[Placed]:

@@ -49,7 +49,6 @@ def make_plan(
     :param hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host), C(spark) of
         M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.spark_info) by reference or null, and the network that the role
         fabric has planned in this run or null
-    :param known_recipes: recipe name to recipe
     :param digest: returns the SHA-256 of a file on the controller, None for a missing file
     :param groups: of the inventory, in its order; clusters are named after them
     :param other_hosts: other hosts with add-on services, to C({vars, address})
@@ -59,8 +58,6 @@ def make_plan(
     :param resolve: returns the addresses of a name, none for an unknown name; for hosts without a known address
     :param image_answer: returns the answer of an image to the question of a name, None without an answer; see C(image_questions)
     :param reached: hosts that the play may ask now, None for all
-    :param starts: measured starts of engines by host
-    :param measurements: include the measured starts in the plan (C(measurements))
     :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and other hosts
     :raises InventoryError: with all messages for malformed input
     """

@@ -37,11 +37,8 @@ def page(
     """Return the page of a plan with its findings.
 
     :param plan: as C(plan.make_plan) returns it
-    :param findings: of all hosts
     :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
     :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
-    :param about: plain text below the title, of C(page_parts.as_of)
-    :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
     hosts = len(plan["hosts"])
@@ -70,7 +67,6 @@ def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]
 
 
 def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
-    """The plan in a few figures."""
     bodies = list(plan["hosts"].values())
     verdicts = Counter(picture.standing(body) for body in bodies)
     severities = picture.count_severities(findings)

@@ -38,7 +38,7 @@ from .planned import (
     Secret,
     UnitSettings,
 )
-from .service import Host, JudgedLaunch, PlacedService
+from .service import Host, JudgedLaunch, ServiceSpec
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 
 MEMORY_WAIT_SECONDS = 240
@@ -49,28 +49,21 @@ RESTART_SECONDS = 10
 # Long: one line for each field of a service.
 def plan_service(
     host: Host,
-    service: PlacedService,
+    service: ServiceSpec,
     launch: JudgedLaunch,
     memory: Mapping[str, Any],
     position: int,
     earlier: Sequence[str],
 ) -> PlannedService:
-    """Return a planned service.
-
-    :param host: that runs it
-    :param service: of C(service_files.place)
-    :param launch: of C(judging.check_launch)
-    :param memory: its part of the memory budget
-    :param position: its place in the order of starts, from 1
-    :param earlier: names of the services that start before it
-    :returns: the service
-    """
+    """Return a planned service. position: its place in the order of starts, from 1."""
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # unsolved; vLLM knows this value
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
     image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    # All starts at their longest; otherwise starts that time out would never reach the limit.
+    interval = STARTS * (service.start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
     model, listen = service_files.model_of(settings, service), _listen(host, service)
     # Behind a socket the engine listens on loopback, at another port.
     engine_host, port = ("127.0.0.1", service.on_demand["engine_port"]) if service.on_demand else (listen, service.port)
@@ -78,7 +71,11 @@ def plan_service(
         Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
         for variable, source in service.secrets.items()
     ]
-    probe = _probe(service, engine_host, port, secrets)
+    # Of the engine itself, so that a probe starts no engine on demand; only the first rank answers.
+    url = None if service.rank else f"http://{_probe_address(engine_host)}:{port}"
+    keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
+    probe = Probe(name, url, service.served_model_name, next(keys, None))
+    timeout, requested = service.start_timeout, memory.get("requested_bytes")
     planned = PlannedService(
         name=name,
         unit=f"spark-{name}.service",
@@ -112,7 +109,7 @@ def plan_service(
         # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
         state=service.state,
         start_timeout=service.start_timeout,
-        limits=_limits(service.start_timeout),
+        limits=Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval),
         cache_dir=cache_dir,
         linked=service.linked,
         folders=service_files.folders_of(settings, service, cache_dir),
@@ -121,8 +118,22 @@ def plan_service(
         speed=speeds.of_service(service, args, launch, memory),
         command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
         probe=probe,
-        settings=replace(
-            _unit_settings(settings, service, probe, memory.get("requested_bytes")),
+        settings=UnitSettings(
+            name=name,
+            url=url,
+            model=probe.model,
+            api_key_file=probe.api_key_file,
+            unit=f"spark-{name}.service",
+            container=f"spark-{name}",
+            # The probes end before the timeout of systemd, so that the journal has the reason.
+            start_deadline_seconds=timeout - 30,
+            memory_gib=round(requested / GIB, 2) if requested else 0.0,
+            memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
+            sysroot=settings["spark_sysroot"],
+            # Requests choose the running service of a set on demand.
+            exclusive=None if service.on_demand else service.exclusive or None,
+            on_demand=True if service.on_demand else None,
+            load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
             # Compile caches of another image are removed before the start.
             image=image.run,
             cache_dir=cache_dir,
@@ -134,23 +145,12 @@ def plan_service(
     return _with_containers(host, service, planned)
 
 
-def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
-    """Return the address of an engine for probes; only the first rank answers.
-
-    listen, port: of the engine itself, so that a probe starts no engine on demand.
-    """
-    url = None if service.rank else f"http://{_probe_address(listen)}:{port}"
-    keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
-    return Probe(service.name, url, service.served_model_name, next(keys, None))
-
-
-def _cluster(service: PlacedService) -> ClusterOf | None:
-    """Return the cluster of a service, None for a service of one host."""
+def _cluster(service: ServiceSpec) -> ClusterOf | None:
     span = service.cluster
     return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
 
-def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
+def _images(service: ServiceSpec, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
     """Return the image of a service, and the images to build for it: by its Dockerfile, and with Ray."""
     span, steps, base = service.cluster, service.image.get("dockerfile"), image.id or image.run
     built = BuiltImage(**built_image.planned(image.ref, image.run, steps)) if steps else None
@@ -163,13 +163,8 @@ def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, 
     return replace(image, run=ray_image.tag), built, ray_image
 
 
-def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
-    """Return the environment of an engine.
-
-    :param service: of the engine
-    :param env: of its launch; takes precedence
-    :param version: of vLLM, None if unknown
-    """
+def _environment(service: ServiceSpec, env: Mapping[str, str], version: str | None) -> dict[str, str]:
+    """Return the environment of an engine. env: of its launch; takes precedence."""
     span = service.cluster
     # With the autotune cache of FlashInfer vLLM 0.31 hangs at the second start over several hosts (rule SPK828).
     parsed = versions.parse_version(version or "")
@@ -196,7 +191,7 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
     }
 
 
-def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
+def _command(service: ServiceSpec, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
     """Return the command after the name of the image. args: options of the engine, with its address and port."""
     args = {**args, "served-model-name": service.served_model_name}
     if model.revision and model.repo:
@@ -204,32 +199,7 @@ def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args:
     return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
 
 
-def _unit_settings(
-    settings: Mapping[str, Any], service: PlacedService, probe: Probe, requested: int | None
-) -> UnitSettings:
-    """Return the settings of the helper of a service's unit. requested: bytes of memory that vLLM requests, None if unknown."""
-    timeout = service.start_timeout
-    return UnitSettings(
-        name=probe.name,
-        url=probe.url,
-        model=probe.model,
-        api_key_file=probe.api_key_file,
-        unit=f"spark-{service.name}.service",
-        container=f"spark-{service.name}",
-        # The probes end before the timeout of systemd, so that the journal has the reason.
-        start_deadline_seconds=timeout - 30,
-        memory_gib=round(requested / GIB, 2) if requested else 0.0,
-        memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
-        sysroot=settings["spark_sysroot"],
-        # Requests choose the running service of a set on demand.
-        exclusive=None if service.on_demand else service.exclusive or None,
-        on_demand=True if service.on_demand else None,
-        load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
-    )
-
-
-def _with_containers(host: Host, service: PlacedService, planned: PlannedService) -> PlannedService:
-    """Return a service with its containers and their common fingerprint."""
+def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:
     bare = parts_of(host.settings, service, planned)
     mark = fingerprint([word for part in bare for word in part.argv], planned.env)
     # After `docker run`; the next run compares it.
@@ -253,7 +223,7 @@ def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _rank_settings(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, parts: Sequence[Container]
+    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
 ) -> RankSettings | None:
     """Return the settings of the supervisor of a rank, None for a service of one host."""
     span, model = service.cluster, planned.model
@@ -293,16 +263,7 @@ def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
     return None
 
 
-def _limits(start_timeout: int) -> Limits:
-    """Return the limits of a unit, in seconds and starts.
-
-    The interval includes all starts at their longest; otherwise starts that time out would never reach the limit.
-    """
-    interval = STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
-    return Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval)
-
-
-def _listen(host: Host, service: PlacedService) -> str:
+def _listen(host: Host, service: ServiceSpec) -> str:
     """Return the address of a service: C(spark_listen) or its own, the management address if it has a key and callers, or loopback."""
     settings = host.settings
     if service.rank:

@@ -23,10 +23,7 @@ def planned_state(
 ) -> HostState:
     """Return the state document of a host.
 
-    :param planned: the host's part of a plan
-    :param addons: its part of the plan of add-on services
     :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
-    :param render: returns a part of C(unit_files.render) with texts in place of its templates
     :returns: rows with the part that owns each; files hold a text, or name a file of the controller or of this collection
     :raises ValueError: for a text that no unit can hold
     """

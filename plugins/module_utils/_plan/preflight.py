@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .._common.findings import Finding
@@ -121,132 +122,105 @@ ANSWERS: dict[str, Any] = {
 """Fields of a host's answers that the plan reads: C(spark) and C(images) of C(spark_info), and the role fabric's."""
 
 
+_measured = partial(Finding, basis="measured")
+
+
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
     """Compare a host's facts with the needs of its plan.
 
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param services: resolved services of the host
     :param wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served)
-    :returns: findings with basis C(measured)
     """
-    findings: list[Finding] = []
-
-    def add(rule: str, severity: str, message: str, fix: str, service: str = "", source: str = "") -> None:
-        findings.append(
-            Finding(
-                rule=rule, severity=severity, message=message, fix=fix, service=service, source=source, basis="measured"
-            )
-        )
-
-    _check_docker(facts, wants, add)
-    _check_gpu(facts, add)
-    _check_machine(facts, services, add)
-    _check_names_and_ports(facts, services, add)
-    _check_disk(facts, wants, add)
-    _check_weights(facts, wants, add)
-    return findings
+    return [
+        *_check_docker(facts, wants),
+        *_check_gpu(facts),
+        *_check_machine(facts, services),
+        *_check_names_and_ports(facts, services),
+        *_check_disk(facts, wants),
+        *_check_weights(facts, wants),
+    ]
 
 
-def _check_docker(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
-    docker = facts.get("docker")
+def _check_docker(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
+    docker = facts.get("docker") or {}
     if "docker" in (facts.get("unknown") or {}):
         return  # see not_known
-    if not docker or not docker.get("version"):
-        add(
-            "host.docker",
-            "error",
-            "no Docker engine answers on this host.",
-            "Start it (systemctl enable --now docker). DGX OS ships it; elsewhere install docker.io or docker-ce.",
-        )
+    if not docker.get("version"):
+        fix = "Start it (systemctl enable --now docker). DGX OS ships it; elsewhere install docker.io or docker-ce."
+        yield _measured("host.docker", "error", "no Docker engine answers on this host.", fix)
     elif wants.get("uses_gpu") and "nvidia" not in (docker.get("runtimes") or []):
-        add(
-            "host.nvidia_runtime",
-            "error",
-            "Docker has no 'nvidia' runtime, so --gpus cannot work.",
-            "Install nvidia-container-toolkit and run: nvidia-ctk runtime configure --runtime=docker; systemctl restart docker.",
-        )
+        message = "Docker has no 'nvidia' runtime, so --gpus cannot work."
+        fix = "Install nvidia-container-toolkit and run: nvidia-ctk runtime configure --runtime=docker; systemctl restart docker."
+        yield _measured("host.nvidia_runtime", "error", message, fix)
 
 
-def _check_gpu(facts: Mapping[str, Any], add: Any) -> None:
-    gpu = facts.get("gpu")
-    if (
-        not gpu
-        and "nvidia-smi" not in (facts.get("unknown") or {})
-        and not (facts.get("machine") or {}).get("is_spark")
-    ):
-        add(
-            "host.gpu",
-            "error",
-            "this host does not look like a DGX Spark (GB10), and nvidia-smi shows no GPU on it.",
-            "Correct ansible_host, or remove the host from the group 'sparks'. If it is a Spark, check its driver (nvidia-smi; dmesg | grep NVRM).",
-        )
-    elif not gpu and "nvidia-smi" not in (facts.get("unknown") or {}):
-        add(
-            "host.gpu",
-            "error",
-            "nvidia-smi shows no GPU on this host.",
+def _check_gpu(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    if facts.get("gpu") or "nvidia-smi" in (facts.get("unknown") or {}):
+        return
+    if (facts.get("machine") or {}).get("is_spark"):
+        message = "nvidia-smi shows no GPU on this host."
+        fix = (
             "Check the driver (nvidia-smi; dmesg | grep NVRM). After a driver update a reboot, or the firmware of the "
-            "same DGX OS release, is needed.",
+            "same DGX OS release, is needed."
         )
+    else:
+        message = "this host does not look like a DGX Spark (GB10), and nvidia-smi shows no GPU on it."
+        fix = (
+            "Correct ansible_host, or remove the host from the group 'sparks'. If it is a Spark, check its driver (nvidia-smi; dmesg | grep "
+            "NVRM)."
+        )
+    yield _measured("host.gpu", "error", message, fix)
 
 
-def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
+def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> Iterator[Finding]:
     running = of_running(facts)
     machine, memory = facts.get("machine") or {}, facts.get("memory") or {}
     for row in against(running):
         rule = {"branch": "host.driver", "kernel": "host.kernel", "pair": "host.driver_pair"}[row.subject]
-        add(rule, "warning", f"{row.of(running)}: {row.why}.", row.fix, source=row.source)
+        yield _measured(rule, "warning", f"{row.of(running)}: {row.why}.", row.fix, source=row.source)
     if keeps_handover(memory):
-        add(
-            "host.kernel_handover",
-            "error" if any(service.cluster for service in services) else "warning",
+        severity = "error" if any(service.cluster for service in services) else "warning"
+        message = (
             f"kernel {running['kernel']}: {KEEPS_HANDOVER.why}, and that memory is missing (CmaFree is above CmaTotal "
-            "in /proc/meminfo).",
-            KEEPS_HANDOVER.fix,
-            source=KEEPS_HANDOVER.source,
+            "in /proc/meminfo)."
         )
+        yield _measured("host.kernel_handover", severity, message, KEEPS_HANDOVER.fix, source=KEEPS_HANDOVER.source)
     free, blocks = memory.get("free_gib") or 0.0, memory.get("large_blocks")
     if blocks is not None and blocks < FEW_BLOCKS and free > EMPTY_GIB:
-        add(
+        yield _measured(
             "host.fragmented",
             "warning",
             f"{free:.0f} GiB of memory are free, with {blocks} pieces of 16 MiB in a row; loading weights was "
-            "reported to be slow or to fail (NVRM "
-            "0x51) then.",
+            "reported to be slow or to fail (NVRM 0x51) then.",
             "Reboot the host before an engine is started; dropping caches and compacting did not help.",
             source="FujitsuPolycom/sparkring#173; MiaAI-Lab/DeepSeek-v4.1#23; kits for GLM-5.3",
         )
     # A host without a GPU has its own finding.
     if facts.get("gpu") and not machine.get("is_spark") and "nvidia-smi" not in (facts.get("unknown") or {}):
-        add(
-            "host.machine",
-            "warning",
-            "this host does not look like a DGX Spark (GB10).",
-            "The plan's figures are for a Spark; remove the host from the group 'sparks' if it is not one.",
-        )
+        message = "this host does not look like a DGX Spark (GB10)."
+        fix = "The plan's figures are for a Spark; remove the host from the group 'sparks' if it is not one."
+        yield _measured("host.machine", "warning", message, fix)
 
 
-def _check_weights(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
+def _check_weights(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
     seen, home = facts.get("hf_home") or {}, wants.get("hf_home")
     closed = seen.get("closed") or {}
     paths = [path for name in ("", *(wants.get("repos") or [])) for path in closed.get(name) or []]
     if paths:
-        add(
-            "host.weights_closed",
-            "error",
+        message = (
             f"spark_hf_home is {home}, of {seen.get('owner')}, and engines may not read {', '.join(paths[:3])} there: "
-            "they run as root without the "
-            "right to override modes. The folder is never changed automatically.",
-            f"On the host, as its owner or root: setfacl -R -m u:0:rX {home} && find {home} -type d -exec setfacl -m "
-            f"d:u:0:rX {{}} + (package "
-            f"acl); or chmod -R o+rX {home}, which lets everybody on the host read it. Or set another folder in "
-            "spark_hf_home.",
+            "they run as root without the right to override modes. The folder is never changed automatically."
         )
+        fix = (
+            f"On the host, as its owner or root: setfacl -R -m u:0:rX {home} && find {home} -type d -exec setfacl -m "
+            f"d:u:0:rX {{}} + (package acl); or chmod -R o+rX {home}, which lets everybody on the host read it. Or set "
+            "another folder in spark_hf_home."
+        )
+        yield _measured("host.weights_closed", "error", message, fix)
 
 
-def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
+def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> Iterator[Finding]:
     """Warn of hosts of one cluster with different kernels or drivers. measured: facts of each host, see C(check_host)."""
-    findings = []
     for noun, versions in (
         ("kernel", {host: (facts or {}).get("kernel") for host, facts in measured.items()}),
         ("driver", {host: ((facts or {}).get("gpu") or {}).get("driver_version") for host, facts in measured.items()}),
@@ -257,64 +231,44 @@ def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Findin
                 by_version.setdefault(str(version), []).append(host)
         if len(by_version) > 1:
             who = "; ".join(f"{version} on {', '.join(hosts)}" for version, hosts in sorted(by_version.items()))
-            findings.append(
-                Finding(
-                    rule="cluster.hosts_differ",
-                    severity="warning",
-                    message=f"the hosts run different {noun}s: {who}. In one report, one differing host of eight changed the "
-                    "results of every run that it led; a differing pair worked.",
-                    fix="Bring all hosts of the cluster to one DGX OS release: update_host.yml.",
-                    source="ledger of benchmarks of a pair, 2026-09-23; script that mended eight Sparks",
-                    basis="measured",
-                )
+            yield _measured(
+                "cluster.hosts_differ",
+                "warning",
+                f"the hosts run different {noun}s: {who}. In one report, one differing host of eight changed the "
+                "results of every run that it led; a differing pair worked.",
+                "Bring all hosts of the cluster to one DGX OS release: update_host.yml.",
+                source="ledger of benchmarks of a pair, 2026-09-23; script that mended eight Sparks",
             )
-    return findings
 
 
-def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding for a host whose ports cannot be closed. facts: see C(check_host); empty if unknown."""
-    if facts.get("nft") is not False:
-        return []
-    return [
-        Finding(
-            rule="host.nft",
-            severity="error",
-            message="the program nft is missing, which the firewall of the engines needs.",
-            fix="Install it (apt install nftables; DGX OS has it in its archive), or set spark_firewall: false.",
-            basis="measured",
-        )
-    ]
+def check_nft(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for a host whose ports cannot be closed. facts: see C(check_host); empty if unknown."""
+    if facts.get("nft") is False:
+        message = "the program nft is missing, which the firewall of the engines needs."
+        fix = "Install it (apt install nftables; DGX OS has it in its archive), or set spark_firewall: false."
+        yield _measured("host.nft", "error", message, fix)
 
 
-def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> list[Finding]:
-    """Return findings about programs of a host without an answer, whose facts count as not measured.
+def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> Iterator[Finding]:
+    """Yield findings about programs of a host without an answer, whose facts count as not measured.
 
     It is an error if the running service of an exclusive set is unknown: the plan would have another one started.
     """
     sets = [service.name for service in services if service.exclusive]
-    findings = []
     for program, why in sorted((facts.get("unknown") or {}).items()):
         needed = program == "systemctl" and sets
         effect = f"which of {', '.join(sets)} runs is not known" if needed else "its facts count as not measured"
-        findings.append(
-            Finding(
-                rule="host.not_known",
-                severity="error" if needed else "warning",
-                message=f"{why}; {effect}.",
-                fix="Find out why the program does not answer (uptime, journalctl --boot, systemctl status docker), and run again.",
-                basis="measured",
-            )
-        )
-    return findings
+        fix = "Find out why the program does not answer (uptime, journalctl --boot, systemctl status docker), and run again."
+        yield _measured("host.not_known", "error" if needed else "warning", f"{why}; {effect}.", fix)
 
 
-def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
+def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> Iterator[Finding]:
     ours = set(map(str, facts.get("services") or []))
     units, containers = _by_name(facts, "units"), _by_name(facts, "containers")
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
-        _check_names(service, ours, units, containers, add)
+        yield from _check_names(service, ours, units, containers)
         is_ours = service.name in ours
         running = is_ours and units.get(service.unit, {}).get("active_state") in RUNNING_STATES
         holder = None if running or not _needs_port(service, is_ours, units) else listening.get(service.port)
@@ -323,7 +277,7 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
             who = holder.get("process") or "another program"
             message = f"port {service.port} is taken by {who} ({holder.get('address')})."
             fix = "Stop that program or give the service another port."
-            add("host.port_taken", "error", message, fix, service.name)
+            yield _measured("host.port_taken", "error", message, fix, service.name)
 
 
 def _by_name(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
@@ -331,25 +285,17 @@ def _by_name(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]
 
 
 def _check_names(
-    service: PlannedService, ours: Collection[str], units: Collection[str], containers: Mapping[str, Any], add: Any
-) -> None:
+    service: PlannedService, ours: Collection[str], units: Collection[str], containers: Mapping[str, Any]
+) -> Iterator[Finding]:
     name, unit, container = service.name, service.unit, service.container
     if unit in units and name not in ours:
-        add(
-            "host.unit_foreign",
-            "error",
-            f"a unit {unit} exists that this collection did not create.",
-            f"Remove or rename it (systemctl disable --now {unit}), or rename the service.",
-            name,
-        )
+        message = f"a unit {unit} exists that this collection did not create."
+        fix = f"Remove or rename it (systemctl disable --now {unit}), or rename the service."
+        yield _measured("host.unit_foreign", "error", message, fix, name)
     if container in containers and not containers[container].get("managed"):
-        add(
-            "host.container_foreign",
-            "error",
-            f"a container {container} exists that this collection did not create.",
-            f"Remove or rename it (docker rm -f {container}), or rename the service.",
-            name,
-        )
+        message = f"a container {container} exists that this collection did not create."
+        fix = f"Remove or rename it (docker rm -f {container}), or rename the service."
+        yield _measured("host.container_foreign", "error", message, fix, name)
 
 
 def _needs_port(service: PlannedService, is_ours: bool, units: Collection[str]) -> bool:
@@ -361,27 +307,23 @@ def _needs_port(service: PlannedService, is_ours: bool, units: Collection[str]) 
     return not (service.rank or service.state == "stopped" or (is_ours and on_demand.UNIT in units))
 
 
-def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
+def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
     disk = (facts.get("disks") or {}).get(wants.get("hf_home") or "")
     need = float(wants.get("download_gib") or 0.0)
     if disk and need and disk["free_gib"] < need + DISK_MARGIN_GIB:
-        add(
-            "host.disk",
-            "error",
+        message = (
             f"{wants['hf_home']} has {disk['free_gib']:.1f} GiB free; the weights to download take {need:.1f} GiB and "
-            f"{DISK_MARGIN_GIB:.0f} GiB "
-            "must stay free.",
-            "Free disk space there, or set spark_hf_home to a larger disk.",
+            f"{DISK_MARGIN_GIB:.0f} GiB must stay free."
         )
+        yield _measured("host.disk", "error", message, "Free disk space there, or set spark_hf_home to a larger disk.")
     for tiers in wants.get("kv_tiers") or ():
         disk = (facts.get("disks") or {}).get(tiers.folder) or {}
         # Files of an earlier run may be in the folder; then the free space says nothing.
         room, free = (disk.get("total_gib"), "") if disk.get("exists") else (disk.get("free_gib"), " free")
         if room is not None and room < tiers.disk_gib + DISK_MARGIN_GIB:
-            add(
-                "host.disk",
-                "error",
+            message = (
                 f"the disk of {tiers.folder} has {room:.1f} GiB{free}; kv_tiers.disk_gib is {tiers.disk_gib:g}, and {DISK_MARGIN_GIB:.0f} GiB "
-                "must stay free.",
-                "Make kv_tiers.disk_gib smaller, free disk space, or set kv_tiers.path to a larger disk.",
+                "must stay free."
             )
+            fix = "Make kv_tiers.disk_gib smaller, free disk space, or set kv_tiers.path to a larger disk."
+            yield _measured("host.disk", "error", message, fix)

@@ -36,9 +36,6 @@ def propose(
 
     :param entries: of C(spark_wishes)
     :param hosts: Sparks, to C({vars, address})
-    :param others: other hosts with add-on services, alike
-    :param groups: of the inventory
-    :param recipes: name to recipe
     :param make: plans Sparks by C(hosts) and C(groups)
     :param written: the Sparks as the inventory has them, if C(hosts) has completed services
     :returns: C({wishes, inventory, free_gib, complete, errors, notes}): an answer to each wish, groups of Ansible, free memory by Spark,
@@ -233,7 +230,6 @@ def _inventory(hosts: Hosts, others: Hosts, groups: Mapping[str, Sequence[str]])
 
 
 def _shared(hosts: Hosts, names: Sequence[str], excluded: Container[str]) -> dict[str, Any]:
-    """Return the variables that hosts share."""
     return {
         key: value
         for key, value in hosts[names[0]]["vars"].items()

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +32,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server of a host.
-
-    tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it.
-    """
+    """A server of a host. tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it."""
 
     models: Sequence[str]
     host: str
@@ -55,16 +52,13 @@ def endpoints(
     ways: Mapping[str, Way],
     names: Sequence[str] = (),
 ) -> list[Endpoint]:
-    """Return the endpoints of the hosts in C(ways), gateways first.
-
-    :param hosts: C(hosts) of a plan
-    :param addons: C(addons) of a plan
-    :param ways: by host
-    :param names: of the services; empty for all that are not stopped
-    :returns: the endpoints
-    """
+    """Return the endpoints of the hosts in C(ways), gateways first. names: of the services; empty for all that are not stopped."""
     used: set[int] = set()
-    gateways = [_gateway(host, gateway, way, used) for host, way, gateway in _gateways(addons, ways)]
+    gateways = [
+        _gateway(host, gateway, way, used)
+        for host, way in ways.items()
+        if (gateway := (addons.get(host) or {}).get("gateway"))
+    ]
     engines = [
         _engine(host, hosts[host], service, way, used)
         for host, way in ways.items()
@@ -72,14 +66,6 @@ def endpoints(
         if service["url"] and (service["name"] in names if names else service["state"] != "stopped")
     ]
     return [*([] if names else gateways), *engines]
-
-
-def _gateways(
-    addons: Mapping[str, Mapping[str, Any]], ways: Mapping[str, Way]
-) -> Iterator[tuple[str, Way, Mapping[str, Any]]]:
-    for host, way in ways.items():
-        if gateway := (addons.get(host) or {}).get("gateway"):
-            yield host, way, gateway
 
 
 def _gateway(host: str, gateway: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:
@@ -156,10 +142,8 @@ def _contains(client: str, address: ipaddress.IPv4Address | ipaddress.IPv6Addres
 def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> str:
     """Return the endpoints for people: a table, a request, and how to open endpoints on loopback.
 
-    :param listed: of C(endpoints)
     :param home: the home folder of the user, which is shown as C(~)
     :param vaults: key files that ansible-vault has encrypted
-    :returns: the text, empty without endpoints
     """
     if not listed:
         return ""
@@ -196,13 +180,7 @@ def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:
-    """Return a shell command that asks for a chat completion. It reads the key from its file.
-
-    :param entry: with C(chat)
-    :param home: as for C(text)
-    :param vaults: as for C(text)
-    :returns: the command
-    """
+    """Return a shell command that asks for a chat completion. It reads the key from its file."""
     body = json.dumps({"model": entry.models[0], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64})
     if entry.tunnel and not entry.key_file:
         # Without a key the request can be sent on the Spark itself.

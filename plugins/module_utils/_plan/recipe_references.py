@@ -70,12 +70,7 @@ class Source:
 
 
 def read_sources(entries: Any, where: str) -> tuple[dict[str, Source], list[str]]:
-    """Check C(spark_recipe_sources).
-
-    :param entries: as a person wrote them, paths resolved
-    :param where: the host, for messages
-    :returns: the valid sources by name, and the problems of the others
-    """
+    """Check C(spark_recipe_sources). entries: as a person wrote them, paths resolved. Returns the valid sources by name, and the problems of the others."""
     problems = Problems(f"{where}: spark_recipe_sources")
     sources: dict[str, Source] = {}
     for index, entry in enumerate(problems.mappings(entries, "spark_recipe_sources")):
@@ -134,14 +129,7 @@ def identity(path: str) -> str:
 
 
 def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
-    """Find a file by its path, the last part of its path, or any run of parts.
-
-    :param name: the part of a reference behind the colon
-    :param paths: of the source's YAML files
-    :param skipped: files that were not read, with the reason
-    :returns: the path
-    :raises NoRecipe: without such a file, or with several
-    """
+    """Find a file by its path, the last part of its path, or any run of parts. Raises NoRecipe without such a file, or with several."""
     if any(part in ("..", ".", "") for part in name.split("/")):
         raise NoRecipe(f"'{name}' is no name of a recipe: a path without '..' and empty parts is")
     names = {path: identity(path).lower() for path in paths if not path.startswith(".")}
@@ -193,12 +181,6 @@ def as_recipe(
 ) -> dict[str, Any]:
     """Make a recipe of a file of a source.
 
-    :param reference: the name that services use
-    :param source: the source of the file
-    :param path: of the file in it
-    :param text: of the file
-    :param document: the text as YAML
-    :param known_recipes: recipes of this collection, for the config of the model
     :returns: as the files of C(playbooks/recipes) have it, with C(left_out) and, without an image, C(no_image)
     :raises NoRecipe: if it cannot be served, with the reason
     """
@@ -295,10 +277,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
 
 
 def references_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return every reference that services of hosts and clusters name, each once.
-
-    :param hosts: variables of each, as a person wrote them
-    """
+    """Return every reference that services of hosts and clusters name, each once. hosts: variables of each, as a person wrote them."""
     references: dict[str, None] = {}
     for variables in hosts:
         cluster = variables.get("spark_cluster")

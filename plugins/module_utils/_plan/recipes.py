@@ -36,15 +36,6 @@ def normalise_args(args: Mapping[str, Any]) -> dict[str, Any]:
     return {launch.long_name(str(name)): value for name, value in args.items()}
 
 
-def _check_spellings(problems: Problems, args: Mapping[str, Any]) -> None:
-    """Report options that are set twice, in two spellings."""
-    spellings: dict[str, str] = {}
-    for name in map(str, args):
-        first = spellings.setdefault(launch.long_name(name), name)
-        if first != name:
-            problems.add(f"'args' sets one option twice, as {first} and {name}. Keep one of them.")
-
-
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merged layers, later ones win, without null values."""
     merged: dict[str, Any] = {}
@@ -54,13 +45,7 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
-    """Return the problems of a recipe, as messages.
-
-    :param recipe: parsed
-    :param origin: its file, for messages
-    :param reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service
-    :returns: messages
-    """
+    """Return the problems of a recipe, as messages. reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service."""
     problems = Problems(f"recipe {origin}")
     if not isinstance(recipe, Mapping):
         return [f"recipe {origin}: must be a mapping, not {kind(recipe)}."]
@@ -108,7 +93,6 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
         _check_args(problems, layer.get("args") or {})
         _environment(problems, layer.get("env") or {})
         _check_built(problems, layer)
-    _sizes(problems, body)
     _stated(problems, body)
     for entry in body.get("expect") or ():
         _check_expected_kernels(problems, entry)
@@ -140,11 +124,7 @@ def resolve_service(
     """Return a service with merged layers, or None, and its problems.
 
     :param service: the entry of C(spark_services) as written
-    :param where: host and position, for messages
-    :param recipes: recipe name to recipe
     :param defaults: C(spark_defaults) of the host
-    :param present: images that the host has
-    :returns: the service, or None, and messages
     """
     problems = Problems(where)
     if not isinstance(service, Mapping):
@@ -169,13 +149,7 @@ def resolve_service(
 
 
 def named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a recipe by its name, empty for an unknown or refused one.
-
-    :param problems: receives the reason
-    :param name: of the recipe
-    :param recipes: recipe name to recipe
-    :returns: the recipe
-    """
+    """Return a recipe by its name, empty for an unknown or refused one."""
     recipe = recipes.get(name)
     if recipe is None:
         problems.add(f"unknown recipe '{name}'{nearest(name, recipes)} Known: {', '.join(sorted(recipes))}.")
@@ -285,12 +259,7 @@ def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) 
 
 
 def published_rates(recipe: Mapping[str, Any], variants: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace the recipe's.
-
-    :param recipe: the recipe
-    :param variants: names of its chosen variants
-    :returns: entries
-    """
+    """Return the entries of C(expect) with a rate of this launch; the entries of a variant replace the recipe's."""
     entries = recipe.get("expect") or []
     for name in variants:
         entries = ((recipe.get("variants") or {}).get(name) or {}).get("expect") or []
@@ -314,18 +283,18 @@ def _with_adapters(
 
 def _launch(problems: Problems, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return C({args, env, checks}), merged from all layers."""
-    args_layers, env_layers, checks_layers = [], [], []
-    for layer in layers:
-        args = layer.get("args") or {}
+    layers_of = {key: [layer.get(key) or {} for layer in layers] for key in ("args", "env", "checks")}
+    for args in layers_of["args"]:
         _check_args(problems, args)
-        _check_spellings(problems, args)
-        args_layers.append(normalise_args(args))
-        env_layers.append(layer.get("env") or {})
-        checks_layers.append(layer.get("checks") or {})
+        spellings: dict[str, str] = {}
+        for name in map(str, args):
+            first = spellings.setdefault(launch.long_name(name), name)
+            if first != name:
+                problems.add(f"'args' sets one option twice, as {first} and {name}. Keep one of them.")
     return {
-        "args": merge(*args_layers),
-        "env": _environment(problems, merge(*env_layers)),
-        "checks": merge({"tools": False, "reasoning": False}, *checks_layers),
+        "args": merge(*map(normalise_args, layers_of["args"])),
+        "env": _environment(problems, merge(*layers_of["env"])),
+        "checks": merge({"tools": False, "reasoning": False}, *layers_of["checks"]),
     }
 
 
@@ -368,12 +337,8 @@ def _memory(
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
-    _sizes(problems, sizes)
-    share = service.get("memory_share", 1)
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
-        problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
     _check_alone(problems, stated, sizes, service)
-    return {**sizes, **stated, "memory_share": share}
+    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
 
 
 def _check_alone(
@@ -395,8 +360,6 @@ def _check_alone(
 def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
     """Return C({memory, memory_gib}), the stated memory of the engine; None for each missing key."""
     memory, total = problems.mapping(layer.get("memory"), "memory") or None, layer.get("memory_gib")
-    if total is not None and (not plain_data.is_number(total, 0) or total == 0):
-        problems.add(f"'memory_gib' is {total!r}; it must be a size in GiB above 0.")
     for key, size in (memory or {}).items():
         if key in MEMORY_KEYS and not plain_data.is_number(size, 0):
             problems.add(f"memory.{key} is {size!r}; it must be a size in GiB, 0 or more.")
@@ -483,13 +446,6 @@ def _model_of(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return model
 
 
-def _sizes(problems: Problems, layer: Mapping[str, Any]) -> None:
-    for key in ("weights_gib", "draft_weights_gib"):
-        size = layer.get(key)
-        if size is not None and (not plain_data.is_number(size, 0) or size == 0):
-            problems.add(f"'{key}' is {size!r}; it must be a size in GiB above 0.")
-
-
 def _environment(problems: Problems, env: Mapping[str, Any]) -> dict[str, str]:
     result = {}
     secrets = set(plain_secrets.in_environment(env))
@@ -539,7 +495,6 @@ def _check_model(problems: Problems, model: Mapping[str, Any]) -> None:
 
 
 def _check_built(problems: Problems, image: Mapping[str, Any]) -> None:
-    """Check the instructions of a built image, if it has any."""
     if image.get("ref") and image.get("dockerfile") is not None:
         for text in built_image.problems(image["ref"], image["dockerfile"]):
             problems.add(text)

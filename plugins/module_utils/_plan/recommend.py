@@ -63,10 +63,7 @@ def service_name(recipe: str) -> str:
 def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int, wish: Wish = ANY) -> list[Pick]:
     """Return the recipes for so many Sparks that fit unchanged and satisfy a wish, the fastest first.
 
-    :param recipes_by_name: recipe name to recipe
-    :param nodes: number of Sparks that one engine spans
     :param wish: requirements of the model; its number of Sparks does not count
-    :returns: picks with a known speed
     """
     rows = [
         model_table.model_row(recipes_by_name, name, variant, image, other_counts=False)
@@ -105,9 +102,7 @@ def _ways(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> Itera
 def recommend(picks: Sequence[Pick], hosts: Sequence[str]) -> dict[str, Pick]:
     """Choose a model for each Spark that serves on its own; the plan lists what a host lacks for it, such as disk space.
 
-    :param picks: of C(ranked) for one Spark
     :param hosts: in the order in which they are served
-    :returns: the choice by host, empty without picks
     """
     chosen: dict[str, Pick] = {}
     used: set[str] = set()

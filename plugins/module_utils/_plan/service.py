@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._cluster.clustering import Span
@@ -51,6 +51,10 @@ class ServiceSpec:
     seconds. left_out: settings of a recipe by reference that this collection does not apply. lock: its entry in the lock file, of
     C(lock.describe). hosts: the hosts of its cluster that it spans, empty for all. on_demand: of C(on_demand.read), None for a permanent
     service. kv_tiers: of C(kv_tiers.read).
+
+    The rest is set on its host, where it may be a rank of a cluster. rank: 0 answers requests. cluster: None for a service of one host.
+    needs_ray: Ray is added to its image. solved: options that are solved once for all ranks. callers: hosts that send it requests. linked:
+    it names files of its model, so its snapshot needs a link.
     """
 
     name: str
@@ -92,20 +96,6 @@ class ServiceSpec:
     hosts: Sequence[str] = ()
     on_demand: Mapping[str, Any] | None = None
     kv_tiers: Mapping[str, Any] = field(default_factory=dict)
-
-    def placed(self, **more: Any) -> PlacedService:
-        """Return the service placed on a host. more: fields with other values there."""
-        return PlacedService(**{**{entry.name: getattr(self, entry.name) for entry in fields(ServiceSpec)}, **more})
-
-
-@dataclass(frozen=True)
-class PlacedService(ServiceSpec):
-    """A service on one host, alone or as a rank of a cluster.
-
-    rank: 0 answers requests. cluster: None for a service of one host. needs_ray: Ray is added to its image. solved: options that are
-    solved once for all ranks. callers: hosts that send it requests. linked: it names files of its model, so its snapshot needs a link.
-    """
-
     rank: int = 0
     cluster: Span | None = None
     needs_ray: bool = False
@@ -149,7 +139,7 @@ class Host:
     images: Mapping[str, Any]
     fabric: Mapping[str, Any] | None
     settings: Mapping[str, Any]
-    services: Sequence[PlacedService] = ()
+    services: Sequence[ServiceSpec] = ()
 
     @property
     def machine(self) -> str | None:

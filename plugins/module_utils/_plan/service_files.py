@@ -19,7 +19,7 @@ from .._vllm.image_names import split_image
 from .._vllm.kv_tiers import ENVIRONMENT as KV_ENVIRONMENT
 from . import kv_tiers, lora, service_keys
 from .planned import ExtraModel, File, PlannedImage, PlannedModel
-from .service import PlacedService
+from .service import ServiceSpec
 
 CONTAINER_HF_HOME = "/root/.cache/huggingface"
 CONTAINER_CACHE = "/root/.cache/dgxspark"
@@ -32,13 +32,10 @@ SNAPSHOTS = "snapshots"
 """Folder below HF_HOME with links to snapshots, for paths without a commit."""
 
 
-def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
+def place(settings: Mapping[str, Any], service: ServiceSpec, digest: Callable[[str], str | None]) -> ServiceSpec:
     """Return a service with the paths of its files, of its checkpoint and of the controller.
 
-    :param settings: variables of the host
-    :param service: placed on the host
     :param digest: returns the SHA-256 of a file on the controller, None for a missing file
-    :returns: the service
     """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
@@ -52,7 +49,10 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
             continue
         sha256 = digest(source)
         files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
-    files += _carry_over(service) + _requirements(service) + _profile(settings, service)
+    files += _carry_over(service)
+    if hashed := [package for package in service.pip if service_keys.HASHED.fullmatch(package)]:
+        files.append(_made(service, REQUIREMENTS, "\n".join(hashed) + "\n"))  # pip reads checksums from files only
+    files += _profile(settings, service)
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
@@ -66,18 +66,18 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     return replace(service, args=args, env=env, files=files, linked=linked)
 
 
-def _own_path(service: PlacedService, sha256: str, name: str) -> str:
+def _own_path(service: ServiceSpec, sha256: str, name: str) -> str:
     """Return the path of a file on the host. A checksum in the name changes the unit with the content, which restarts the engine."""
     return f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{posixpath.basename(name)}"
 
 
-def _made(service: PlacedService, path: str, content: str) -> File:
+def _made(service: ServiceSpec, path: str, content: str) -> File:
     """Return a file whose content is in the plan."""
     sha256 = hashlib.sha256(content.encode()).hexdigest()
     return File(None, path, sha256, _own_path(service, sha256, path), content)
 
 
-def _carry_over(service: PlacedService) -> list[File]:
+def _carry_over(service: ServiceSpec) -> list[File]:
     """Return the file that keeps vLLM under Ray from copying variables of the head to the other ranks."""
     span = service.cluster
     if span is None or span.executor != "ray" or service.rank or not span.per_host:
@@ -86,13 +86,7 @@ def _carry_over(service: PlacedService) -> list[File]:
     return [_made(service, file["path"], file["content"])]
 
 
-def _requirements(service: PlacedService) -> list[File]:
-    """Return the requirements file of a service: pip reads checksums from files only."""
-    packages = [package for package in service.pip if service_keys.HASHED.fullmatch(package)]
-    return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
-
-
-def _profile(settings: Mapping[str, Any], service: PlacedService) -> list[File]:
+def _profile(settings: Mapping[str, Any], service: ServiceSpec) -> list[File]:
     """Return the seccomp profile of an engine that uses io_uring, which the default of Docker denies, unless options choose a profile."""
     options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
     if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(options):
@@ -129,14 +123,8 @@ def mounts(files: Sequence[File]) -> list[str]:
     ]
 
 
-def folders_of(settings: Mapping[str, Any], service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
-    """Return the folders of a service.
-
-    :param settings: of its host
-    :param service: placed on it
-    :param cache_dir: of the service
-    :returns: folders as C(deploy) takes them
-    """
+def folders_of(settings: Mapping[str, Any], service: ServiceSpec, cache_dir: str) -> list[dict[str, str]]:
+    """Return the folders of a service as C(deploy) takes them."""
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]
     kv_folder = kv_tiers.folder_of(settings, service)
     if kv_folder:  # its files are prompts in another form
@@ -162,7 +150,7 @@ def _link(repo: str, revision: str) -> str:
     return f"{SNAPSHOTS}/{repo.replace('/', '--')}@{revision.replace('/', '--')}"
 
 
-def model_of(settings: Mapping[str, Any], service: PlacedService) -> PlannedModel:
+def model_of(settings: Mapping[str, Any], service: ServiceSpec) -> PlannedModel:
     """Return the model of a service with its further repositories. settings: of its host."""
     model = service.model
     # Options name the folder of an adapter without a commit.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._cluster import clustering, sockets
@@ -16,26 +16,17 @@ from .._vllm.versions import parse_version
 from . import kv_tiers, lock_findings, recipes, speeds
 from .container_argv import given_docker_args
 from .planned import PlannedService
-from .service import Host, PlacedService, Sources
+from .service import Host, ServiceSpec, Sources
 from .service_files import CONTAINER_HF_HOME, mounts
 from .service_keys import HASHED
 from .variables import RDMA_CAPABILITY
 
 
-def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return the findings about one service of a host.
-
-    :param host: the host
-    :param sources: recipes, lock file and other sources of the plan
-    :param planned: as C(planned_service.plan_service) returns it
-    :param placed: the service before it was planned
-    :returns: findings
-    """
+def check(host: Host, sources: Sources, planned: PlannedService, placed: ServiceSpec) -> list[Finding]:
+    """Return the findings about one service of a host."""
     settings = host.settings
     findings = [
-        *_image_alternative(planned, placed),
-        *_image_too_old(planned, placed),
-        *_image_built(planned),
+        *_image_findings(planned, placed),
         *_not_taken_over(planned, placed),
         *_moving_revisions(planned),
         *_unhashed(planned),
@@ -49,7 +40,6 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
 
 
 def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
-    """Return the findings of the lock file about a service."""
     name, described = service.name, service.lock
     findings = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
@@ -62,149 +52,81 @@ def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> lis
     return findings
 
 
-def _impossible_rates(sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return a finding for each published rate of the recipe that needs more than the memory bus carries."""
+def _impossible_rates(sources: Sources, planned: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
+    """Yield a finding for each published rate of the recipe that needs more than the memory bus carries."""
     recipe = sources.recipes.get(planned.recipe or "") or {}
     sparks = planned.cluster.size if planned.cluster else 1
-    findings = []
     for entry in recipes.published_rates(recipe, planned.variant) if not planned.rank else ():
         reason = "" if entry.get("sparks", 1) != sparks else speeds.refused_rate(entry, placed, planned)
         if reason:
             message = f"recipe {planned.recipe}, expect: {reason} ({entry['what']}, {entry['source']})."
             fix = "Name the build, checkpoint or drafter of the figure in its other_launch, or remove the figure."
-            findings.append(Finding("speed.impossible", "warning", message, fix, service=planned.name))
-    return findings
+            yield Finding("speed.impossible", "warning", message, fix, planned.name)
 
 
-def _image_alternative(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return a finding if a service is not served from the first image of its recipe."""
-    first = placed.alternatives[0]
-    if service.image.ref == first:
-        return []
-    return [
-        Finding(
-            rule="image.alternative",
-            severity="info",
-            service=service.name,
-            message=f"served from {service.image.ref}, which the host has; the recipe's first choice is {first}.",
-            fix=f"Set image: {first} to pull and serve that one instead.",
-            basis="probed",
-        )
-    ]
-
-
-def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return a finding if the vLLM of a service is older than its recipe needs."""
+def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
+    """Yield findings about an image that is not the first of the recipe, is too old for it, or is built on the host."""
+    first, ref = placed.alternatives[0], service.image.ref
+    if ref != first:
+        message = f"served from {ref}, which the host has; the recipe's first choice is {first}."
+        fix = f"Set image: {first} to pull and serve that one instead."
+        yield Finding("image.alternative", "info", message, fix, service.name, basis="probed")
     version, least = parse_version(service.vllm_version or ""), parse_version(placed.least_vllm)
-    if version is None or least is None or version >= least or "image.too_old" in placed.ignore:
-        return []
-    return [
-        Finding(
-            rule="image.too_old",
-            severity="warning",
-            service=service.name,
-            message=f"{service.image.ref} has vLLM {service.vllm_version}; recipe {placed.recipe} is for "
-            f"{placed.least_vllm} and newer.",
-            fix="Remove image, or name an image with a newer vLLM; the recipe lists images that have served it.",
-        )
-    ]
+    if version and least and version < least and "image.too_old" not in placed.ignore:
+        message = f"{ref} has vLLM {service.vllm_version}; recipe {placed.recipe} is for {placed.least_vllm} and newer."
+        fix = "Remove image, or name an image with a newer vLLM; the recipe lists images that have served it."
+        yield Finding("image.too_old", "warning", message, fix, service.name)
+    if built := service.built_image:
+        steps = " | ".join(line for line in built.dockerfile.splitlines()[1:-1] if line.strip())
+        message = f"{built.tag} is built on the host of {ref}: {steps}"
+        fix = "An image that you built and pushed yourself is the same on all hosts; name it by digest instead."
+        yield Finding("image.built", "info", message, fix, service.name)
 
 
-def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return a finding about the steps of a recipe by reference that are left out."""
-    if not placed.left_out or placed.rank:
-        return []
-    return [
-        Finding(
-            rule="recipe.not_taken_over",
-            severity="warning",
-            service=service.name,
-            message=f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}.",
-            fix="If the engine needs them, put them into 'dockerfile' of the service's image, or build an image with them and name it.",
-        )
-    ]
+def _not_taken_over(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
+    """Yield a finding about the steps of a recipe by reference that are left out."""
+    if placed.left_out and not placed.rank:
+        message = f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}."
+        fix = "If the engine needs them, put them into 'dockerfile' of the service's image, or build an image with them and name it."
+        yield Finding("recipe.not_taken_over", "warning", message, fix, service.name)
 
 
-def _image_built(service: PlannedService) -> list[Finding]:
-    """Return a finding with the Dockerfile of an image that is built on the host."""
-    built = service.built_image
-    if not built:
-        return []
-    steps = [line for line in built.dockerfile.splitlines()[1:-1] if line.strip()]
-    return [
-        Finding(
-            rule="image.built",
-            severity="info",
-            service=service.name,
-            message=f"{built.tag} is built on the host of {service.image.ref}: {' | '.join(steps)}",
-            fix="An image that you built and pushed yourself is the same on all hosts; name it by digest instead.",
-        )
-    ]
-
-
-def _moving_revisions(service: PlannedService) -> list[Finding]:
-    """Return findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
+def _moving_revisions(service: PlannedService) -> Iterator[Finding]:
+    """Yield findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
     fix = (
         "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model below HF_HOME has the "
         "downloaded commit."
     )
-    findings = []
-    if service.model.repo and service.model.revision == "main":
-        findings.append(
-            Finding(
-                rule="model.moving_revision",
-                severity="info",
-                service=service.name,
-                message=f"{service.model.repo} is used at the branch 'main', which can change; a host keeps the commit that it has.",
-                fix=fix,
-            )
-        )
-    findings += [
-        Finding(
-            rule="model.moving_revision",
-            severity="info",
-            service=service.name,
-            message=f"{extra.repo}, which {service.name} is served with, is used at the branch 'main', which can change; a host keeps "
-            "the commit that it has.",
-            fix=fix,
-        )
-        for extra in service.model.extra
-        if extra.revision == "main"
-    ]
-    return findings
+    for model in service.model.parts:
+        if model.repo and model.revision == "main":
+            further = "" if model is service.model else f", which {service.name} is served with,"
+            message = f"{model.repo}{further} is used at the branch 'main', which can change; a host keeps the commit that it has."
+            yield Finding("model.moving_revision", "info", message, fix, service.name)
 
 
-def _unhashed(service: PlannedService) -> list[Finding]:
-    """Return findings about packages of a service that are installed without checksums."""
-    findings = []
+def _unhashed(service: PlannedService) -> Iterator[Finding]:
+    """Yield findings about packages of a service that are installed without checksums."""
     if service.ray_image and service.ray_image.version != clustering.RAY_VERSION:
-        findings.append(
-            Finding(
-                rule="ray.unhashed",
-                severity="warning",
-                service=service.name,
-                message=f"Ray {service.ray_image.version} is installed without a checksum: the collection has checksums of "
-                f"{clustering.RAY_VERSION} alone.",
-                fix="Remove ray_version, or name an image with that Ray.",
-            )
+        message = (
+            f"Ray {service.ray_image.version} is installed without a checksum: the collection has checksums of "
+            f"{clustering.RAY_VERSION} alone."
         )
+        fix = "Remove ray_version, or name an image with that Ray."
+        yield Finding("ray.unhashed", "warning", message, fix, service.name)
     bare = [package for package in service.pip if not HASHED.fullmatch(package)]
     if bare:
-        findings.append(
-            Finding(
-                rule="pip.unhashed",
-                severity="warning",
-                service=service.name,
-                message=f"{', '.join(bare)} of 'pip' {'is' if len(bare) == 1 else 'are'} not pinned, so the index decides at every start which "
-                "version is installed: unverified code runs in the engine.",
-                fix="Name each package with its version and checksums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
-                "of a clone or pip hash of the downloaded file prints them; or build an image with them.",
-            )
+        message = (
+            f"{', '.join(bare)} of 'pip' {'is' if len(bare) == 1 else 'are'} not pinned, so the index decides at every start which "
+            "version is installed: unverified code runs in the engine."
         )
-    return findings
+        fix = (
+            "Name each package with its version and checksums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
+            "of a clone or pip hash of the downloaded file prints them; or build an image with them."
+        )
+        yield Finding("pip.unhashed", "warning", message, fix, service.name)
 
 
-def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> list[Finding]:
+def _container_findings(settings: Mapping[str, Any], service: ServiceSpec) -> list[Finding]:
     """Return findings about options of docker run in the inventory that give an engine's container more than it needs."""
     words = [*settings["spark_gpu_args"], *given_docker_args(settings, service)]
     expected = [*containers.for_port(service.on_demand["engine_port"] if service.on_demand else service.port)]
@@ -218,112 +140,77 @@ def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> 
     return [finding for finding in findings if finding.rule not in service.ignore]
 
 
-def _writes_weights(service: PlacedService) -> list[Finding]:
-    """Return findings about options of a service that would write below HF_HOME, which is read-only."""
+def _writes_weights(service: ServiceSpec) -> Iterator[Finding]:
+    """Yield findings about options of a service that would write below HF_HOME, which is read-only."""
+    folder, offline = str(service.args.get("download-dir") or ""), str(service.env.get("HF_HUB_OFFLINE", "1"))
     problems = []
-    folder = str(service.args.get("download-dir") or "")
     if f"{folder}/".startswith(f"{CONTAINER_HF_HOME}/"):
-        problems.append(
-            (
-                "error",
-                f"download-dir is {folder}",
-                "vLLM creates a lock file in it before it looks for weights",
-                "Leave download-dir out",
-            )
-        )
-    if str(service.env.get("HF_HUB_OFFLINE", "1")).lower() in ("0", "false", "no", "off"):
-        problems.append(
-            (
-                "warning",
-                f"HF_HUB_OFFLINE is {service.env['HF_HUB_OFFLINE']}",
-                "vLLM cannot store its downloads",
-                "Name it in model.extra",
-            )
-        )
-    return [
-        Finding(
-            rule="container.read_only",
-            severity=severity,
-            service=service.name,
-            message=f"{problem}, and HF_HOME is read-only in the container: {why}.",
-            fix=f"{fix}: weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args.",
-        )
-        for severity, problem, why, fix in problems
-    ]
+        why = "vLLM creates a lock file in it before it looks for weights"
+        problems.append(("error", f"download-dir is {folder}", why, "Leave download-dir out"))
+    if offline.lower() in ("0", "false", "no", "off"):
+        why = "vLLM cannot store its downloads"
+        problems.append(("warning", f"HF_HUB_OFFLINE is {offline}", why, "Name it in model.extra"))
+    for severity, problem, why, fix in problems:
+        message = f"{problem}, and HF_HOME is read-only in the container: {why}."
+        fix += f": weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args."
+        yield Finding("container.read_only", severity, message, fix, service.name)
 
 
 LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
 """Add-on services that C(spark_allow_from) may be meant for."""
 
 
-def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
-    """Return findings about who reaches an engine, and about paths that it answers without its key.
+def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> Iterator[Finding]:
+    """Yield findings about who reaches an engine, and about paths that it answers without its key.
 
-    :param service: planned
-    :param settings: variables of the host
     :param filtered: whether a firewall of this collection closes its port
-    :returns: findings
     """
     if service.rank:
-        return []
+        return
     if not sockets.is_exposed(service.host):
-        return _local(service, settings)
+        yield from _local(service, settings)
+        return
     if service.api_key is None:
-        return [
-            Finding(
-                rule="service.open",
-                severity="error",
-                service=service.name,
-                message=f"the engine listens on {service.host} without an API key: everybody who reaches that address can use the model.",
-                fix="Set api_key_file, or remove 'host' and spark_listen to keep "
-                "it on loopback. If this is intended: ignore: [service.open].",
-            )
-        ]
+        message = f"the engine listens on {service.host} without an API key: everybody who reaches that address can use the model."
+        fix = (
+            "Set api_key_file, or remove 'host' and spark_listen to keep it on loopback. If this is intended: "
+            "ignore: [service.open]."
+        )
+        yield Finding("service.open", "error", message, fix, service.name)
+        return
     paths = sockets.open_paths(service.vllm_version, service.env, service.args)
     use = [path for path in paths or () if path not in sockets.HARMLESS]
     shown = f"vLLM {service.vllm_version} answers {', '.join(use)} without it"
     if paths is None:
         shown = "the open paths of this version are not known"
     who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
-    return [
-        Finding(
-            rule="service.paths",
-            severity="info" if filtered else "warning",
-            service=service.name,
-            message=f"its key protects only some paths: {shown}, on {service.host}:{service.port} for {who}.",
-            fix="Name few hosts in spark_allow_from, and let clients use the gateway; docs/security.md has the paths of "
-            "every version."
-            if filtered
-            else "Remove spark_firewall: false, or let clients use a gateway on this host; docs/security.md has the paths "
-            "of every version.",
-        )
-    ]
+    message = f"its key protects only some paths: {shown}, on {service.host}:{service.port} for {who}."
+    fix = (
+        "Name few hosts in spark_allow_from, and let clients use the gateway"
+        if filtered
+        else "Remove spark_firewall: false, or let clients use a gateway on this host"
+    )
+    fix += "; docs/security.md has the paths of every version."
+    yield Finding("service.paths", "info" if filtered else "warning", message, fix, service.name)
 
 
-def _local(service: PlannedService, settings: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding about an engine on loopback that other hosts may need."""
-    name, keyed = service.name, service.api_key is not None
-    if not keyed and settings["spark_allow_from"] and not any(settings["addons"].get(addon) for addon in LISTENING):
-        return [
-            Finding(
-                rule="service.local",
-                severity="warning",
-                service=name,
-                message=f"spark_allow_from admits {', '.join(map(str, settings['spark_allow_from']))}, but the engine listens on "
-                f"{service.host} only, since it has no API key.",
-                fix="Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
-                "or remove spark_allow_from.",
-            )
-        ]
-    if not keyed or settings["spark_listen"]:
-        return []
-    return [
-        Finding(
-            rule="service.local",
-            severity="info",
-            service=name,
-            message=f"answers on {service.host} only, because no other host needs it: no "
-            "gateway or monitor uses it, and spark_allow_from is empty.",
-            fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
+def _local(service: PlannedService, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding about an engine on loopback that other hosts may need."""
+    keyed, allowed = service.api_key is not None, settings["spark_allow_from"]
+    if not keyed and allowed and not any(settings["addons"].get(addon) for addon in LISTENING):
+        message = (
+            f"spark_allow_from admits {', '.join(map(str, allowed))}, but the engine listens on {service.host} only, since it "
+            "has no API key."
         )
-    ]
+        fix = (
+            "Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
+            "or remove spark_allow_from."
+        )
+        yield Finding("service.local", "warning", message, fix, service.name)
+    elif keyed and not settings["spark_listen"]:
+        message = (
+            f"answers on {service.host} only, because no other host needs it: no gateway or monitor uses it, and "
+            "spark_allow_from is empty."
+        )
+        fix = "Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory."
+        yield Finding("service.local", "info", message, fix, service.name)

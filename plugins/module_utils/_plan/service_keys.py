@@ -37,15 +37,6 @@ def _is_source(text: str) -> bool:
     return inner == text or CONTAINER_PATH.fullmatch(inner) is not None
 
 
-def _is_container_path(text: str) -> bool:
-    return CONTAINER_PATH.fullmatch(text) is not None and ".." not in text.split("/")
-
-
-def _is_requirement(text: str) -> bool:
-    """Tell whether a text is a package: it becomes an argument of pip, so nothing else may pass."""
-    return REQUIREMENT.fullmatch(text) is not None or HASHED.fullmatch(text) is not None
-
-
 _VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in quotes, like "0.28.0"'}
 _LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
 _REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME, without an address"}
@@ -64,7 +55,8 @@ PACKAGE = Key(
     str,
     None,
     "a package for pip",
-    form=_is_requirement,
+    # It becomes an argument of pip, so nothing else may pass.
+    form=lambda text: REQUIREMENT.fullmatch(text) or HASHED.fullmatch(text),
     like="NAME==VERSION --hash=sha256:SUM, with a sum for each file of it that may be installed, or NAME, NAME[EXTRA] or NAME==VERSION",
 )
 EXTRA_MODEL: dict[str, Key] = {
@@ -106,7 +98,7 @@ FILE: dict[str, Key] = {
         None,
         "path in the container",
         required=True,
-        form=_is_container_path,
+        form=lambda text: CONTAINER_PATH.fullmatch(text) and ".." not in text.split("/"),
         like="an absolute path in the container",
     ),
 }
@@ -207,14 +199,14 @@ SERVICE: dict[str, Key] = {
         NUMBER,
         None,
         "weights of the model without drafter, GiB: the sum of its safetensors headers",
-        least=0,
+        above=0,
         unit="GiB",
     ),
     "draft_weights_gib": Key(
         NUMBER,
         None,
         "weights of the drafter or MTP layers without shared embedding and head, GiB",
-        least=0,
+        above=0,
         unit="GiB",
     ),
     "memory": Key(
@@ -223,7 +215,7 @@ SERVICE: dict[str, Key] = {
         "memory of an unknown model, GiB per Spark: weights_gib, kv_gib, other_gib",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", least=0, unit="GiB"),
+    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", above=0, unit="GiB"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
     "overheads": Key(dict, {}, "overheads, see the module memory_budget"),
     "memory_share": Key(

@@ -19,7 +19,7 @@ from . import container_argv, image_check, image_questions, on_demand, unit_file
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService
-from .service import Host, PlacedService, ServiceSpec, Sources
+from .service import Host, ServiceSpec, Sources
 from .service_files import place
 
 ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs", "spark_recipe_sources")
@@ -41,14 +41,7 @@ class _Spanning:
 def plan_cluster(
     cluster: Cluster, sparks: Mapping[str, Host], sources: Sources, messages: list[str]
 ) -> tuple[dict[str, Any], dict[str, Host]]:
-    """Add the ranks of a cluster to its hosts.
-
-    :param cluster: of the inventory
-    :param sparks: all Sparks, by name
-    :param sources: recipes, lock file and other sources of the plan
-    :param messages: problems are added here
-    :returns: the cluster's part of the plan, and its hosts with their ranks
-    """
+    """Add the ranks of a cluster to its hosts."""
     hosts = {name: sparks[name] for name in cluster.hosts}
     problems = _differing_settings(cluster, hosts)
     planned_fabric = next((host.fabric for host in hosts.values() if host.fabric), None)
@@ -69,7 +62,10 @@ def plan_cluster(
     hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
     if services and not refused:
         problems += _idle_hosts(cluster, hosts)
-    problems += (text for text in _rank_problems(hosts) if text not in messages)
+    for name, host in hosts.items():
+        servers = on_demand.servers(host.settings["beside"])
+        conflicts = on_demand.find_conflicts_of_ranks(name, [*host.services, *servers])
+        problems += [text for text in conflicts if text not in messages]
     messages += problems
     if not problems:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
@@ -84,9 +80,8 @@ def plan_cluster(
     return cluster_plan, hosts
 
 
-def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[PlacedService]]:
-    """Return the ranks of the services of a cluster by host."""
-    ranks: dict[str, list[PlacedService]] = {}
+def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[ServiceSpec]]:
+    ranks: dict[str, list[ServiceSpec]] = {}
     for spanning in services:
         part = clustering.part_fabric(network, spanning.cluster.hosts)
         for rank, name in enumerate(spanning.cluster.hosts):
@@ -102,16 +97,6 @@ def _service_row(spanning: _Spanning) -> dict[str, Any]:
     return {"name": spanning.service.name, "executor": spanning.executor, "reason": spanning.reason, "hosts": hosts}
 
 
-def _rank_problems(hosts: Mapping[str, Host]) -> list[str]:
-    """Return messages about the on-demand sets of each host, ranks included."""
-    messages: list[str] = []
-    for name, host in hosts.items():
-        messages += on_demand.find_conflicts_of_ranks(
-            name, [*host.services, *on_demand.servers(host.settings["beside"])]
-        )
-    return messages
-
-
 def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
     """Return a message for each host of a cluster without a service."""
     return [
@@ -121,19 +106,19 @@ def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
     ]
 
 
-def _with_ranks(host: Host, ranks: Sequence[PlacedService]) -> Host:
-    """Return a host of a cluster with its ranks added to its services."""
+def _with_ranks(host: Host, ranks: Sequence[ServiceSpec]) -> Host:
     services = [*host.services, *ranks]
     beside = on_demand.with_proxy(host.settings["beside"], services)
     return replace(host, services=services, settings={**host.settings, "beside": beside})
 
 
-def _rank(
-    service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool
-) -> PlacedService:
+def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool) -> ServiceSpec:
     """Return a service of a cluster placed on one of its hosts. environment: variables that the host's network needs."""
-    return service.placed(
-        args=clustering.rank_args(span, rank, service.args),
+    return replace(
+        service,
+        args=clustering.spanning_args(
+            service.args, span.executor, rank, span.size, span.addresses[span.head], span.position
+        ),
         env={**environment, **service.env},
         secrets={key: path for key, path in service.secrets.items() if not rank or key != "VLLM_API_KEY"},
         nodes=span.size,
@@ -148,7 +133,6 @@ def _present_images(host: Host) -> set[str]:
 
 
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
-    """Return the services of a cluster, and their problems."""
     head = hosts[cluster.head]
     present = set.intersection(*map(_present_images, hosts.values()))
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
@@ -232,7 +216,7 @@ def _span(cluster: Cluster, service: ServiceSpec, head: Host) -> tuple[str, str,
     return executor, reason, ray
 
 
-def _is_rank(service: PlacedService, cluster: Cluster) -> bool:
+def _is_rank(service: ServiceSpec, cluster: Cluster) -> bool:
     return service.cluster is not None and service.cluster.name == cluster.name
 
 
@@ -262,7 +246,7 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
     }
 
 
-def _is_solved(rank: PlacedService) -> bool:
+def _is_solved(rank: ServiceSpec) -> bool:
     return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
 
 
@@ -276,7 +260,6 @@ def _solved_budget(host: Host, sources: Sources) -> dict[str, Any]:
 
 
 def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the least value of each option that all solutions have."""
     return {
         key: min(solution[key] for solution in solutions)
         for key in SOLVED
@@ -287,13 +270,7 @@ def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def join_ranks(
     cluster: Cluster, cluster_plan: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]
 ) -> None:
-    """Add the parts of a plan that need all ranks: the fingerprint of their launch, and findings about the cluster.
-
-    :param cluster: of the inventory
-    :param cluster_plan: of C(plan_cluster)
-    :param sparks: all Sparks, by name
-    :param planned: the Sparks' part of the plan, which is added to
-    """
+    """Add the parts of a plan that need all ranks: the fingerprint of their launch, and findings about the cluster."""
     findings: list[dict[str, Any]] = list(cluster_plan.pop("findings"))
     solved = {service.name: service.solved for host in cluster.hosts for service in sparks[host].services}
     for row in cluster_plan["services"]:

@@ -53,11 +53,7 @@ def of_service(
 ) -> ServiceSpeed:
     """Return the predicted speed of a planned service; equal launches are computed once.
 
-    :param service: as C(recipes.resolve_service) returns it
-    :param args: the options of its engine, solved
-    :param launch: as the rules judge it
     :param memory: its part of the memory budget, which has the context and the requests if C(args) does not
-    :returns: the speed of all its Sparks together
     """
     return of_launch(_model(service, launch), args, memory)
 
@@ -76,14 +72,7 @@ def _model(service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> dict[
 def first_token(
     service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch | PlannedService, prompt: int
 ) -> Range | None:
-    """Return the seconds to the first token of a prompt on an idle engine, None if unknown.
-
-    :param service: as for C(of_service)
-    :param args: as for C(of_service)
-    :param launch: as for C(of_service)
-    :param prompt: its tokens
-    :returns: seconds
-    """
+    """Return the seconds to the first token of a prompt on an idle engine, None if unknown."""
     reads = _read(
         Written((_model(service, launch), {name: args[name] for name in sorted(args) if name not in _OF_REQUESTS}))
     )
@@ -96,9 +85,6 @@ def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedL
     """Say why a published rate is impossible for a launch, empty if it is not.
 
     :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
-    :param service: as C(recipes.resolve_service) returns it
-    :param launch: as the rules judge it
-    :returns: a part of a sentence
     """
     streams = entry.get("streams", 1)
     speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
@@ -108,13 +94,7 @@ def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedL
 def of_launch(
     model: Mapping[str, Any], args: Mapping[str, Any], memory: Mapping[str, Any] | None = None
 ) -> ServiceSpeed:
-    """Return the predicted speed of a launch.
-
-    :param model: the keys of M(dgxspark.vllm.speed_estimate#module:services) but C(name) and C(args)
-    :param args: the options of the engine
-    :param memory: its part of the memory budget
-    :returns: the speed
-    """
+    """Return the predicted speed of a launch. model: the keys of M(dgxspark.vllm.speed_estimate#module:services) but C(name) and C(args)."""
     memory = memory or {}
     length = _positive(args.get("max-model-len")) or _positive(memory.get("max_model_len")) or 0
     streams = _positive(args.get("max-num-seqs")) or _positive(memory.get("max_num_seqs")) or DEFAULT_SEQS

@@ -78,13 +78,7 @@ class Session:
 
 
 def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Return C(spark_tune) with all defaults, and its problems.
-
-    :param where: its place in messages
-    :param value: as written
-    :param levers: of playbooks/vars/tune_levers.yml
-    :returns: settings, and messages
-    """
+    """Return C(spark_tune) with all defaults, and its problems. levers: of playbooks/vars/tune_levers.yml."""
     problems = Problems(f"{where}, spark_tune")
     settings = schema.filled(problems, problems.mapping(value, "spark_tune"), KEYS)
     names = [lever["name"] for lever in levers]
@@ -111,10 +105,8 @@ def variants(
 ) -> dict[str, dict[str, Any]]:
     """Return the changed options of each variant by its name, the unchanged service first.
 
-    :param service: planned
     :param levers: of playbooks/vars/tune_levers.yml
     :param settings: C(spark_tune) with all defaults
-    :returns: options by name
     """
     changes: dict[str, dict[str, Any]] = {BASE: {}}
     for lever in levers:
@@ -171,13 +163,7 @@ def _graph_sizes(service: Mapping[str, Any]) -> list[int]:
 
 
 def begin(earlier: Session | None, service: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> Session:
-    """Return a session with the trials of an earlier run of the same launch.
-
-    :param earlier: of the earlier run, None without one
-    :param service: as planned without a variant
-    :param named: of C(variants)
-    :returns: the session
-    """
+    """Return a session with the trials of an earlier run of the same launch."""
     session = Session(launch_checksum(service), {name: Trial(dict(args)) for name, args in named.items()})
     if earlier and earlier.base == session.base:
         session.deployed = earlier.deployed
@@ -188,15 +174,7 @@ def begin(earlier: Session | None, service: Mapping[str, Any], named: Mapping[st
 
 
 def why_not(session: Session, name: str, errors: Sequence[str], now: float, settings: Mapping[str, Any]) -> str:
-    """Return why a variant is not tried now, empty if it is; it is marked if its plan refuses it.
-
-    :param session: of the service
-    :param name: of the variant
-    :param errors: of its plan
-    :param now: seconds of the clock
-    :param settings: C(spark_tune) with all defaults
-    :returns: the reason
-    """
+    """Return why a variant is not tried now, empty if it is; it is marked if its plan refuses it. settings: C(spark_tune) with all defaults."""
     trial = session.trials[name]
     further = [error for error in errors if error not in session.errors]
     longest = max(trial.seconds for trial in session.trials.values())
@@ -233,8 +211,6 @@ def figures_of(section: Mapping[str, Any]) -> dict[str, float]:
 def gain(session: Session, variant: str, goal: str) -> float | None:
     """Return the gain of a variant over the unchanged service, None if one of the two was not measured.
 
-    :param session: of the service
-    :param variant: its name
     :param goal: of C(GOALS), or C(balance) for their mean
     :returns: 0.1 for 10 %
     """
@@ -257,13 +233,7 @@ def best(session: Session, settings: Mapping[str, Any]) -> str:
 
 
 def report(session: Session, settings: Mapping[str, Any], chosen: str) -> str:
-    """Return the trials as a table for a terminal.
-
-    :param session: of the service
-    :param settings: C(spark_tune) with all defaults
-    :param chosen: the variant that stays, which is marked
-    :returns: lines
-    """
+    """Return the trials as a table for a terminal. settings: C(spark_tune) with all defaults."""
     rows = []
     for name, trial in session.trials.items():
         change = gain(session, name, settings["goal"])

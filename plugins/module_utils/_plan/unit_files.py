@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from .._common.file_syntax import environment_file, json_file
@@ -104,10 +105,7 @@ def services(
     """Return the folders, files and units of all services of a host.
 
     :param planned: services as a plan has them, in start order
-    :param user: account that runs the units
-    :param hf_home: folder of weights that has to be mounted
     :param speech_servers: planned on the host; the sockets of those on demand belong to the same program as the sockets of engines
-    :returns: folders, files and units
     :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
     items = [from_dict(PlannedService, service) for service in planned]
@@ -115,20 +113,19 @@ def services(
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
     beside = on_demand(items, [server for server in speech_servers if server.get("on_demand")])
-    kept = [item for item in items if item.kv_tiers]
-    keeper = [_keeper_unit(kept)] if kept else []
+    keeper = _kv_files({item.name: item.kv_tiers.folder for item in items if item.kv_tiers})
+    created = [
+        f"/var/lib/dgxspark/{folder}/{item.name}.json"
+        for item in items
+        for folder in ("receipts", "starts", *(["kv_files"] if item.kv_tiers else []))
+    ]
+    own = [file for item in items for file in _service_files(item, user, hf_home)]
     return {
         "folders": [*folders, *beside["folders"]],
-        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *keeper, *beside["files"]],
-        "units": [*map(_service_state, items), *(_keeper_state(kept) for _unit in keeper), *beside["units"]],
-        "created": [*(path for item in items for path in _created(item)), *beside["created"]],
+        "files": [*own, *keeper["files"], *beside["files"]],
+        "units": [*map(_service_state, items), *keeper["units"], *beside["units"]],
+        "created": [*created, *beside["created"]],
     }
-
-
-def _created(item: PlannedService) -> list[str]:
-    """Return the files that programs write for one service."""
-    folders = ("receipts", "starts", *(["kv_files"] if item.kv_tiers else []))
-    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in folders]
 
 
 KEEPER = "spark-kv-files.service"
@@ -136,19 +133,16 @@ KEEPER = "spark-kv-files.service"
 KEEPER_SECONDS = 15
 
 
-def _keeper_unit(items: Sequence[PlannedService]) -> dict[str, Any]:
-    """Return the file of that unit. items: services with such files."""
-    folders = [item.kv_tiers.folder for item in items if item.kv_tiers]
-    return _verified(
-        _unit(KEEPER, "service/kv-files.service.j2", helper=HELPER, folders=folders, seconds=KEEPER_SECONDS)
-    )
-
-
-def _keeper_state(items: Sequence[PlannedService]) -> dict[str, Any]:
-    """Return that unit as C(deploy) takes it. items: services with such files, whose settings it reads at its start."""
-    files = [f"{SYSTEM}/{KEEPER}", HELPER, f"{LIBRARY}/_runtime/kv_files.py"]
-    settings = [f"/etc/dgxspark/services/{item.name}.json" for item in items]
-    return {"name": KEEPER, "enabled": True, "restart_on": [*files, *settings]}
+def _kv_files(folders: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the file and the unit of that program. folders: by service, whose settings it reads at its start."""
+    if not folders:
+        return {"files": [], "units": []}
+    template = "service/kv-files.service.j2"
+    file = _unit(KEEPER, template, helper=HELPER, folders=list(folders.values()), seconds=KEEPER_SECONDS)
+    files = [file["path"], HELPER, f"{LIBRARY}/_runtime/kv_files.py"]
+    settings = [f"/etc/dgxspark/services/{name}.json" for name in folders]
+    unit = {"name": KEEPER, "enabled": True, "restart_on": [*files, *settings]}
+    return {"files": [_verified(file)], "units": [unit]}
 
 
 def _own_files(item: PlannedService) -> list[File]:
@@ -210,13 +204,7 @@ def _is_woken(item: PlannedService) -> bool:
 
 
 def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of an engine of one host.
-
-    :param item: the service
-    :param user: account that runs the unit
-    :param hf_home: folder of weights that has to be mounted
-    :returns: its path, template and values
-    """
+    """Return the file of the unit of an engine of one host."""
     return _unit(
         item.unit,
         "service/engine.service.j2",
@@ -255,11 +243,9 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     port of a server that is no longer on demand before the server listens there.
     """
     woken = [item for item in items if _is_woken(item)]
-    waiting = [item for item in items if _waits(item) and item not in woken]
-    ports = {item.name: (item.host, item.port) for item in waiting}
-    own_ports = dict(ports)
-    ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
-    sockets = [f"spark-{name}.socket" for name in ports]
+    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
+    names = [item.name for item in waiting]
+    sockets = [f"spark-{name}.socket" for name in (*names, *map(itemgetter("name"), servers))]
     settings = f"{DEMAND_ETC}/settings.json"
     part: dict[str, Any] = {
         "folders": [],
@@ -267,7 +253,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
         "created": [],
     }
-    if not ports:
+    if not sockets:
         return part
     imported = library("on_demand")
     part["folders"] = [
@@ -279,21 +265,16 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         *imported["files"],
         *(_copy(f"{LIBEXEC}/{path.rpartition('/')[2]}", path) for path in host_programs.DEMAND_PROGRAMS),
         _file(settings, json_file(_demand_settings(waiting, servers))),
-        *(socket_unit(name, *place) for name, place in own_ports.items()),
+        *(socket_unit(item.name, item.host, item.port) for item in waiting),
         demand_unit(sockets),
     ]
     part["files"] += files
     part["created"] = [DEMAND_RUN]
     part["units"] += [
-        *map(_socket_state, own_ports),
+        *map(_socket_state, names),
         _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)]),
     ]
     return part
-
-
-def _waits(item: PlannedService) -> bool:
-    """Tell whether requests start a service."""
-    return bool(item.on_demand) and item.state == ON_DEMAND
 
 
 def _socket_state(name: str) -> dict[str, Any]:
@@ -315,14 +296,16 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
         settings = item.on_demand
         if settings is None:
             continue
-        length = item.args.get("max-model-len")
+        length, rank = item.args.get("max-model-len"), item.settings.rank
+        # Ranks wait for each other while their last run stops.
+        meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
         services[item.name] = {
             "unit": item.unit,
             "engine": settings.engine,
             "model": item.served_model_name,
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
-            "start_seconds": _start_seconds(item),
+            "start_seconds": item.start_timeout + round(meet) + START_SLACK,
             **{key: getattr(settings, key) for key in PLANNED},
         }
         if settings.set:
@@ -348,13 +331,7 @@ def _bracketed(address: str) -> str:
 
 
 def socket_unit(name: str, address: str, port: int) -> dict[str, Any]:
-    """Return the file of the socket at the port of a service that starts on demand.
-
-    :param name: of the service
-    :param address: that it listens on
-    :param port: of its clients
-    :returns: its path, template and values
-    """
+    """Return the file of the socket at the port of a service that starts on demand."""
     listen = f"{_bracketed(address)}:{port}"
     return _unit(f"spark-{name}.socket", "service/engine.socket.j2", name=name, port=port, listen=listen)
 
@@ -387,24 +364,8 @@ def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
     return seconds + (RELEASE_SECONDS if item.on_demand else 0)
 
 
-def _start_seconds(item: PlannedService) -> int:
-    """Return the seconds after which the program on demand ends a start.
-
-    They include the timeouts of systemd, and of ranks that wait for each other while their last run stops.
-    """
-    rank = item.settings.rank
-    meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
-    return item.start_timeout + round(meet) + START_SLACK
-
-
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of one rank of an engine that spans hosts.
-
-    :param item: the service
-    :param rank: the settings of its supervisor
-    :param hf_home: folder of weights that has to be mounted
-    :returns: its path, template and values
-    """
+    """Return the file of the unit of one rank of an engine that spans hosts."""
     names = ("rank", "size", "cluster", "executor", "fingerprint")
     return _unit(
         item.unit,
@@ -539,34 +500,24 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
 
     :param loop: one of C(AGENT_LOOPS)
-    :param settings: of the loop
     :param writes: a folder of the host that the loop writes to, beside its state
-    :returns: folders, files and unit
     """
     program = f"{LIBEXEC}/spark_agent.py"
     imported = library("agent")
     unit = _verified(_unit(AGENT_UNIT, "guard/spark-agent.service.j2", program=program, memory_mib=AGENT_MIB))
     shared = [*imported["files"], _copy(program, "roles/guard/files/spark_agent.py"), unit]
-    own = [_file(_agent_settings(loop), json_file(settings))]
+    own = [_file(f"{AGENT_ETC}/{loop}.json", json_file(settings))]
     if writes:
-        drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
-        own.append({"path": _agent_drop_in(loop), **drop_in})
+        own.append(_unit(f"{AGENT_UNIT}.d/{loop}.conf", "guard/spark-agent.service.conf.j2", folder=writes))
     # Each part lists the files of all loops, so that its row of the unit is the same.
-    of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
-    of_loops.append(LIVE_KEY)
+    patterns = (f"{AGENT_ETC}/%s.json", f"{SYSTEM}/{AGENT_UNIT}.d/%s.conf")
+    of_loops = [pattern % name for name in AGENT_LOOPS for pattern in patterns]
+    restart_on = [*(file["path"] for file in shared), *of_loops, LIVE_KEY]
     return {
         "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
         "files": [*shared, *own],
-        "units": [{"name": AGENT_UNIT, "enabled": True, "restart_on": [*(file["path"] for file in shared), *of_loops]}],
+        "units": [{"name": AGENT_UNIT, "enabled": True, "restart_on": restart_on}],
     }
-
-
-def _agent_settings(loop: str) -> str:
-    return f"{AGENT_ETC}/{loop}.json"
-
-
-def _agent_drop_in(loop: str) -> str:
-    return f"{SYSTEM}/{AGENT_UNIT}.d/{loop}.conf"
 
 
 def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
@@ -642,10 +593,7 @@ def power(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the accounts, folders and files that every Spark needs before its services; see C(services).
-
-    variables: of the role host, by name.
-    """
+    """Return the accounts, folders and files that every Spark needs before its services; see C(services). variables: of the role host, by name."""
     user = variables["host_user"]
     return {
         "accounts": {
@@ -675,23 +623,16 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def live_page_files() -> dict[str, Any]:
-    """Return the folder and the files of the live page; see C(services)."""
-    return {
-        "folders": _folders(LIBEXEC, LIVE_FILES),
-        "files": [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES],
-    }
-
-
 def live(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
-    rows, page = agent("live", planned["settings"]), live_page_files()
+    rows = agent("live", planned["settings"])
+    page = [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES]
     secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
     folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
     return {
         **rows,
-        "folders": [*rows["folders"], *page["folders"], *(folders if secrets else [])],
-        "files": [*rows["files"], *page["files"], *_secrets(secrets)],
+        "folders": [*rows["folders"], *_folders(LIBEXEC, LIVE_FILES), *(folders if secrets else [])],
+        "files": [*rows["files"], *page, *_secrets(secrets)],
     }
 
 
@@ -705,8 +646,6 @@ def render(
 ) -> dict[str, dict[str, Any]]:
     """Return what the roles that run on every Spark install on a host, by part.
 
-    :param planned: the host's part of a plan
-    :param addons: the plan of add-on services
     :param variables: variables of roles that are set for the host, by name; others have the defaults of the roles
     :returns: arguments of the module deploy: C(folders), C(files) with C(content), C(template), C(source), a file of the
         controller, or C(bundled), a file of this collection, C(units) and C(created); of the host C(accounts), too
@@ -733,22 +672,16 @@ def render(
         parts["speech"] = speech(beside["speech"]["services"], role_variables["speech_user"])
     if beside.get("ollama") and beside["ollama"].get("state") == "present":
         parts["ollama"] = ollama(beside["ollama"], role_variables["ollama_user"])
-    if beside.get("watchdog") and beside["watchdog"].get("state") == "present":
-        parts["watchdog"] = watchdog(beside["watchdog"]["settings"])
-    return parts | _guard_parts(beside.get("guard") or {})
-
-
-def _guard_parts(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the parts of the role guard."""
-    parts = {}
-    if planned.get("state") == "present":
-        parts["guard"] = guard(planned["settings"])
-    if planned.get("live"):
-        parts["live"] = live(planned["live"])
-    if planned.get("protection"):
-        parts["protection"] = protection(planned["protection"])
-    if planned.get("clocks"):
-        parts["gpu_clocks"] = gpu_clocks(planned["clocks"])
-    if planned.get("power"):
-        parts["power"] = power(planned["power"])
+    for name, rows in (("watchdog", watchdog), ("guard", guard)):
+        if beside.get(name) and beside[name].get("state") == "present":
+            parts[name] = rows(beside[name]["settings"])
+    of_guard = beside.get("guard") or {}
+    for key, name, part in (
+        ("live", "live", live),
+        ("protection", "protection", protection),
+        ("clocks", "gpu_clocks", gpu_clocks),
+        ("power", "power", power),
+    ):
+        if of_guard.get(key):
+            parts[name] = part(of_guard[key])
     return parts

@@ -47,7 +47,9 @@ def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     )
     _check_addresses(problems, settings)
     _check_secrets(problems, settings, variables)
-    _check_image_catalogue(problems, settings)
+    if wrong := image_catalogue.wrong_entries(settings["spark_image_catalogue"], "spark_image_catalogue"):
+        problems.messages += [f"{problems.where}: {message}." for message in wrong]
+        settings["spark_image_catalogue"] = []
     _check_fabric(problems, settings)
     problems.messages += registries.read(problems.where, settings["spark_registries"])[1]
     _check_firewall(problems, settings)
@@ -109,12 +111,6 @@ def _check_secrets(problems: validation.Problems, settings: Mapping[str, Any], v
                 "Remove it, or use a variable that names a file, if there is one.",
             ):
                 problems.add(text)
-
-
-def _check_image_catalogue(problems: validation.Problems, settings: dict[str, Any]) -> None:
-    if wrong := image_catalogue.wrong_entries(settings["spark_image_catalogue"], "spark_image_catalogue"):
-        problems.messages += [f"{problems.where}: {message}." for message in wrong]
-        settings["spark_image_catalogue"] = []
 
 
 def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) -> None:

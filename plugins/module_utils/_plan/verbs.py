@@ -36,8 +36,6 @@ def select(
 
     A service of several hosts is selected as a whole or refused: its ranks start and stop together.
 
-    :param planned: the hosts of a plan
-    :param play: the hosts of the run
     :param names: of services; empty for all services of those hosts
     :param speech_servers: on demand, by host; they are only selected by name
     :returns: host to names in start order, and messages about wrong names
@@ -100,10 +98,7 @@ def choose_states(
 
     The choice is the running service, or the first in the inventory. A service with C(state: stopped) is never chosen.
 
-    :param services: of the host
-    :param measured: facts of the host, None if unknown
     :param names: of all services, in the order of the inventory
-    :returns: the services with their states
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}
@@ -129,13 +124,7 @@ def join_states(hosts: Sequence[list[PlannedService]]) -> None:
 
 
 def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return messages about services that cannot start because another service of their exclusive set runs or starts too.
-
-    :param settings: of all deployed services, by name
-    :param active: names of the services that run or start
-    :param names: of the services to start
-    :returns: messages
-    """
+    """Return messages about services that cannot start because another service of their exclusive set runs or starts too."""
     running = set(active)
     messages = []
     for position, name in enumerate(names):
@@ -185,12 +174,8 @@ def wait_until_back(
     """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers.
 
     :param look: returns the available GiB, and the ids of the processes that nvidia-smi lists
-    :param need_gib: that must be available
-    :param pids: of the processes that held the memory
     :param timeout: seconds
     :param interval: seconds between two looks
-    :param clock: returns seconds
-    :param sleep: waits for seconds
     :returns: C({ok, waited_seconds, available_gib, left}); left: the ids that are still listed
     """
     start, holders = clock(), set(pids)
@@ -204,14 +189,7 @@ def wait_until_back(
 
 
 def not_back(wait: Mapping[str, Any], need_gib: float, names: Sequence[str], holders: str) -> str:
-    """Return the message that memory was not freed, with the fix.
-
-    :param wait: the result of C(wait_until_back)
-    :param need_gib: that had to be available
-    :param names: of the services that held it
-    :param holders: the end of a sentence about the present holders of memory
-    :returns: the message
-    """
+    """Return the message that memory was not freed, with the fix. holders: the end of a sentence about the present holders of memory."""
     listed = f"nvidia-smi still lists pid {', '.join(map(str, wait['left']))}; " if wait["left"] else ""
     return (
         f"{', '.join(names)}: stopped, but the memory is not back after {wait['waited_seconds']:.0f} s: {listed}"

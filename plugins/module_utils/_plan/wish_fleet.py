@@ -121,13 +121,7 @@ class Piece:
         return *astuple(replace(self.offer, replicas=1)), self.on_demand
 
     def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the entry of C(spark_services), or of the services of a cluster.
-
-        :param name: of the service
-        :param port: that it listens on
-        :param cluster: hosts of its cluster
-        :returns: the entry
-        """
+        """Return the entry of C(spark_services), or of the services of a cluster."""
         offer = self.offer
         args: dict[str, Any] = {
             "max-model-len": offer.context,
@@ -359,14 +353,7 @@ class Fleet:
 def with_entries(
     variables: Mapping[str, Any], entries: Sequence[Any], cluster: str, spanning: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the variables of a host with more services.
-
-    :param variables: of the host
-    :param entries: further entries of C(spark_services)
-    :param cluster: name of its cluster
-    :param spanning: further services of the cluster
-    :returns: variables
-    """
+    """Return the variables of a host with more services. entries: further entries of C(spark_services)."""
     result = dict(variables)
     if entries:
         result["spark_services"] = [*(variables.get("spark_services") or []), *entries]

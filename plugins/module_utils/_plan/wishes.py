@@ -247,13 +247,7 @@ def splits(nodes: int, ranks: int) -> Iterator[str]:
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:
-    """Return the wishes that a service of the inventory serves, by name; each service serves one wish.
-
-    :param wishes: the most important first
-    :param fleet: with the services of the inventory
-    :param catalogue: of the recipes
-    :returns: the service with its figures, by wish
-    """
+    """Return the wishes that a service of the inventory serves, by name; each service serves one wish. wishes: the most important first."""
     chosen: dict[str, tuple[Piece, Figures]] = {}
     services = dict(fleet.existing)
     for wish in wishes:

@@ -16,15 +16,15 @@ from .versions import Version, at_most, version
 # --- versions -----------------------------------------------------------------------------------------------------
 
 
+@cache
 def versions() -> tuple[Version, ...]:
     """Return the versions whose packages were read, oldest first."""
-    return _versions()[0]
+    return tuple(version(text) for text in catalogue_data.VERSIONS.split())
 
 
 @cache
-def _versions() -> tuple[tuple[Version, ...], dict[Version, int]]:
-    read_versions = tuple(version(text) for text in catalogue_data.VERSIONS.split())
-    return read_versions, {release: number for number, release in enumerate(read_versions)}
+def _numbers() -> dict[Version, int]:
+    return {release: number for number, release in enumerate(versions())}
 
 
 class _Window(NamedTuple):
@@ -41,7 +41,7 @@ def _window(release: Version) -> _Window:
 
     A development build may already have what the next minor release brings.
     """
-    read_versions, numbers = _versions()
+    read_versions, numbers = versions(), _numbers()
     if release in numbers:
         return _Window(1 << numbers[release])
     near = at_most(release)
@@ -103,12 +103,12 @@ class Span:
 @cache
 def parse_span(text: str) -> Span:
     """Read a span as C(catalogue_data) writes it: runs of versions with commas between; nothing is every version."""
-    read_versions, numbers = _versions()
+    numbers = _numbers()
     bits = 0
     for run in text.split(","):
         first, dash, last = run.partition("-")
         start = numbers[version(first)] if first else 0
-        end = numbers[version(last)] if last else (len(read_versions) - 1 if dash or not first else start)
+        end = numbers[version(last)] if last else (len(numbers) - 1 if dash or not first else start)
         bits |= (1 << (end + 1)) - (1 << start)
     return Span(bits)
 
@@ -162,38 +162,19 @@ def items(table: str) -> dict[str, Item]:
     return dict(sorted(item_by_name.items()))
 
 
-@cache
-def _views() -> dict[str, dict[str, Span]]:
-    """Return tables under the names that the rules use, made of the written tables."""
-    spec = {
-        name.partition(".")[2]: item.span
-        for name, item in items("json_keys").items()
-        if name.startswith("speculative-config.")
-    }
-    environment = {
-        name[len("VLLM_") :]: item.span for name, item in items("environment").items() if name.startswith("VLLM_")
-    }
-    return {"spec_keys": spec, "environment": environment}
+_VIEWS = {"spec_keys": ("json_keys", "speculative-config."), "environment": ("environment", "VLLM_")}
+"""Tables under the names that the rules use: the written table, and what its names begin with, which is left out."""
 
 
 @cache
 def names(table: str) -> dict[str, Span]:
-    """Return the names of one table with their spans.
-
-    C(environment) has the variables without C(VLLM_), C(spec_keys) the keys of C(--speculative-config).
-    """
-    views = _views()
-    return views[table] if table in views else {name: item.span for name, item in items(table).items()}
+    """Return the names of one table, or of one of C(_VIEWS), with their spans."""
+    written, prefix = _VIEWS.get(table, (table, ""))
+    return {name[len(prefix) :]: item.span for name, item in items(written).items() if name.startswith(prefix)}
 
 
 def has(table: str, name: str, release: Version | None) -> bool | None:
-    """Tell whether a version of vLLM knows a name.
-
-    :param table: of the catalogue
-    :param name: the entry of it
-    :param release: the version, None if unknown
-    :returns: None if unknown (newer or older than the versions that were read)
-    """
+    """Tell whether a version of vLLM knows a name; None if unknown (newer or older than the versions that were read)."""
     spans = names(table)
     if release is None:
         return None

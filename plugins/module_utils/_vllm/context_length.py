@@ -51,8 +51,6 @@ class ContextLimit:
 def context_limit(config: Mapping[str, Any], overrides: Any, minor: int | None) -> ContextLimit | None:
     """Return the longest context that vLLM derives.
 
-    :param config: config.json of the model
-    :param overrides: C(--hf-overrides), None without
     :param minor: the 23 of vLLM 0.23; None takes the longest that any release derives
     :returns: None where config.json says nothing of its length
     """

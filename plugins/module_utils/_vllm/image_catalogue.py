@@ -207,23 +207,20 @@ _PUBLISHERS: dict[str, dict[str, Any]] = {
     "nvcr.io/nvidia/vllm": {"entrypoint": "passthrough", "arm64": True, "source": _NGC},
     "vllm/vllm-openai": {"entrypoint": "serve", "source": _HUB},
 }
-EXTRA_KEYS = (
-    "image",
-    "vllm_version",
-    "cuda",
-    "native_driver",
-    "arm64",
-    "ray",
-    "moving",
-    "entrypoint",
-    "defects",
-    "features",
-    "options",
-    "nccl",
-    "caches",
-    "source",
-    "note",
+_ENTRY = reader.facts(
+    {
+        "image!": str,
+        **dict.fromkeys(("vllm_version", "cuda", "native_driver"), str),
+        **dict.fromkeys(("arm64", "ray", "moving"), bool),
+        "entrypoint": str,
+        "defects": [reader.facts({"text!": str, "when": str, "fix": str, "package": str})],
+        **{key: [str] for key in ("features", "options")},
+        "nccl": reader.facts({"library": str, "version": str}),
+        "caches": {str: str},
+        **dict.fromkeys(("source", "note"), str),
+    }
 )
+EXTRA_KEYS = tuple(name.rstrip("?") for name in _ENTRY)
 """Keys of a catalogue entry; users' own entries take the same."""
 
 
@@ -272,19 +269,6 @@ def _find_entry(
             if _matches(str(entry.get("image", "")), name):
                 return {key: value for key, value in entry.items() if value is not None}
     return None
-
-
-_ENTRY = reader.facts(
-    {
-        "image!": str,
-        **dict.fromkeys(("vllm_version", "cuda", "native_driver", "entrypoint", "source", "note"), str),
-        **dict.fromkeys(("arm64", "ray", "moving"), bool),
-        **{key: [str] for key in ("features", "options")},
-        "nccl": reader.facts({"library": str, "version": str}),
-        "caches": {str: str},
-        "defects": [reader.facts({"text!": str, "when": str, "fix": str, "package": str})],
-    }
-)
 
 
 def wrong_entries(entries: Any, where: str) -> list[str]:

@@ -81,12 +81,7 @@ def refusal(
 ) -> tuple[str, str] | None:
     """Return why a launch cannot have the file tier, with the fix; None if it can.
 
-    :param vllm_version: of the image, None if unknown
-    :param args: options of the engine
     :param kinds: of its KV caches, as C(kv_groups) of the memory budget names them; empty if unknown
-    :param ranks: of the engine
-    :param sparks: that it spans
-    :returns: reason and fix
     """
     found = parse_version(vllm_version or "")
     if sparks > 1 or ranks > 1:

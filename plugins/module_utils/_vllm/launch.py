@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -75,19 +76,11 @@ class Parsed:
 
 
 class _Refused(Exception):
-    """An option that vLLM refuses."""
+    """An option that vLLM refuses. native: a value that the parser does not offer, kept so that rules can judge it."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, native: Any = None) -> None:
         super().__init__(problem.detail)
-        self.problem = problem
-
-
-class _BadChoice(_Refused):
-    """A value that the parser does not offer; it stays in the arguments, so that rules can judge it."""
-
-    def __init__(self, problem: Problem, native: Any) -> None:
-        super().__init__(problem)
-        self.native = native
+        self.problem, self.native = problem, native
 
 
 def long_name(name: str) -> str:
@@ -100,7 +93,7 @@ def long_name(name: str) -> str:
     options = catalogue.options()
     if dashed in options:
         return dashed
-    short = _aliases()
+    short = {alias: option.name for option in options.values() for alias in option.aliases}
     for spelled in (dashed, f"-{dashed}"):
         if spelled in short:
             return short[spelled]
@@ -117,7 +110,6 @@ def parse(
         or without C(vllm serve) in front
     :param version: the vLLM that will read it; options that it does not have become problems
     :param config: content of the file of C(--config); None keeps the option unchanged
-    :returns: model, options and problems
     :raises TypeError: for anything else
     :raises ValueError: for an invalid version
     """
@@ -126,18 +118,11 @@ def parse(
         return _parse_mapping(launch, release)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _parse_argv([_to_word(word) for word in launch], release, config)
+    return _Argv(list(map(str, launch)), release).parse(config)
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves.
-
-    :param family: of the image's entrypoint
-    :param model: repository or path
-    :param args: normalised options
-    :returns: words
-    :raises ValueError: for an unknown family
-    """
+    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves. Raises ValueError for an unknown family."""
     heads = {"serve": [], "passthrough": ["vllm", "serve"]}
     if family not in heads:
         raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(heads)}")
@@ -155,20 +140,15 @@ def render(args: Mapping[str, Any]) -> list[str]:
     for name in sorted(args):
         value = args[name]
         option = options.get(name)
-        if value is None:
-            continue
-        if value is True:
-            argv.append(f"--{name}")
-        elif value is False:
-            argv.append(f"--no-{name}")
+        if isinstance(value, bool):
+            argv.append(f"--{name}" if value else f"--no-{name}")
         elif isinstance(value, (list, tuple)) and option is not None and option.values == "*":
             for item in value:
-                argv.extend([f"--{name}", _to_text(item)])
+                argv += [f"--{name}", _to_text(item)]
         elif isinstance(value, (list, tuple)) and (option is None or option.kind != "json"):
-            argv.extend([f"--{name}", *map(_to_text, value)])
-        else:
-            argv.append(f"--{name}")
-            argv.append(_to_text(value))
+            argv += [f"--{name}", *map(_to_text, value)]
+        elif value is not None:
+            argv += [f"--{name}", _to_text(value)]
     return argv
 
 
@@ -206,11 +186,6 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 def _use_dashes(name: str) -> str:
     head, dot, tail = name.strip().lstrip("-").partition(".")
     return head.replace("_", "-") + dot + tail
-
-
-@cache
-def _aliases() -> dict[str, str]:
-    return {alias: option.name for option in catalogue.options().values() for alias in option.aliases}
 
 
 # The meaning of a spelling: the option, and the value that it sets a switch to. C(None) is --help.
@@ -329,10 +304,6 @@ _REPLACED = {
 # --- values -------------------------------------------------------------------------------------------------------
 
 
-def _to_word(word: Any) -> str:
-    return word if isinstance(word, str) else str(word)
-
-
 def _to_text(value: Any) -> str:
     if isinstance(value, (dict, list)):
         with contextlib.suppress(TypeError):  # keys of several types, as YAML allows, have no order
@@ -365,7 +336,7 @@ def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
         raise _refuse_value(option, value, {"text": "text"}.get(option.kind, "number"))
     native = _to_native(option, value)
     if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
-        raise _BadChoice(_bad_choice(option, _to_text(value).strip(), _to_text(native), version), native)
+        raise _Refused(_bad_choice(option, _to_text(value).strip(), _to_text(native), version), native)
     return native
 
 
@@ -436,13 +407,6 @@ def _sizes_in_json(text: str) -> str:
     return "".join(parts)
 
 
-def _read_values(option: Option, value: Any, version: Version | None) -> Any:
-    if option.values in ("+", "*"):
-        items = value if isinstance(value, (list, tuple)) else [value]
-        return [_read_scalar(option, item, version) for item in items]
-    return _read_scalar(option, value, version)
-
-
 def _set_option(args: dict[str, Any], option: Option, value: Any) -> None:
     """Set an option; a null value removes it, unless its default is another value."""
     args.pop(option.name, None)
@@ -464,7 +428,9 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
             written = "compilation-config.level" if old else "optimization-level"
         head, _dot, path = written.partition(".")
         try:
-            option, sets = _find_named(head, version)
+            # A long spelling, or a short form with or without its dash.
+            is_short = f"--{head}" not in _spellings(version) and f"-{head}" in _spellings(version)
+            option, sets, _value = _resolve(f"-{head}" if is_short else f"--{head}", version)
             if value is None:
                 parsed.args.pop(option.name, None)
             elif path:
@@ -485,21 +451,10 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
 def _keep_problem(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
     """Store a problem, and the argument if rules can still judge it."""
     parsed.problems.append(refused.problem)
-    if isinstance(refused, _BadChoice):
+    if refused.native is not None:
         parsed.args[refused.problem.option.lstrip("-")] = refused.native
     elif refused.problem.kind == "unknown":
         parsed.args[written] = value
-
-
-def _find_named(written: str, version: Version | None) -> tuple[Option, bool]:
-    """Find the option that a key of a mapping means: a long spelling, or a short form with or without its dash."""
-    short = f"-{written}"
-    if f"--{written}" not in _spellings(version) and short in _spellings(version):
-        written = written if written.startswith("-") else short[1:]
-        option, sets, _value = _resolve(short, version)
-        return option, sets
-    option, sets, _value = _resolve(f"--{written}", version)
-    return option, sets
 
 
 def _mapping_value(option: Option, sets: bool, value: Any, version: Version | None) -> Any:
@@ -508,7 +463,10 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
             return True
         if isinstance(value, bool):
             raise _Refused(_needs_value(option))
-        return _read_values(option, value, version)
+        if option.values in ("+", "*"):
+            items = value if isinstance(value, (list, tuple)) else [value]
+            return [_read_scalar(option, item, version) for item in items]
+        return _read_scalar(option, value, version)
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
         value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
     if not isinstance(value, bool):
@@ -576,52 +534,156 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
 # --- argv ---------------------------------------------------------------------------------------------------------
 
 
-def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, Any] | None) -> Parsed:
-    parsed = Parsed()
-    words = argv
-    if words[:2] == ["vllm", "serve"]:
-        words = words[2:]
-    elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
-        words = words[3:]
-    if words[:2] == ["vllm", "serve"]:
-        parsed.problems.append(
-            Problem(
-                "doubled",
-                "vllm serve",
-                "stands there twice",
-                "Write vllm serve once.",
-                f"unrecognized arguments: serve {' '.join(words[2:3])}".rstrip(),
-            )
-        )
-        words = words[2:]
-    _check_served_name(parsed, words, version)
-    words = _with_config(words, config, version)
-    dotted: dict[str, dict[str, Any]] = {}
-    position = 0
-    while position < len(words):
-        word = _normalise(words[position])
-        position += 1
-        head, dot, path = word.partition("=")[0].partition(".")
-        level = _optimization_level(words, position)
-        if level and catalogue.trait("short-level=compilation-config", version):
-            if not level[0].isdecimal():
-                parsed.problems.append(
-                    _refuse_value(catalogue.options()["compilation-config"], level[0], "level").problem
+class _Argv:
+    """The words of a command line while they are read; position is that of the next word."""
+
+    def __init__(self, words: list[str], version: Version | None) -> None:
+        self.words, self.version = words, version
+        self.parsed = Parsed()
+        self.position = 0
+        self.dotted: dict[str, dict[str, Any]] = {}  # spelling of an option with keys -> option and its JSON
+
+    def parse(self, config: Mapping[str, Any] | None) -> Parsed:
+        parsed, version = self.parsed, self.version
+        words = self._arguments()
+        _check_served_name(parsed, words, version)
+        self.words = words = _with_config(words, config, version)
+        while self.position < len(words):
+            word = _normalise(words[self.position])
+            self.position += 1
+            head, dot, path = word.partition("=")[0].partition(".")
+            level = self._optimization_level()
+            if level and catalogue.trait("short-level=compilation-config", version):
+                if not level.isdecimal():
+                    parsed.problems.append(
+                        _refuse_value(catalogue.options()["compilation-config"], level, "level").problem
+                    )
+                self._add_key("-O", "level", level)
+            elif level:
+                parsed.args["optimization-level"] = level
+            elif word.startswith("-") and dot:
+                # vLLM merges all keys of one option at the end.
+                self._add_key(head, path, word.partition("=")[2] if "=" in word else next(iter(self._take(1)), None))
+            elif _is_option(word, version):
+                self._take_option(word)
+            elif parsed.model is None and word != "--":
+                parsed.model = words[self.position - 1]
+            else:
+                parsed.problems.append(_extra_word(words[self.position - 1]))
+        self._set_dotted()
+        return _finish_parsing(parsed, version, words)
+
+    def _arguments(self) -> list[str]:
+        """Return the words behind C(vllm serve)."""
+        words = self.words
+        if words[:2] == ["vllm", "serve"]:
+            words = words[2:]
+        elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
+            words = words[3:]
+        if words[:2] == ["vllm", "serve"]:
+            self.parsed.problems.append(
+                Problem(
+                    "doubled",
+                    "vllm serve",
+                    "stands there twice",
+                    "Write vllm serve once.",
+                    f"unrecognized arguments: serve {' '.join(words[2:3])}".rstrip(),
                 )
-            _add_key(parsed, dotted, "-O", "level", level[0], version)
-            position = level[1]
-        elif level:
-            parsed.args["optimization-level"], position = level
-        elif word.startswith("-") and dot:
-            position = _take_dotted(parsed, dotted, words, head, path, position, version)
-        elif _is_option(word, version):
-            position = _take_option(parsed, words, word, position, version)
-        elif parsed.model is None and word != "--":
-            parsed.model = words[position - 1]
+            )
+            words = words[2:]
+        return words
+
+    def _take(self, count: int) -> list[str]:
+        taken = self.words[self.position : self.position + count]
+        self.position += len(taken)
+        return taken
+
+    def _following_values(self, limit: int | None) -> list[str]:
+        words = self.words[self.position :][:limit]
+        return list(itertools.takewhile(lambda word: not _is_option(_normalise(word), self.version), words))
+
+    def _take_option(self, word: str) -> None:
+        try:
+            option, sets, inline = _resolve(word, self.version)
+            if option.takes_value:
+                values = [inline] if inline is not None else self._take_values(None if option.values == "+" else 1)
+                self._store_values(option, values)
+            else:
+                self._take_switch(option, sets, inline)
+        except _Refused as refused:
+            spelled, equals, value = word.partition("=")
+            values = [value]
+            if refused.problem.kind in ("unknown", "ambiguous") and not equals:
+                values = self._take_values(None if self.parsed.model is not None else 1)
+            named = _use_dashes(spelled) if spelled.startswith("--") else spelled
+            _keep_problem(self.parsed, refused, named, values[0] if len(values) == 1 else values or True)
+
+    def _take_values(self, limit: int | None) -> list[str]:
+        return self._take(len(self._following_values(limit)))
+
+    def _store_values(self, option: Option, values: list[str]) -> None:
+        """Set an option to its values; raises C(_Refused)."""
+        args = self.parsed.args
+        natives = [_read_scalar(option, value, self.version) for value in values]
+        if not values:
+            if option.values != "?":
+                raise _Refused(_needs_value(option))
+            args[option.name] = True
+        elif option.values == "*":
+            args.setdefault(option.name, []).append(natives[0])
+        elif option.values == "+":
+            args[option.name] = natives
         else:
-            parsed.problems.append(_extra_word(words[position - 1]))
-    _set_dotted(parsed, dotted)
-    return _finish_parsing(parsed, version, words)
+            _set_option(args, option, natives[0])
+
+    def _take_switch(self, option: Option, sets: bool, inline: str | None) -> None:
+        if inline is not None:
+            raise _Refused(_switch_value(option, inline, inline=True))
+        self.parsed.args[option.name] = sets
+        stray = self._following_values(1)
+        # The word after a switch is the model if there is no model yet, unless it can only be a value.
+        if stray and (self.parsed.model is not None or stray[0].lower() in ("true", "false")):
+            self.parsed.problems.append(_switch_value(option, stray[0]))
+            self.position += 1
+
+    def _optimization_level(self) -> str | None:
+        """Return the level in C(-O3), C(-O=3) and C(-O 3), C(None) for other words."""
+        word = self.words[self.position - 1]
+        if not word.startswith("-O") or word.startswith("-O."):
+            return None
+        if word != "-O":
+            return word[3:] if word[2] == "=" else word[2:]
+        following = self.words[self.position : self.position + 1]
+        return self._take(1)[0] if following in (["0"], ["1"], ["2"], ["3"]) else None
+
+    def _add_key(self, head: str, path: str, value: str | None) -> None:
+        """Store the value of C(--option.key)."""
+        # C(-O.key) is the compilation configuration in releases that know it.
+        short = head == "-O" and catalogue.trait("short-dotted", self.version)
+        try:
+            option, _sets, _inline = _resolve("--compilation-config" if short else head, self.version)
+            if value is None:
+                raise _Refused(_needs_value(option))
+            _merge_path(self.dotted.setdefault(head, {}), option, path.split("."), value, self.version)
+        except _Refused as refused:
+            self.parsed.problems.append(refused.problem)
+            if refused.problem.kind == "unknown" and head.startswith("--"):
+                self.parsed.args[_use_dashes(f"{head}.{path}")] = value
+
+    def _set_dotted(self) -> None:
+        """Set the options with dotted keys; vLLM ignores their other spellings."""
+        for name, value in itertools.chain.from_iterable(options.items() for options in self.dotted.values()):
+            if name in self.parsed.args:
+                self.parsed.problems.append(
+                    Problem(
+                        "bad_value",
+                        f"--{name}",
+                        "is given more than once, as keys and in another way; vLLM keeps only the keys of the last spelling",
+                        f"Give --{name} as one JSON text.",
+                        value=value,
+                    )
+                )
+            self.parsed.args[name] = value
 
 
 def _normalise(word: str) -> str:
@@ -635,9 +697,7 @@ def _normalise(word: str) -> str:
 
 def _is_option(word: str, version: Version | None) -> bool:
     """Tell an option from a value, as C(argparse) does."""
-    if not word.startswith("-") or len(word) == 1:
-        return False
-    if word == "--":
+    if not word.startswith("-") or word in ("-", "--"):
         return False
     if re.fullmatch(r"-\d+|-\d*\.\d+", word) or " " in word:
         return bool(_candidates(word, version))
@@ -693,138 +753,6 @@ def config_words(config: Mapping[str, Any], version: Version | None = None) -> l
         else:
             words += [f"--{key}", str(value)]
     return words
-
-
-def _following_values(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
-    """Return the values behind an option."""
-    end = position
-    while (
-        end < len(words)
-        and (limit is None or end - position < limit)
-        and not _is_option(_normalise(words[end]), version)
-    ):
-        end += 1
-    return words[position:end]
-
-
-def _take_option(parsed: Parsed, words: list[str], word: str, position: int, version: Version | None) -> int:
-    """Read the option C(word) and its values; return the position of the next word."""
-    try:
-        option, sets, inline = _resolve(word, version)
-        if not option.takes_value:
-            return _take_switch(parsed, words, position, version, (option, sets, inline))
-        values = [] if inline is None else [inline]
-        if not values:
-            values = _following_values(words, position, version, None if option.values == "+" else 1)
-            position += len(values)
-        _store_values(parsed, option, values, version)
-    except _Refused as refused:
-        spelled, equals, value = word.partition("=")
-        values = [value]
-        if refused.problem.kind in ("unknown", "ambiguous") and not equals:
-            values = _following_values(words, position, version, None if parsed.model is not None else 1)
-            position += len(values)
-        named = _use_dashes(spelled) if spelled.startswith("--") else spelled
-        _keep_problem(parsed, refused, named, values[0] if len(values) == 1 else values or True)
-    return position
-
-
-def _store_values(parsed: Parsed, option: Option, values: list[str], version: Version | None) -> None:
-    """Set an option to the values of an argv; raises C(_Refused)."""
-    if not values:
-        if option.values != "?":
-            raise _Refused(_needs_value(option))
-        parsed.args[option.name] = True
-    elif option.values == "*":
-        parsed.args.setdefault(option.name, []).append(_read_scalar(option, values[0], version))
-    elif option.values == "+":
-        parsed.args[option.name] = [_read_scalar(option, item, version) for item in values]
-    else:
-        _set_option(parsed.args, option, _read_scalar(option, values[0], version))
-
-
-def _take_switch(
-    parsed: Parsed, words: list[str], position: int, version: Version | None, resolved: tuple[Option, bool, str | None]
-) -> int:
-    option, sets, inline = resolved
-    if inline is not None:
-        raise _Refused(_switch_value(option, inline, inline=True))
-    parsed.args[option.name] = sets
-    stray = _following_values(words, position, version, 1)
-    # The word after a switch is the model if there is no model yet, unless it can only be a value.
-    if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
-        parsed.problems.append(_switch_value(option, stray[0]))
-        return position + 1
-    return position
-
-
-def _optimization_level(words: list[str], position: int) -> tuple[str, int] | None:
-    """Return the level in C(-O3), C(-O=3) and C(-O 3) and the next position, C(None) for other words."""
-    word, following = words[position - 1], words[position : position + 1]
-    if not word.startswith("-O") or word.startswith("-O."):
-        return None
-    if word != "-O":
-        return word[3:] if word[2] == "=" else word[2:], position
-    return (following[0], position + 1) if following in (["0"], ["1"], ["2"], ["3"]) else None
-
-
-def _take_dotted(
-    parsed: Parsed,
-    dotted: dict[str, dict[str, Any]],
-    words: list[str],
-    head: str,
-    path: str,
-    position: int,
-    version: Version | None,
-) -> int:
-    """Store the value of C(--option.key): vLLM merges all keys of one option at the end."""
-    word = _normalise(words[position - 1])
-    value: str | None = word.partition("=")[2] if "=" in word else None
-    if value is None and position < len(words):
-        value, position = words[position], position + 1
-    _add_key(parsed, dotted, head, path, value, version)
-    return position
-
-
-def _add_key(
-    parsed: Parsed,
-    dotted: dict[str, dict[str, Any]],
-    head: str,
-    path: str,
-    value: str | None,
-    version: Version | None,
-) -> None:
-    try:
-        option, _sets, _inline = _resolve(_short_dotted(head, version), version)
-        if value is None:
-            raise _Refused(_needs_value(option))
-        _merge_path(dotted.setdefault(head, {}), option, path.split("."), value, version)
-    except _Refused as refused:
-        parsed.problems.append(refused.problem)
-        if refused.problem.kind == "unknown" and head.startswith("--"):
-            parsed.args[_use_dashes(f"{head}.{path}")] = value
-
-
-def _short_dotted(head: str, version: Version | None) -> str:
-    """Return the long option of C(-O.key), the compilation configuration in releases that know it."""
-    return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
-
-
-def _set_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]]) -> None:
-    """Set the options with dotted keys; vLLM ignores their other spellings."""
-    for options in dotted.values():
-        for name, value in options.items():
-            if name in parsed.args:
-                parsed.problems.append(
-                    Problem(
-                        "bad_value",
-                        f"--{name}",
-                        "is given more than once, as keys and in another way; vLLM keeps only the keys of the last spelling",
-                        f"Give --{name} as one JSON text.",
-                        value=value,
-                    )
-                )
-            parsed.args[name] = value
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

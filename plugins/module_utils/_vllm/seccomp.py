@@ -87,12 +87,7 @@ def profile() -> str:
 
 
 def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Return the setting of an engine that reads through io_uring; empty without such a setting.
-
-    :param args: options of C(vllm serve), by their long names
-    :param env: its environment
-    :returns: the option or the variable
-    """
+    """Return the setting of an engine that reads through io_uring; empty without such a setting."""
     if str(args.get("load-format") or "").lower() == "b12x":
         return "--load-format b12x"
     table = table_on_disk(args, env)
@@ -102,12 +97,7 @@ def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
 
 
 def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Return the setting that leaves the model's tables of n-grams on disk, as forks of vLLM allow; empty without such a setting.
-
-    :param args: options of C(vllm serve), by their long names
-    :param env: its environment
-    :returns: the option or the variable
-    """
+    """Return the setting that leaves the model's tables of n-grams on disk, as forks of vLLM allow; empty without such a setting."""
     engram = args.get("engram-config")
     if isinstance(engram, Mapping) and engram.get("table_memory") == "disk":
         return "a table on disk (--engram-config)"

@@ -22,13 +22,11 @@ import fcntl
 import functools
 import json
 import os
-import queue
 import smtplib
 import ssl
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
@@ -40,6 +38,7 @@ sys.dont_write_bytecode = True  # root runs it from /usr/local/lib, which holds 
 from dgxspark_vllm._common.foreign_text import decode_text, printable
 from dgxspark_vllm._runtime import command, engine_client, fleet_state, http_client, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result
+from dgxspark_vllm._runtime.parallel import run_jobs
 from dgxspark_vllm._runtime.systemd import journal_line
 
 AT_ONCE = 16
@@ -172,44 +171,16 @@ def check_all(settings: Mapping[str, Any], completions: Mapping[str, str | None]
     """Check all endpoints in parallel. completions: the model for a completion by endpoint, as C(check) takes it."""
     quick, slow = float(settings["timeout_seconds"]), float(settings["completion_seconds"])
     seconds = 2 * quick + (2 * slow + 20 if any(model is not None for model in completions.values()) else 0)
+    rounds = -(-len(settings["endpoints"]) // AT_ONCE)
     jobs = {
         endpoint["key"]: functools.partial(check, endpoint, quick, slow, completions.get(endpoint["key"]))
         for endpoint in settings["endpoints"]
     }
-    results = run_jobs(jobs, seconds, lambda why: failed(f"the check itself failed: {why}"))
+    results = run_jobs(
+        jobs, rounds * seconds + 5, lambda why: failed(f"the check itself failed: {why}"), at_once=AT_ONCE
+    )
     late = failed("the check did not end in time", "the name may not resolve, or the server sends byte by byte")
     return {key: results.get(key, late) for key in jobs}
-
-
-def run_jobs(jobs: Mapping[str, Callable[[], Any]], seconds: float, failure: Callable[[str], Any]) -> dict[str, Any]:
-    """Run functions in parallel, a limited number at a time.
-
-    :param jobs: functions by name
-    :param seconds: that one may take
-    :param failure: returns the result of a function that raised an exception, from its text
-    :returns: results by name; a function that has not returned in time is missing
-    """
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in jobs:
-        waiting.put(name)
-    results: dict[str, Any] = {}
-
-    def work() -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                name = waiting.get_nowait()
-                try:
-                    results[name] = jobs[name]()
-                except Exception as error:  # a server may answer anything; the others are asked nevertheless
-                    results[name] = failure(printable(repr(error)))
-
-    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, len(jobs)))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + -(-len(jobs) // AT_ONCE) * seconds + 5
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0.01))
-    return dict(results)  # a copy: a function that returns later adds to the other one
 
 
 def failed(error: str, hint: str = "") -> dict[str, Any]:
@@ -462,7 +433,6 @@ def main() -> int:
     parser.add_argument(
         "--state", type=Path, default=Path("/var/lib/dgxspark/fleet_monitor"), help="state (default: %(default)s)"
     )
-    parser.add_argument("--once", action="store_true", help="one run, as the timer makes them; the default")
     parser.add_argument("--dry-run", action="store_true", help="check and show; remember and send nothing")
     parser.add_argument(
         "--completion", action="store_true", help="ask each model server for a token, whatever the turn"

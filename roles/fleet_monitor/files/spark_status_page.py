@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Serves the live page of a fleet from its agents and the last checks of the fleet monitor: the program of spark-status-page.service.
+"""Serves the live page of a fleet from its agents, the last checks of the fleet monitor and the alarms of Prometheus: the program of spark-status-page.service.
 
 It reads the keys as root, binds its port, and goes on as C(nobody).
 """
@@ -41,7 +41,7 @@ def main() -> int:
     """Serve until it is stopped."""
     parser = argparse.ArgumentParser(prog="spark-status-page", description="Serves the live page of a fleet.")
     parser.add_argument(
-        "settings", type=Path, help="JSON with listen, port, key_file, agents, checks and stale_seconds"
+        "settings", type=Path, help="JSON with listen, port, key_file, agents, checks, stale_seconds and prometheus"
     )
     parser.add_argument(
         "--page",
@@ -56,7 +56,8 @@ def main() -> int:
             Agent(str(row["host"]), str(row["url"]), engine_client.read_api_key(row.get("key_file")))
             for row in settings["agents"]
         ]
-        fleet = Fleet(agents, Path(settings["checks"]), float(settings["stale_seconds"]))
+        prometheus = str(settings.get("prometheus") or "")
+        fleet = Fleet(agents, Path(settings["checks"]), float(settings["stale_seconds"]), prometheus)
         key = engine_client.read_api_key(settings.get("key_file"))
         address, names = (str(settings["listen"]), int(settings["port"])), [str(settings["host"])]
         has_actions = bool(settings.get("actions") and key)
@@ -64,7 +65,7 @@ def main() -> int:
         say(f"{args.settings} cannot be used ({error}); run site.yml again", 3)
         return 2
     seconds = max(SECONDS, SECONDS_OF_HOST * len(agents))
-    live = Live(fleet.look, fleet.checks, fleet.act if has_actions else None, seconds)
+    live = Live(fleet.look, fleet.checks, fleet.act if has_actions else None, seconds, lambda: fleet.alarms)
     try:
         server = Server(address, live, args.page, key, names)
     except (OSError, ValueError) as error:

@@ -262,11 +262,7 @@ def check_spare(gateway: Gateway, key: str) -> None:
 def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare: bool = False) -> dict[str, Any]:
     """Give a backend no new requests, and wait for the end of its requests.
 
-    :param gateway: of this host
-    :param key: of the backend
-    :param timeout: seconds
-    :param hold: no run of site.yml admits it
-    :param spare: refuse if a name would be left without a backend
+    timeout: seconds. hold: no run of site.yml admits it. spare: refuse if a name would be left without a backend.
     """
     backend = gateway.backend(key)
     if spare:

@@ -28,6 +28,13 @@ INTERVAL_SECONDS = 30.0
 FINISH_SECONDS = 5.0
 KEEP = 5
 LIVE_SECONDS = 5.0
+PATHS = (
+    ("--etc", "/etc/dgxspark", "settings"),
+    ("--run", "/run/dgxspark", "records of starts"),
+    ("--state", "/var/lib/dgxspark", "state, evidence, receipts"),
+    ("--gateway", "/usr/local/libexec/dgxspark/spark_gateway.py", "the gateway's helper"),
+    ("--page", "/usr/local/libexec/dgxspark/live", "files of the live page"),
+)
 
 say = journal("agent")
 
@@ -115,9 +122,7 @@ def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
     """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
 
-    :param names: of all loops
-    :param args: of the command line
-    :returns: the exit code if no loop has settings
+    Returns the exit code if no loop has settings.
     """
     slow: list[loops.Loop] = []
     for name in names:
@@ -142,12 +147,7 @@ def run_slow(names: list[str], args: argparse.Namespace) -> int:
 
 
 def run_guard(names: list[str], args: argparse.Namespace) -> None:
-    """Run the memory guard in this process, and the other loops in a child.
-
-    :param names: of all loops
-    :param args: of the command line
-    :raises SettingsError: if the guard has no settings
-    """
+    """Run the memory guard in this process, and the other loops in a child. Raises SettingsError if the guard has no settings."""
     from dgxspark_vllm._agent import memory
 
     threading.stack_size(memory.STACK_BYTES)
@@ -170,26 +170,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="spark-agent", description="Guards the memory, watches model servers, makes metrics."
     )
-    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
-    parser.add_argument(
-        "--run", type=Path, default=Path("/run/dgxspark"), help="records of starts (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--state", type=Path, default=Path("/var/lib/dgxspark"), help="state, evidence, receipts (default: %(default)s)"
-    )
+    for name, default, text in PATHS:
+        parser.add_argument(name, type=Path, default=Path(default), help=f"{text} (default: %(default)s)")
     parser.add_argument("--units", default="/etc/systemd/system", help="unit files (default: %(default)s)")
-    parser.add_argument(
-        "--gateway",
-        type=Path,
-        default=Path("/usr/local/libexec/dgxspark/spark_gateway.py"),
-        help="the gateway's helper",
-    )
-    parser.add_argument(
-        "--page",
-        type=Path,
-        default=Path("/usr/local/libexec/dgxspark/live"),
-        help="files of the live page (default: %(default)s)",
-    )
     parser.add_argument(
         "--once", choices=services.LOOPS, help="one look of a loop, printed; nothing is changed or written"
     )

@@ -262,12 +262,7 @@ class Hub:
             self.refuse(slot, slot.reason)
 
     def become_ready(self, slot: Slot, before: str, entered: float, took: float) -> None:
-        """Note that an engine serves.
-
-        :param before: the state until now
-        :param entered: clock at which its unit became active
-        :param took: seconds of its start
-        """
+        """Note that an engine serves. entered: clock at which its unit became active. took: seconds of its start."""
         slot.ready, slot.last_start = entered, self.last_start(slot)
         # Requests before this process are unknown.
         slot.last = self.loop.time() if before == on_demand.UNKNOWN else entered

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import document_check
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deploy, deployed, deployment
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Tools
@@ -131,7 +130,7 @@ class Spark:
         """Deploy documents as the module deploy does."""
         state = merge(states)
         before = deployed.load() or deployed.Deployed()
-        deployed_parts = document_check.parts_of(state, before.state) if parts is None else parts
+        deployed_parts = state.parts() | before.state.parts() if parts is None else parts
         tools = Tools(self, chmod, print, False, str(self.root))
         return deploy.deploy(Deployment(state, tools, deployed_parts, before))
 

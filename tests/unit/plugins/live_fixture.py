@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import live_status
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_alarms import Alarm, Alarms
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_server import BUCKET_SECONDS, BUCKETS, Live
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_status import Spark
 
@@ -164,8 +165,9 @@ def live(count: int, act: Any = None, seconds: float = 1.0) -> Live:
             entry.document["gpu"] = gpu  # type: ignore[index]
         return moving
 
-    page = Live(look, lambda: CHECKS, act, seconds)
     now = time.time()
+    capped = Alarm("SparkGpuCapped", "warning", "spark-5", "The GPU of spark-5 is busy at 611 MHz", now - 2700)
+    page = Live(look, lambda: CHECKS, act, seconds, lambda: Alarms((capped,), rules=40))
     for bucket in range(BUCKETS):
         for entry in sparks(count):
             page._keep(entry, now - (BUCKETS - bucket) * BUCKET_SECONDS)

@@ -21,7 +21,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_sums, spread_files
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, host_health, status_rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, host_health, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
@@ -161,5 +161,5 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     planned = {
         "services": [to_dict(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]
     }
-    report = doctor_host.HostReport.from_dicts(planned, {}, {"receipts": saved_receipts}, {}, {}, {})
+    report = doctor.HostReport.from_dicts(planned, {}, {"receipts": saved_receipts}, {}, {}, {})
     assert "error" not in saved_receipts["heavy"] and list(doctor.check_receipts(report)) == []

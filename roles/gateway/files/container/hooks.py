@@ -276,12 +276,7 @@ def level_of(deployment: Mapping[str, Any]) -> int:
 
 
 def prefix_keys(model: str, messages: Any, options: Mapping[str, Any]) -> list[bytes]:
-    """Return the checksums of the beginnings of a prompt, the shortest first: up to each message, or to each block of a text.
-
-    :param model: name that the client asks for
-    :param messages: of a chat, None for other requests
-    :param options: further parameters of the request
-    """
+    """Return the checksums of the beginnings of a prompt, the shortest first: up to each message, or to each block of a text."""
     text = options.get("prompt") or options.get("input") or messages
     is_blocks = isinstance(text, str) or (isinstance(text, list) and bool(text) and isinstance(text[0], int))
     if is_blocks:  # a text, or ids of tokens
@@ -332,12 +327,8 @@ def choose(
 ) -> dict[str, Any]:
     """Return a usable backend: preferably untried and healthy, then of the first level, then with the prompt's prefix, then with the fewest requests.
 
-    :param usable: backends of the name
-    :param tried: backends that failed for this request
-    :param unhealthy: backends whose last check failed
-    :param running: requests by backend
-    :param holders: backends that probably have the beginning of the prompt in their prefix caches
-    :param lead: requests that a holder may have more than the least busy backend
+    tried: failed for this request. holders: probably have the beginning of the prompt in their prefix caches. lead: requests that a holder may
+    have more than the least busy backend.
     """
     candidates = [row for row in usable if backend_of(row) not in tried] or usable
     candidates = [row for row in candidates if backend_of(row) not in unhealthy] or candidates
@@ -602,10 +593,7 @@ class Bodies:
     async def read(self, receive: Receive, record: Record, most: int) -> bytes:
         """Return a complete body, nothing if the client disconnects before.
 
-        :param receive: of the request
-        :param record: of the request
-        :param most: bytes that it may have
-        :raises Rejected: for a body that is too large, takes too long, or does not fit beside others
+        Raises Rejected for a body that is too large, takes too long, or does not fit beside others. most: bytes that it may have.
         """
         pieces = []
         try:
@@ -711,10 +699,7 @@ class AccessControl:
             await self.answer(receive, send, record, *refusal)
 
     def judge(self, scope: Message) -> Mapping[str, Any]:
-        """Return the caller of a request, by its head alone.
-
-        :raises Rejected: for a path that the gateway does not serve, or not for this key
-        """
+        """Return the caller of a request, by its head alone. Raises Rejected for a path that the gateway does not serve, or not for this key."""
         path = scope["path"]
         if not SERVED.fullmatch(path):
             raise Rejected(404, "path", f"This gateway does not serve {path}.")
@@ -806,9 +791,7 @@ class AccessControl:
     def speak(self, send: Send, record: Record, closes: bool) -> Send:
         """Return a sender that adds C(connection: close) to the last answer of a connection, and Retry-After to a refusal.
 
-        :param send: of the request
-        :param record: of the request
-        :param closes: whether this is the last answer of the connection; while the process leaves, each answer is
+        closes: this is the last answer of the connection; while the process leaves, each answer is.
         """
 
         async def passed(message: Message) -> None:

@@ -6,11 +6,9 @@
 
 const CHARTS = [['memory', 'GiB'], ['GPU load', '%'], ['power', 'W'], ['tok/s', '']]; // as CHARTS of live_page.py
 const BUCKET = 30, BUCKETS = 120; // as in live_server.py
-const SLICE = 25; // parts outside of the screen that are replaced at once
 const RISKY = ['stop', 'cold', 'drain'];
 const main = document.querySelector('main');
 const wanted = document.getElementById('keep-up'), notice = document.getElementById('kept-up'), done = document.getElementById('done');
-const pending = new Map(); // id of a part -> its HTML
 const hours = new Map(); // id of a host -> columns: times, then a column for each chart
 const visible = new Set();
 let ages = {}, offset = 0, source = null, asked = new Set(), timer = 0;
@@ -19,8 +17,13 @@ document.body.classList.add('live');
 
 // --- charts: only of tiles on the screen, since a fleet has hundreds
 
+let chartWidth = 0, colour = '';
+
 function build(box) {
-  const colour = getComputedStyle(document.body).getPropertyValue('--info');
+  if (!chartWidth) { // asked once: each question would lay out the page anew
+    chartWidth = Math.max(box.clientWidth / 2 - 7, 60);
+    colour = getComputedStyle(document.body).getPropertyValue('--info');
+  }
   box.plots = CHARTS.map(([name]) => {
     const chart = document.createElement('div');
     chart.className = 'chart';
@@ -29,7 +32,7 @@ function build(box) {
     chart.append(caption);
     box.append(chart);
     const plot = new uPlot({
-      width: Math.max(chart.clientWidth, 60), height: 28, legend: {show: false}, cursor: {show: false}, padding: [2, 0, 2, 0],
+      width: chartWidth, height: 28, legend: {show: false}, cursor: {show: false}, padding: [2, 0, 2, 0],
       axes: [{show: false}, {show: false}],
       scales: {x: {time: true}, y: {range: (_plot, low, high) => [Math.min(low ?? 0, 0), Math.max(high ?? 1, 1)]}},
       series: [{}, {stroke: colour, width: 1.5, points: {show: false}}],
@@ -95,53 +98,34 @@ function addPoint(key, point) {
   });
 }
 
-// --- parts
+// --- parts: only what differs is changed, so focus and selection stay, and the browser lays out little
 
-function places(element) {
-  return [...element.querySelectorAll('a, button, [tabindex]')];
-}
-
-function replace(fresh) {
-  const old = document.getElementById(fresh.id);
-  if (!old) return;
-  if (fresh.id === 'summary') { // a live region is read out when its text changes
-    if (old.textContent !== fresh.textContent) old.textContent = fresh.textContent;
-    return;
+function patch(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) {
+    old.replaceWith(fresh);
+  } else if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+  } else {
+    for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const name of old.getAttributeNames()) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (old.matches('time.age')) return; // showAges writes its text
+    const before = [...old.childNodes], after = [...fresh.childNodes];
+    after.forEach((node, index) => (before[index] ? patch(before[index], node) : old.append(node)));
+    before.slice(after.length).forEach((node) => node.remove());
   }
-  const place = old.contains(document.activeElement) ? places(old).indexOf(document.activeElement) : -1;
-  old.replaceWith(fresh);
-  if (place >= 0) places(fresh)[place]?.focus();
 }
 
-function replaceAll(entries) {
+function patchParts(parts) {
+  const entries = Object.entries(parts);
   const isRow = ([id]) => id.startsWith('service-');
   for (const chosen of [entries.filter(isRow), entries.filter((entry) => !isRow(entry))]) {
     const template = document.createElement('template'); // one for rows, which the parser of HTML takes only without others
     template.innerHTML = chosen.map(([, html]) => html).join('');
-    for (const fresh of [...template.content.children]) replace(fresh);
+    for (const fresh of [...template.content.children]) {
+      const old = document.getElementById(fresh.id);
+      if (old) patch(old, fresh);
+    }
   }
-}
-
-function isOnScreen([id]) {
-  // To ask a tile for its place would lay it out, which the style spares tiles outside of the screen.
-  if (id.startsWith('host-')) return [...visible].some((box) => box.dataset.of === id);
-  const box = document.getElementById(id)?.getBoundingClientRect();
-  return !box || (box.bottom > -200 && box.top < innerHeight + 200);
-}
-
-function receiveParts(parts) {
-  const entries = Object.entries(parts), shown = entries.filter(isOnScreen);
-  for (const [id, html] of entries) pending.set(id, html);
-  for (const [id] of shown) pending.delete(id);
-  replaceAll(shown);
-  if (pending.size) setTimeout(replacePending, 50);
-}
-
-function replacePending() { // in slices, so that a large fleet never blocks the page
-  const entries = [...pending].slice(0, SLICE);
-  for (const [id] of entries) pending.delete(id);
-  replaceAll(entries);
-  if (pending.size) setTimeout(replacePending, 50);
 }
 
 function showAges() {
@@ -150,7 +134,8 @@ function showAges() {
     const at = ages[element.dataset.of];
     if (at === undefined) continue;
     const seconds = Math.max(Math.round(now - at), 0);
-    const text = at === null ? 'never seen' : seconds < 100 ? `${seconds} s ago` : `${Math.round(seconds / 60)} min ago`;
+    const [size, unit] = seconds < 100 ? [1, 's'] : seconds < 6000 ? [60, 'min'] : [3600, 'h'];
+    const text = at === null ? 'never seen' : `${Math.round(seconds / size)} ${unit} ago`;
     if (element.textContent !== text) element.textContent = text;
   }
 }
@@ -163,7 +148,7 @@ function receive(event) {
   }
   offset = Date.now() / 1000 - message.at;
   ages = message.ages;
-  receiveParts(message.parts);
+  patchParts(message.parts);
   for (const [key, point] of Object.entries(message.points)) addPoint(key, point);
   for (const box of visible) draw(box);
   main.dataset.frame = event.lastEventId;

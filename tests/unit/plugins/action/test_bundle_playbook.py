@@ -405,28 +405,6 @@ def test_a_layer_goes_with_the_last_image_that_has_it(updated: Fleet) -> None:
     assert (updated.bundle / layer(BELOW)).exists() and (updated.bundle / layer(NEWER)).exists()
 
 
-def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
-    """Their images are one archive each, and their manifests say nothing of layers."""
-    fleet, image, _files = packed
-    path = fleet.bundle / "manifest.json"
-    manifest = {**json.loads(path.read_text()), "schema": 1}
-    for packed_image in manifest["images"]:
-        del packed_image["layers"], packed_image["diff_ids"]
-    path.write_text(json.dumps({**manifest, "sha256": engine.own_sum(manifest)}))
-    for sidecar in fleet.bundle.glob("images/*/image.json"):
-        entry = json.loads(sidecar.read_text())
-        del entry["layers"], entry["diff_ids"]
-        sidecar.write_text(json.dumps(entry))
-    code, text = fleet.bring()
-    assert code == 0, text
-    assert contents((fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes()) == contents(image)
-    # A run that adds to it does not change that image.
-    before = written(next(fleet.bundle.glob("images/*")))
-    code, text = fleet.pack()
-    assert (code, "changed=1" in text) == (0, True), text
-    assert written(next(fleet.bundle.glob("images/*"))) == before
-
-
 def check_weights(fleet: Fleet, files: dict[str, bytes]) -> None:
     """Check that the target has the files in the layout of the hub."""
     for name, content in files.items():

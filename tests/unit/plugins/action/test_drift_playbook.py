@@ -15,7 +15,7 @@ import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
 from ansible_collections.dgxspark.vllm.plugins.action import drift as drift_action
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
 
 pytestmark = pytest.mark.slow
 
@@ -231,13 +231,11 @@ def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> N
     result = answer_of(service)["spark_asked"]
     result["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
     planned = {"services": [service]}
-    (finding,) = drift_action.judge(
-        drift_host.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], result
-    )
+    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], result)
     assert finding["rule"] == "drift.plan" and "the deployment (gateway, host): " in finding["message"]
     # Programs that did not answer leave nothing to compare.
     result["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
-    (finding,) = drift_action.judge(drift_host.Host.planned(planned, {"host": "newer"}, True), [], result)
+    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer"}, True), [], result)
     assert finding["rule"] == "drift.not_asked" and "it hangs" in finding["message"]
 
 

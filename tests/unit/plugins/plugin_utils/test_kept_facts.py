@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from planned_fixture import MEASURED
 
 from ansible_collections.dgxspark.vllm.plugins.action import plan as plan_action
-from ansible_collections.dgxspark.vllm.plugins.action.plan import JudgedPlan, is_unchanged, judged_with
+from ansible_collections.dgxspark.vllm.plugins.action.plan import JudgedPlan, are_unchanged, judged_with
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import kept_facts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 
@@ -129,12 +129,15 @@ def test_a_plan_that_kept_facts_make_impossible_is_made_without_them() -> None:
 
 def test_a_host_is_unchanged_if_it_is_up_to_date_and_says_what_the_plan_was_made_with() -> None:
     answer = {"up_to_date": True, "spark": MEASURED, "images": IMAGES}
-    checksum = checksum_of(FACTS)
-    assert is_unchanged(answer, checksum)
-    assert is_unchanged({**answer, "spark": {**MEASURED, "gpu": {**MEASURED["gpu"], "temperature_c": 60}}}, checksum)
-    assert not is_unchanged({**answer, "up_to_date": False}, checksum)
-    assert not is_unchanged({**answer, "spark": {**MEASURED, "kernel": "6.18"}}, checksum)
-    assert not is_unchanged({**answer, "images": {}}, checksum) and not is_unchanged({}, checksum)
+
+    def unchanged(said: dict[str, Any]) -> bool:
+        return are_unchanged({"spark-1": said}, {"spark-1": checksum_of(FACTS)})
+
+    assert unchanged(answer)
+    assert unchanged({**answer, "spark": {**MEASURED, "gpu": {**MEASURED["gpu"], "temperature_c": 60}}})
+    assert not unchanged({**answer, "up_to_date": False})
+    assert not unchanged({**answer, "spark": {**MEASURED, "kernel": "6.18"}})
+    assert not unchanged({**answer, "images": {}}) and not unchanged({})
 
 
 def test_hosts_that_are_not_to_be_asked_or_not_in_the_run_are_not_planned_with_kept_facts(tmp_path: Path) -> None:

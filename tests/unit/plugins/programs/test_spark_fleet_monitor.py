@@ -475,7 +475,7 @@ def test_a_test_message(monitor: Monitor, model: Model, hook: Server) -> None:
 def test_a_dry_run_remembers_and_sends_nothing(monitor: Monitor, hook: Server, closed_port: int) -> None:
     monitor.watch("spark-1/heavy", f"http://127.0.0.1:{closed_port}")
     monitor.notify("webhook", url=hook.url)
-    assert monitor.run("--once", "--dry-run", "--json") == 1
+    assert monitor.run("--dry-run", "--json") == 1
     report = json.loads(monitor.out)
     assert report["endpoints"][0]["ok"] is False and [change["what"] for change in report["changes"]] == ["down"]
     assert hook.came == [] and not monitor.state.exists()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, fleet_monitor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, fleet_monitor, monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 
@@ -290,12 +290,39 @@ def test_the_page_and_the_agents_that_it_reads() -> None:
             {"host": "spark-1", "url": "http://192.168.1.11:8095", "key_file": key_file},
             {"host": "spark-2", "url": "http://[fd00::2]:8096", "key_file": key_file},
         ],
+        "prometheus": "",
     }
     assert {"name": "agent", "source": "/keys/live"} in outcome["secrets"]
     (unread,) = (finding.message for finding in findings if finding.rule == "fleet_monitor.no_agent")
     assert "the agent of spark-3 answers on loopback" in unread
     outcome, _findings = fleet_monitor.plan("spark-3", settings, FLEET, (), (), AGENTS)
     assert {"host": "spark-3", "url": "http://127.0.0.1:8095", "key_file": None} in outcome["page"]["agents"]
+
+
+@pytest.mark.parametrize(
+    ("key", "listen", "expected"),
+    [
+        ({}, None, ""),
+        ({}, "0.0.0.0", "http://127.0.0.1:9090"),
+        ({}, "fd00::5", "http://[fd00::5]:9090"),
+        ({"page_prometheus": "https://metrics.example/prometheus/"}, "127.0.0.1", "https://metrics.example/prometheus"),
+    ],
+)
+def test_the_page_asks_the_prometheus_of_its_host_or_the_given_one(
+    key: dict[str, Any], listen: str | None, expected: str
+) -> None:
+    settings = monitoring.read_monitoring("forge", {"listen": listen})[0] if listen else None
+    url = monitoring.prometheus_url(settings)
+    outcome, _findings = fleet_monitor.plan("forge", good({"page_port": 8090, **key}), FLEET, prometheus=url)
+    assert outcome["page"]["prometheus"] == expected
+    outcome, _findings = fleet_monitor.plan("forge", good({}), FLEET, prometheus=url)
+    assert outcome["page"] == {}
+
+
+def test_a_password_in_the_address_of_prometheus_is_refused() -> None:
+    _settings, messages = fleet_monitor.read("forge", {"page_prometheus": "http://me:secret@192.168.1.10:9090"})
+    assert len(messages) == 1 and "page_prometheus: the address contains a password" in messages[0]
+    assert "secret" not in messages[0]
 
 
 @pytest.mark.parametrize(

@@ -655,8 +655,8 @@ def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], message: st
     assert [(entry.rule, entry.message) for entry in check_reach] == (
         [("cluster.unreached", message)] if message else []
     )
-    assert clustering.check_reach(complete, "large", args, {**RING, "topology": "switch"}) == []
-    assert clustering.check_reach(complete, "large", args, None) == []
+    assert not list(clustering.check_reach(complete, "large", args, {**RING, "topology": "switch"}))
+    assert not list(clustering.check_reach(complete, "large", args, None))
 
 
 @pytest.mark.parametrize(
@@ -674,9 +674,8 @@ def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], message: st
 def test_what_nobody_has_run_in_a_ring_is_said(hosts: int, args: dict[str, Any], action: str) -> None:
     names = [f"s{number + 1}" for number in range(hosts)]
     rails = [{"ends": {first: {}, other: {}}} for first, other in zip(names, [*names[1:], names[0]])]
-    reach = clustering.check_reach(
-        clustering.Cluster("ring", names, "mp", []), "x", args, {"topology": "ring", "rails": rails}
-    )
+    cluster, planned = clustering.Cluster("ring", names, "mp", []), {"topology": "ring", "rails": rails}
+    reach = list(clustering.check_reach(cluster, "x", args, planned))
     assert [(entry.rule, entry.severity) for entry in reach] == ([("cluster.unreported", "info")] if action else [])
     assert not action or f"nobody has reported {action} on Sparks in a ring" in reach[0].message
 
@@ -851,7 +850,7 @@ def test_clusters_on_a_switch_have_addresses_of_their_own(
         name: {"topology": topology, "hosts": {f"{name}-1": {"address": address}}}
         for name, topology, address in zip(("one", "two"), topologies, addresses)
     }
-    result = clustering.check_addresses({**networks, "unasked": None})
+    result = list(clustering.check_addresses({**networks, "unasked": None}))
     assert [finding.service for finding in result] == (["two"] if fires else [])
     assert not fires or "two-1 of two and one-1 of one would both have 192.168.100.10" in result[0].message
 

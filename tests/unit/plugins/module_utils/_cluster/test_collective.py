@@ -179,7 +179,7 @@ def test_the_version_of_nccl_is_told_where_torch_has_it() -> None:
 def test_silence_is_not_known(arguments: tuple[int, str, str], message: str) -> None:
     result = collective.read(*arguments)
     assert list(result) == ["unknown"] and message in result["unknown"]
-    findings = collective.judge("spark-3", TEST, result, {"all_reduce": 80})
+    findings = list(collective.judge("spark-3", TEST, result, {"all_reduce": 80}))
     assert [(entry.rule, entry.severity) for entry in findings] == [("fabric.collective_unknown", "warning")]
     assert "spark-3" in findings[0].message and message in findings[0].message
 
@@ -201,7 +201,7 @@ def test_silence_is_not_known(arguments: tuple[int, str, str], message: str) -> 
     ],
 )
 def test_the_verdict(result: dict[str, Any], verdict: list[tuple[str, str]]) -> None:
-    findings = collective.judge("a", TEST, result, {"all_reduce": 80})
+    findings = list(collective.judge("a", TEST, result, {"all_reduce": 80}))
     assert [(entry.rule, entry.severity) for entry in findings] == verdict
     assert all(entry.message.startswith("a") and entry.service == "glm" and entry.fix for entry in findings)
 

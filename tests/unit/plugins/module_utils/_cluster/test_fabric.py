@@ -823,7 +823,7 @@ def test_probes_are_judged() -> None:
     way = {"rail": "rail0", "tool": "ib_write_bw", "server": "a", "client": "b", "error": ""}
     assert [finding.rule for finding in fabric_bandwidth.judge_bandwidth([], {})] == ["fabric.no_probe"]
     least = {"ib_write_bw": 80.0}
-    assert fabric_bandwidth.judge_bandwidth([{**way, "gbps": 92.57}], least) == []
+    assert not list(fabric_bandwidth.judge_bandwidth([{**way, "gbps": 92.57}], least))
     (slow,) = fabric_bandwidth.judge_bandwidth([{**way, "gbps": 13.23}], least)
     assert slow.rule == "fabric.slow" and "rail0: b to a: 13.23 Gb/s by ib_write_bw, less than 80" in slow.message
     assert "the card came up degraded" in slow.fix and "switch" not in slow.fix
@@ -834,7 +834,7 @@ def test_probes_are_judged() -> None:
 
 
 def test_findings_as_lines() -> None:
-    result = fabric_bandwidth.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
+    result = [*fabric_bandwidth.judge_bandwidth([], {}), *fabric.judge_hardware("a", {"connectx": False})]
     first, second = fabric.lines(finding.to_dict() for finding in result)
     assert first.startswith("error fabric.no_connectx: a: ") and second.startswith("info fabric.no_probe: ")
 

@@ -19,7 +19,7 @@ def test_pings() -> None:
     assert pings.ping_command(PING, 8972)[-3:] == ["-I", "192.168.100.10", "192.168.100.11"]
     large = pings.parse_ping(GOOD, "")
     assert large == {"sent": 3, "received": 3, "error": ""}
-    assert pings.judge_pings([{**PING, "large": large}]) == []
+    assert not list(pings.judge_pings([{**PING, "large": large}]))
 
 
 def test_a_ping_that_only_gets_through_small() -> None:

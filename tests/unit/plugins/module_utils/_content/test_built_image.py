@@ -119,4 +119,4 @@ def test_cleaning_up_and_bundles_know_it() -> None:
     host = planned()
     (built,) = host["built_images"]
     assert {built["tag"], built["base_tag"]} <= set(cleanup.in_use(host, {})["images"])
-    assert built["tag"] in bundle.needs_of({"h": host}, ["h"]).images
+    assert built["tag"] in bundle.needs_of({"h": host}, ["h"])[0]

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     image_contents,
     image_probe,
     image_probe_program,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import containers
+
+PROGRAM = program_text.program(image_probe_program)
 
 ARG_UTILS = """
 class EngineArgs:
@@ -70,7 +74,7 @@ def site(tmp_path: Path) -> Path:
 
 def ask(path: str, **env: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", image_probe.program()],
+        [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
         check=False,
@@ -182,9 +186,8 @@ def test_an_image_without_vllm_answers_too(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_is_not_taken_for_the_installed_vllm(site: Path, tmp_path: Path) -> None:
-    program = image_probe.program()
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", PROGRAM],
         cwd=site,
         capture_output=True,
         text=True,
@@ -195,7 +198,7 @@ def test_the_working_directory_is_not_taken_for_the_installed_vllm(site: Path, t
 
 
 def test_the_container_has_no_gpu_and_no_network_and_ends() -> None:
-    argv = image_probe.command("sha256:aa", "dgxspark-probe-1", 30)
+    argv = containers.image_question("sha256:aa", "dgxspark-probe-1", PROGRAM, 30)
     assert argv[:3] == ["timeout", "--kill-after=5", "30"]
     words = " ".join(argv)
     assert "--rm --pull never" in words and "--network none" in words and "--read-only" in words

@@ -104,4 +104,4 @@ def test_a_registry_says_where_its_tokens_are() -> None:
     # A token is not asked for in the clear, and a password is nobody's to send.
     assert upstream.token_url('Bearer realm="http://x/t"', "x/a") is None
     assert upstream.token_url('Basic realm="x"', "x/a") is None
-    assert upstream.digest_in({"Docker-Content-Digest": "no"}) is None
+    assert upstream.named({"Docker-Content-Digest": "no"}, "docker-content-digest", upstream.DIGEST) is None

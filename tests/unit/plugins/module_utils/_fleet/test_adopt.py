@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def service(**changes: Any) -> dict[str, Any]:
 
 
 def read(box: dict[str, Any]) -> dict[str, Any]:
-    imported: dict[str, Any] = import_launch(adopt.command_of(container_launch.launch_of(box, IMAGE)), form="docker")[
+    imported: dict[str, Any] = import_launch(shlex.join(container_launch.launch_of(box, IMAGE)), form="docker")[
         "service"
     ]
     return imported

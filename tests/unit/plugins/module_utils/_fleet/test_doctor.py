@@ -13,7 +13,7 @@ import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, doctor_signs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 
@@ -86,7 +86,7 @@ def healthy() -> dict[str, Any]:
 
 
 def severities(host: dict[str, Any]) -> dict[str, str]:
-    findings = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    findings = doctor.check(doctor.HostReport.from_dicts(**host))
     assert all(finding.fix for finding in findings)
     return {finding.rule.removeprefix("doctor."): finding.severity for finding in findings}
 
@@ -299,11 +299,11 @@ def test_what_the_guard_sees_and_did() -> None:
     host = healthy()
     host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
     host["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    (finding,) = doctor.check(doctor.HostReport.from_dicts(**host))
     assert finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB use" in finding.message
     last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
     host["facts"]["guard"] = guarded(last=last)
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    (finding,) = doctor.check(doctor.HostReport.from_dicts(**host))
     assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
     last["at"] = 1000.0 - 90000
     assert severities(host) == {}
@@ -319,7 +319,7 @@ def test_degenerate_answers_are_an_error_with_the_known_cure() -> None:
         "drained": True,
     }
     host["facts"]["quality"] = {"heavy": note, "left": note}
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    (finding,) = doctor.check(doctor.HostReport.from_dicts(**host))
     assert (finding.rule, finding.severity, finding.service) == ("doctor.degenerate", "error", "heavy")
     assert "a loop. The gateway gives it no new requests." in finding.message
     assert finding.fix.startswith("SPKK04: Do that. systemctl restart spark-heavy.service") and "/var/x" in finding.fix
@@ -332,7 +332,7 @@ def test_a_service_that_the_guard_stopped_says_so() -> None:
     unit(active_state="inactive")(host)
     host["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
     host["facts"]["units"].append({**host["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
-    findings = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    findings = doctor.check(doctor.HostReport.from_dicts(**host))
     (finding,) = [result for result in findings if result.rule == "doctor.unit_stopped"]
     assert finding.message == (
         "spark-heavy.service was stopped by the memory guard: 0.80 GiB available, nothing milder is left."
@@ -400,7 +400,7 @@ def test_answers_that_repeat(text: str) -> None:
 def test_the_cause_in_a_log_comes_with_its_service_fix_and_source() -> None:
     host = healthy()
     log_of("OSError: [Errno 28] No space left on device")(host)
-    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**host))
+    (finding,) = doctor.check(doctor.HostReport.from_dicts(**host))
     assert (finding.rule, finding.service, finding.severity) == ("doctor.engine_log", "heavy", "error")
     assert finding.message.endswith("(OSError: [Errno 28] No space left on device).")
     assert "df -h" in finding.fix and "disk_full" in finding.source

@@ -15,7 +15,7 @@ import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift, drift_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage
 
 UNIT, GATEWAY, TIMER = "spark-heavy.service", "spark-gateway.service", "spark-load-guard.service"
@@ -115,7 +115,7 @@ def clean() -> dict[str, Any]:
 
 
 def findings(host_data: dict[str, Any]) -> list[dict[str, Any]]:
-    host = drift_host.Host.planned(host_data["planned"], host_data["checksums"], host_data.get("ranks", True))
+    host = drift.Host.planned(host_data["planned"], host_data["checksums"], host_data.get("ranks", True))
     answered = host.with_answers(host_data["facts"], host_data["images"], host_data["compared"])
     return [finding.to_dict() for finding in drift.check(answered)]
 

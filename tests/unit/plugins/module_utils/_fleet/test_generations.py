@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    document_check,
     generation_choice,
     generations,
 )
@@ -114,3 +115,11 @@ def test_a_manifest_of_another_kind_is_refused() -> None:
     for text in ("[]", "{}", '{"schema": 3}', '{"schema": 1, "number": "x", "state": {}}'):
         with pytest.raises(ValueError, match=r"not a JSON object|schema|no number"):
             generations.load(text)
+
+
+def test_differences_are_told_without_contents() -> None:
+    differences = document_check.Differences(
+        changed=["/b"], missing=["/a"], units=[("stop", "x.service"), ("restart", "y.service")], starting=["z.service"]
+    )
+    assert differences.lines() == ["writes /a, /b", "stops x.service", "restarts y.service", "z.service is activating"]
+    assert differences.any() and not document_check.Differences(starting=["z.service"]).any()

@@ -177,15 +177,22 @@ def test_a_look_without_readers_runs_no_program(host: Host, engine: str) -> None
     assert live_status.figures(live_status.parse(document, "spark-1"))[0] == pytest.approx(72, rel=0.01)
 
 
-def test_programs_run_every_few_seconds_at_most(host: Host, engine: str) -> None:
+def test_each_look_asks_for_states_and_a_changed_unit_for_everything(host: Host, engine: str) -> None:
     live = host.live(live_fixture.service("heavy", url=engine))
-    live.look(True)
-    count = len(host.argvs)
-    live.look(True)
-    assert len(host.argvs) == count
+
+    def programs() -> list[str]:
+        before = len(host.argvs)
+        live.look(True)
+        return sorted(argv[0] for argv in host.argvs[before:])
+
+    everything, few = programs(), ["nvidia-smi", "systemctl"]
+    assert len(everything) > len(few) and programs() == few
     live.facts_at -= live_host.FULL_SECONDS
-    live.look(True)
-    assert len(host.argvs) == 2 * count
+    assert programs() == everything
+    host.units["heavy"] = "activating"  # the stage of a start is read at each look
+    assert all("journalctl" in programs() for _look in range(2))
+    host.units["heavy"] = "inactive"
+    assert programs() == everything and programs() == few
 
 
 def test_the_last_proof(host: Host, engine: str) -> None:

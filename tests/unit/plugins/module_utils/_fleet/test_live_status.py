@@ -86,12 +86,13 @@ def test_degenerate_answers_are_a_warning() -> None:
 
 def test_links_heat_and_the_guard_are_alarms() -> None:
     guard = {"act": True, "level": "short", **dict.fromkeys((*guard_account.FLOORS, "lowest_gib", "at", "last"))}
-    guard |= {"available_gib": 3.0, "stopped": {"fast": "no memory"}, "refused": [], "who": "python"}
+    guard |= {"available_gib": 16.1, "stopped": {"fast": "no memory"}, "refused": [], "who": "python"}
     facts = {"guard": guard, "units": [{"name": "spark-agent.service", "active_state": "active"}]}
+    facts["memory"] = {"total_gib": 119.7, "available_gib": 4.5}  # newer than the state of the guard
     made = document("s1", facts=facts, links=[{"name": "rail0", "up": False, "gbps": None}])
     made["gpu"]["temperature_c"] = 93
     assert judged(made)[0].hosts["s1"].notes == [
-        "guard: memory is short, 3.0 GiB available; python",
+        "guard: memory is short, 4.5 GiB available; python",
         "the guard stopped fast: no memory",
         "the GPU has 93 degrees Celsius and throttles",
         "the link rail0 is down",

@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.docker_run i
     read_docker_run,
     read_options,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import containers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_files
@@ -102,7 +102,7 @@ def test_every_container_of_the_collection_is_restricted() -> None:
     runs = [server["argv"] for server in made["speech"]["services"]]
     runs += [made["ollama"]["argv"], made["clients"]["open_webui"]["argv"]]
     assert all(is_restricted(run_of(argv)) for argv in runs)
-    probe = image_probe.command("sha256:1", "p", 5)
+    probe = containers.image_question("sha256:1", "p", "pass", 5)
     assert is_restricted(run_of(probe[probe.index("docker") :]))
     fetch = snapshots.fetch_argv("c", "i", "/srv/hf", {"repo": "a/b"}, None)
     # It alone writes weights, into a folder that may be a person's.

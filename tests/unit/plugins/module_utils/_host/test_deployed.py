@@ -131,8 +131,6 @@ def test_a_generation_with_a_document_is_read_where_the_record_is_damaged(tmp_pa
 
 def test_units_of_the_collection_are_known_by_their_first_lines(tmp_path: Path) -> None:
     system = tmp_path / "etc/systemd/system"
-    (tmp_path / "etc/dgxspark/services").mkdir(parents=True)
-    (tmp_path / "etc/dgxspark/services/heavy.json").write_text("{}")
     (system / "ssh.service.d").mkdir(parents=True)
     head = "#\n# Managed by Ansible: dgxspark.vllm\n#\n[Unit]\n"
     for name in (
@@ -145,13 +143,12 @@ def test_units_of_the_collection_are_known_by_their_first_lines(tmp_path: Path) 
     (system / "dgxspark-fabric-relay.service").write_text("# Ansible managed: dgxspark.vllm.fabric\n[Unit]\n")
     (system / "spark-mine.service").write_text("[Unit]\nDescription=Asks the server of dgxspark.vllm\n")
     (system / "spark-link.service").symlink_to(system / "spark-heavy.service")
-    loaded = deployed.load(tmp_path)
-    assert loaded is not None
-    assert sorted((unit.name, unit.part) for unit in loaded.state.units) == [
+    state = deployed.find_units(tmp_path)
+    assert sorted((unit.name, unit.part) for unit in state.units) == [
         ("dgxspark-fabric-relay.service", "fabric"),
-        ("spark-heavy.service", "service"),
-        ("spark-heavy.socket", "service"),
-        ("spark-watchdog.service", "watchdog"),
+        ("spark-heavy.service", ""),
+        ("spark-heavy.socket", ""),
+        ("spark-watchdog.service", ""),
     ]
-    assert ("/etc/systemd/system/ssh.service.d/50-dgxspark.conf", "guard") in paths(loaded.state)
-    assert len(loaded.state.files) == 5
+    assert ("/etc/systemd/system/ssh.service.d/50-dgxspark.conf", "") in paths(state)
+    assert len(state.files) == 5

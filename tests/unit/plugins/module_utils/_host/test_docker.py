@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command imp
 GONE = "Error: No such container: a"
 DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock."
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "container": lambda run: docker.container(run, "a"),
+    "inspect": lambda run: docker.inspect(run, "container", ["a"]),
     "container_state": lambda run: docker.container_state(run, "a"),
     "containers": lambda run: docker.containers(run, ["a"]),
     "inspect_all": lambda run: docker.inspect_all(run, "container"),
@@ -38,7 +38,7 @@ def test_an_engine_that_is_down_gives_no_answer(question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"), [("container", None), ("container_state", None), ("containers", []), ("has_image", False)]
+    ("question", "answer"), [("inspect", []), ("container_state", None), ("containers", []), ("has_image", False)]
 )
 def test_a_missing_object_is_an_answer(question: str, answer: Any) -> None:
     assert QUESTIONS[question](lambda _argv, **_options: (1, "", GONE)) == answer

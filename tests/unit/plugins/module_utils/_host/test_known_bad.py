@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_update, known_bad, platform_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
 
@@ -109,7 +109,7 @@ def test_an_update_judges_what_comes(row: dict[str, Any]) -> None:
 def test_the_doctor_says_nothing_beside_the_plan_which_it_shows(row: dict[str, Any]) -> None:
     """Its report begins with the findings of the plan; a second verdict would be a duplicate, or a contradiction."""
     facts = facts_of(host_of(row), row["verdict"] != "good" and row.get("option") is False)
-    assert doctor.check(doctor_host.HostReport.from_dicts({}, facts, {}, {}, {}, {})) == []
+    assert doctor.check(doctor.HostReport.from_dicts({}, facts, {}, {}, {}, {})) == []
 
 
 @pytest.mark.parametrize("row", [row for row in platform_data.ROWS if "package" in row], ids=name)
@@ -144,7 +144,7 @@ def test_a_flavour_with_64k_pages_is_not_the_one_of_4k() -> None:
 
 def test_hosts_of_a_cluster_that_differ_are_named() -> None:
     first, two = facts_of(host_of({}), False), facts_of(host_of({"driver": "580.173.02"}), False)
-    alike = preflight.check_alike({"a": first, "b": two, "c": first, "d": None})
+    alike = list(preflight.check_alike({"a": first, "b": two, "c": first, "d": None}))
     assert [entry.rule for entry in alike] == ["cluster.hosts_differ"]
     assert "580.173.02 on b; 580.178.04 on a, c" in alike[0].message
-    assert preflight.check_alike({"a": first, "b": first, "c": {}, "d": None}) == []
+    assert not list(preflight.check_alike({"a": first, "b": first, "c": {}, "d": None}))

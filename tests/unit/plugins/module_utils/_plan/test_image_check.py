@@ -17,7 +17,7 @@ def probe(**values: Any) -> dict[str, Any]:
 
 
 def rules(image: dict[str, Any], measured: dict[str, Any] | None = None, **other: Any) -> list[str]:
-    findings = image_check.findings(FORK, image, measured or {}, other.get("stated"), other.get("env") or {})
+    findings = list(image_check.findings(FORK, image, measured or {}, other.get("stated"), other.get("env") or {}))
     assert all(finding.basis == "probed" and finding.message and finding.fix for finding in findings)
     return [finding.rule for finding in findings]
 
@@ -99,9 +99,11 @@ def test_a_ptxas_that_does_not_know_gb10(ptxas: dict[str, str], env: Any, image_
 
 
 def test_the_fix_for_an_old_ptxas_is_one_that_the_image_has() -> None:
-    findings = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8", "toolkit": "13.0"})}, {}, None, {})
+    findings = list(
+        image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8", "toolkit": "13.0"})}, {}, None, {})
+    )
     assert findings[0].fix == "Set env TRITON_PTXAS_PATH: /usr/local/cuda/bin/ptxas."
-    findings = image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8"})}, {}, None, {})
+    findings = list(image_check.findings(FORK, {"probe": probe(ptxas={"triton": "12.8"})}, {}, None, {}))
     assert "Use an image" in findings[0].fix
 
 

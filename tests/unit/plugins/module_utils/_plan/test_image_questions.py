@@ -21,6 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as lock_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import render
 
 RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
 SAID = {"answer": image_answer.read(RECORDED["dense"]["answer"]), "reason": ""}
@@ -170,7 +171,7 @@ def test_answers_are_locked_and_plan_without_anything_else() -> None:
     def collect(plan: dict[str, Any], old: Any, answers: Any) -> tuple[dict[str, Any], list[str]]:
         made, refusals, notes = lock_making.collect(plan, ["a", "b"], images, models, old, answers)
         assert refusals == []
-        second, messages = lock_file.read(yaml.safe_load(lock_making.render(made)), "x")
+        second, messages = lock_file.read(yaml.safe_load(render(made)), "x")
         assert messages == [] and second == made
         return made, notes
 
@@ -184,7 +185,7 @@ def test_answers_are_locked_and_plan_without_anything_else() -> None:
     # Locked again without the file that it was kept in, and by a run that had no answer, or another question.
     assert collect(before, made, lambda _key: None) == (made, [])
     unasked, _notes = collect(planned({"a": spark(), "b": spark()}, pin=False), made, lambda _key: None)
-    assert unasked["image_plans"] == {} and "image_plans" not in lock_making.render(unasked)
+    assert unasked["image_plans"] == {} and "image_plans" not in render(unasked)
     assert all("image_plan" not in entry for entry in unasked["services"].values())
     long, notes = collect(before, None, lambda _key: " " * 60_001)
     assert long["image_plans"] == {} and "too long to be locked" in notes[0]

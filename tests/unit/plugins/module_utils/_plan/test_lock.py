@@ -15,6 +15,7 @@ from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import render
 
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 DIGEST, ID = f"sha256:{'d' * 64}", f"sha256:{'1' * 64}"
@@ -83,14 +84,14 @@ def rules(plan: dict[str, Any], name: str = "spark-1") -> dict[str, str]:
 
 
 def test_what_is_written_is_read_again_and_never_changes_by_itself(made: dict[str, Any]) -> None:
-    text = lock_making.render(made)
+    text = render(made)
     reread, messages = lock.read(yaml.safe_load(text), "x")
     assert messages == []
     assert reread is not None
     assert {**reread, "services": made["services"]} == made
-    assert lock_making.render(reread) == text
+    assert render(reread) == text
     assert list(yaml.safe_load(text)["services"]) == ["spark-1/chat", "spark-2/chat"]
-    assert f'      model.safetensors: {{size: 16000000000, sha256: "{"b" * 64}"}}\n' in text
+    assert f"      model.safetensors: {{size: 16000000000, sha256: {'b' * 64}}}\n" in text
 
 
 def test_numbers_and_words_stay_texts() -> None:
@@ -101,9 +102,9 @@ def test_numbers_and_words_stay_texts() -> None:
         "models": {"O/M@1.0": {"commit": "1" * 40, "files": sums}},
         "services": {"1/2": {"image": "a:1", "models": [], "recipe": None}},
     }
-    assert yaml.safe_load(lock_making.render(host_vars)) == host_vars
+    assert yaml.safe_load(render(host_vars)) == host_vars
     empty: dict[str, Any] = {"schema": 1, "images": {}, "models": {}, "services": {}}
-    assert yaml.safe_load(lock_making.render(empty)) == empty
+    assert yaml.safe_load(render(empty)) == empty
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_numbers_and_words_stay_texts() -> None:
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(made: dict[str, Any], change: Any, needle: str | None) -> None:
-    data = yaml.safe_load(lock_making.render(made))
+    data = yaml.safe_load(render(made))
     change(data)
     checked, messages = lock.read(data, "spark.lock.yml")
     if needle is None:

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, monitoring, speech
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift, drift_host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import render
 
 RECIPE = yaml.safe_load(
     (Path(__file__).parents[5] / "playbooks/recipes/qwen3-4b-instruct-2507.yml").read_text(encoding="utf-8")
@@ -75,7 +76,7 @@ def collect(said_by: dict[str, Any], old: dict[str, Any] | None = None) -> tuple
 def locked() -> dict[str, Any]:
     made, refusals, notes = collect({"h": ON_HOST, "forge": {GRAFANA: image_report(GRAFANA, "a")}})
     assert (refusals, notes) == ([], [])
-    reread, messages = lock.read(yaml.safe_load(lock_making.render(made)), "x")
+    reread, messages = lock.read(yaml.safe_load(render(made)), "x")
     assert reread is not None and messages == []
     return reread
 
@@ -169,9 +170,9 @@ def test_one_that_no_host_has_yet_keeps_nobody_from_locking() -> None:
 def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None:
     body = make(locked)["hosts"]["h"]
 
-    def host(image_id: str) -> drift_host.Host:
+    def host(image_id: str) -> drift.Host:
         containers = [{"name": "spark-gateway", "state": "running", "image_id": image_id}]
-        return drift_host.Host.planned(body).with_answers({"containers": containers})
+        return drift.Host.planned(body).with_answers({"containers": containers})
 
     assert list(drift.check_addon_images(host(sha("5")))) == []
     findings = list(drift.check_addon_images(host(sha("e"))))

@@ -108,7 +108,7 @@ def visible(text: str, *choices: str) -> list[str]:
     rules = re.findall(r"\.models:has\(#([\w-]+):checked\) tbody tr:not\(\.([\w-]+)\)", text)
     required = {name for key, name in rules if key in choices}
     assert required == set(choices)
-    rows = re.findall(r'<tr class="([^"]*)"><td data-of="recipe"><span>(\S+)', text)
+    rows = re.findall(r'<tr class="([^"]*)"><td[^>]* data-of="recipe"><span>([^\s<]+)', text)
     return [recipe for classes, recipe in rows if required <= set(classes.split())]
 
 

@@ -348,7 +348,7 @@ def test_the_key_is_in_no_argument() -> None:
 
 
 def test_a_gb10_has_no_power_limit() -> None:
-    judged = nvidia_smi.parse_load("580.173.02, 2405, 13.46, [N/A], 55\n")
+    judged = nvidia_smi.load(lambda _argv: (0, "580.173.02, 2405, 13.46, [N/A], 55\n", ""))
     assert judged == {
         "driver": "580.173.02",
         "sm_clock_mhz": 2405,
@@ -356,7 +356,7 @@ def test_a_gb10_has_no_power_limit() -> None:
         "power_limit_watts": None,
         "temperature_c": 55,
     }
-    assert nvidia_smi.parse_load("No devices were judged\n") is None
+    assert nvidia_smi.load(lambda _argv: (0, "No devices were judged\n", "")) is None
 
 
 def test_a_gpu_under_load_is_the_median_of_its_samples() -> None:
