@@ -125,7 +125,7 @@ class ActionModule(HostSteps):
         entry = state_file.read(self.dir / item["folder"] / "image.json")
         if not entry or entry.get("id") != item["id"]:
             return None
-        layers = [self._packed_layer(name, entry["compression"]) for name in entry.get("layers") or []]
+        layers = [self._packed_layer(name, entry["compression"]) for name in entry["layers"]]
         if None in layers:
             return None
         entry = {**entry, "layers": layers}
@@ -327,9 +327,7 @@ class ActionModule(HostSteps):
         folder = self.dir / "layers"
         if len(hosts) < len(all_hosts) or folder.is_symlink():
             return False
-        used = {
-            engine.layer_folder(name, image["compression"]) for image in images for name in image.get("layers") or []
-        }
+        used = {engine.layer_folder(name, image["compression"]) for image in images for name in image["layers"]}
         unused = [
             path
             for path in sorted(folder.glob("*"))
@@ -393,7 +391,7 @@ class ActionModule(HostSteps):
         sent, tries, whole, bad = 0, 0, False, []
         while tries < MOST_TRIES:
             staged = self.run_step("stage", item={**image, "whole": whole})
-            self.check_names(staged["known"], [layer["name"] for layer in image.get("layers") or []], "stage")
+            self.check_names(staged["known"], [layer["name"] for layer in image["layers"]], "stage")
             known = [] if whole else staged["known"]
             parts = engine.parts(image, known)
             sent += self._send_parts(image["ref"], parts, staged)

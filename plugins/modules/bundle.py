@@ -211,7 +211,7 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
 def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
     """Return the names, in the bundle, of the layers that this host has; none if they are not known. item: the image."""
-    layers, diff_ids = item.get("layers") or [], item.get("diff_ids") or []
+    layers, diff_ids = item["layers"], item["diff_ids"]
     if item.get("whole") or not layers or not diff_ids:
         return []
     try:
@@ -228,7 +228,7 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
     """
     staged, known = incoming.staged_sizes(folder), known_layers(run, item)
     packed = sum(part["size"] for part in bundle.parts(item, known) if staged.get(part["name"]) != part["size"])
-    known_bytes = sum(int(layer["size"]) for layer in item.get("layers") or [] if layer["name"] in known)
+    known_bytes = sum(int(layer["size"]) for layer in item["layers"] if layer["name"] in known)
     unpacked = max(int(item["bytes"]) - known_bytes, 0)
     images = folder
     try:

@@ -20,6 +20,8 @@ ITEM = {
     "bytes": 10,
     "compression": "gzip",
     "folder": "images/x",
+    "layers": [],
+    "diff_ids": [],
     "pieces": [{"name": "000", "size": 3, "sha256": "0" * 64}],
 }
 DOWN = "Cannot connect to the Docker daemon"
