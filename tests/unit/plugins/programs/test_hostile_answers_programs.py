@@ -72,10 +72,11 @@ def test_on_demand_does_not_know_what_such_an_engine_does(pages: dict[str, str],
 
 
 def test_one_service_on_demand_that_fails_leaves_the_others(
-    pages: dict[str, str], capsys: pytest.CaptureFixture[str]
+    pages: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     program = load("service/files/spark_on_demand.py")
     hub = object.__new__(program["Hub"])
+    hub.run_dir = tmp_path / "on_demand"
     looked: list[str] = []
 
     def slot(name: str) -> SimpleNamespace:

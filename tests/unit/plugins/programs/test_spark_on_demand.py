@@ -216,13 +216,13 @@ def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
 
 def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
     """The unit of a rank has no time limit: an engine that never becomes ready is stopped, and its start has failed."""
-    host = hosts(start_seconds=1, retry_seconds=300)
+    host = hosts(start_seconds=5, retry_seconds=300)
     host.options("a", load=600, status="waits for spark-2 (rank 1)")
     host.start()
     status, result = host.ask("a")
     assert status == 503
     assert result["error"]["message"].startswith(
-        "a could not be started: it was not ready within 1 s: waits for spark-2 (rank 1). It is not tried again for 300 s"
+        "a could not be started: it was not ready within 5 s: waits for spark-2 (rank 1). It is not tried again for 300 s"
     )
     assert host.unit("a")["state"] == "inactive" and len(host.calls("stop")) == 1
     until(lambda: host.state("a") == "failed")
