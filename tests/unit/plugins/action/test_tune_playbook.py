@@ -184,6 +184,7 @@ def test_the_best_variant_stays_and_the_inventory_has_it_only_if_asked(host: Hos
     assert host.unit == (16, 4096)
 
 
+@pytest.mark.nightly
 def test_what_fails_its_proof_is_not_kept_and_the_old_one_comes_back(host: Host) -> None:
     (host.folder / "broken").write_text("8192 16384 2048")
     code, text = host.play(tune={"levers": ["chunk"], "goal": "prompt"})
@@ -213,6 +214,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_best(host: Host) -> None:
     assert measured == ["measured 16 4096", "measured 2 4096"] and host.unit == (16, 4096)
 
 
+@pytest.mark.nightly
 def test_the_budget_ends_a_run_and_what_has_no_plan_is_not_tried(host: Host) -> None:
     impossible = {"variants": {"none": {"max-num-seqs": -1}, "huge": {"max-model-len": 9000000}}}
     code, text = host.play(tune={"restarts": 1, "goal": "together", **impossible})
