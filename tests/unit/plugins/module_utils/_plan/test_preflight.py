@@ -121,3 +121,13 @@ def test_free_memory_in_small_pieces_is_named_before_a_load(
 ) -> None:
     findings = rules(memory={"free_gib": free, "large_blocks": blocks})
     assert findings == (["host.fragmented"] if fires else [])
+
+
+@pytest.mark.parametrize(("exclusive", "severity"), [("big", "error"), ("", "warning")])
+def test_a_program_without_an_answer_is_named_and_its_facts_are_not_measured(exclusive: str, severity: str) -> None:
+    facts = {"unknown": {"systemctl": "systemctl did not answer within 10 s"}}
+    (finding,) = preflight.not_known(facts, [replace(SERVICE, exclusive=exclusive)])
+    assert (finding.rule, finding.severity) == ("host.not_known", severity)
+    assert finding.message.startswith("systemctl did not answer within 10 s; ")
+    assert ("which of heavy runs" in finding.message) is bool(exclusive)
+    assert list(preflight.not_known(HEALTHY, [SERVICE])) == []
