@@ -74,6 +74,8 @@ class Runner:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            # A client that was started in the background ignores SIGINT, and its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             output, _errors = await asyncio.wait_for(process.communicate(), DEADLINE_SECONDS)

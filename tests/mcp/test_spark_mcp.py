@@ -6,8 +6,10 @@ import asyncio
 import importlib
 import json
 import os
+import signal
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,15 @@ def test_a_pin_is_an_argument_of_start_and_stop(inventory: Path, tmp_path: Path)
     assert [json.dumps({"spark_pin": False}) in line for line in log.read_text().splitlines()] == [False, True, False]
 
 
+@pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["foreground", "background"])
+def interrupts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A shell starts programs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("listens", [True, False])
 def test_the_next_run_begins_when_an_interrupted_one_has_ended(
     inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
@@ -106,7 +117,7 @@ def test_the_next_run_begins_when_an_interrupted_one_has_ended(
     program, log = tmp_path / "program", tmp_path / "log"
     trap = f"sleep 1; echo ended >> {log}; exit 1" if listens else ""
     # Its child keeps the pipe open.
-    program.write_text(f"#!/bin/sh\ntrap '{trap}' INT\necho began >> {log}\nsleep 30 &\nwait\n")
+    program.write_text(f"#!/bin/sh\ntrap '{trap}' INT\necho began >> {log}\nsleep 15 &\nwait\n")
     program.chmod(0o755)
     runner = spark_mcp.Runner(str(inventory), str(program))
 
