@@ -91,7 +91,9 @@ def play(playbook, *options, code=0):
     names = ("inventory", "nightly/inventory") if AT_NIGHT else ("inventory",)
     argv += [f"--inventory={ROOT}/molecule/on_demand/{name}.yml" for name in names]
     argv += [f"dgxspark.vllm.{playbook}", *options]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Molecule's own configuration, at night, does not enable the callback that writes timelines.
+    env = {**os.environ, "ANSIBLE_CALLBACKS_ENABLED": "dgxspark.vllm.progress"}
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
