@@ -172,7 +172,7 @@ KEYS: dict[str, Key] = {
     "page_prometheus": Key(
         str,
         None,
-        "Prometheus whose alarms the page shows; by default that of `spark_monitoring` on the same host",
+        "Prometheus whose alarms the page shows; default: the one of `spark_monitoring` on the same host",
         form=plain_data.web_address,
         like="an address like http://192.168.1.10:9090",
     ),

@@ -145,7 +145,8 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
     of_container(
         "no_gpu",
         r"No CUDA GPUs are available|no CUDA-capable device is detected|Failed to infer device type|Found no NVIDIA driver on your system|"
-        r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice",
+        r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice|"
+        r"CUDA driver initialization failed, you might not have a CUDA gpu",
         "the container has no GPU",
         "start it with --gpus all or --runtime nvidia (in a pod runtimeClassName nvidia and the limit "
         "nvidia.com/gpu), without CUDA_VISIBLE_DEVICES",

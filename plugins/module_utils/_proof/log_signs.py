@@ -52,6 +52,7 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "options_conflict",
         r"cannot be used with --|can only be set when|must be greater than or equal to max_num_seqs|is smaller than max_model_len|"
+        r"is greater than max_lora_rank|"
         r"num_speculative_tokens (?:must be|was) provided|prompt_lookup_min\S* must be|--enable-auto-tool-choice requires|"
         r"incompatible with PYTORCH_CUDA_ALLOC_CONF|does not support LoRA|when expert parallelism is enabled|intermediate_size % tp_size",
         "two options conflict, one needs another, or the model does not support one",
@@ -152,7 +153,8 @@ SIGNS: tuple[Sign, ...] = (
     sign(
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
-        r"is not a recognized processor|/ptxas'.* returned non-zero|sm_121\w* is not (?:defined|supported|recognized)",
+        r"is not a recognized processor|/ptxas'.* returned non-zero|type fp8\w+ not supported in this architecture|"
+        r"sm_121\w* is not (?:defined|supported|recognized)",
         "the compiler in the image does not support sm_121, or failed on a kernel of FlashInfer, Triton or DeepGEMM",
         "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to its ptxas of CUDA 13",
         "image.ptxas_old",
