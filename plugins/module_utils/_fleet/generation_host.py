@@ -253,8 +253,7 @@ class Host:
         for image in listed:
             names = names_of_image(image)
             for reference in references:
-                kind = "RepoDigests" if "@" in reference else "RepoTags"
-                if reference in names or names & names_of_image({kind: [reference]}):
+                if reference in names or names & names_of_image({"RepoTags": [reference]}):
                     images[reference] = image
         return images
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +24,11 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_host,
     generation_looks,
     generation_records,
+    generation_restore,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Tools
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
 __all__ = ["spark"]
@@ -304,6 +308,28 @@ def test_missing_images_and_weights_are_named_and_nothing_is_touched(spark: Spar
     assert spark.files() == before and not spark.asked("stop") and not spark.asked("restart")
 
 
+def test_an_image_without_the_digest_of_its_unit_is_missing(spark: Spark, call: Call) -> None:
+    """docker run would not find it by that digest."""
+    spark.deploy()
+    call("record", proven=True)
+    assert call("look", generation=1)["problems"] == []
+    spark.images[OLD] = {"repo/engine:old"}
+    (problem,) = call("look", generation=1)["problems"]
+    assert problem.startswith(f"spark-heavy.service: its image repo/engine@{OLD} (")
+
+
+def test_an_image_whose_name_leads_elsewhere_is_missing_once_it_is_removed(spark: Spark, call: Call) -> None:
+    spark.images[OLD].add("repo/engine:moving")
+    spark.deploy(image="repo/engine:moving")
+    call("record", proven=True)
+    spark.images[NEW].add("repo/engine:moving")
+    del spark.images[OLD]
+    (problem,) = call("look", generation=1)["problems"]
+    assert problem.startswith(f"spark-heavy.service: its image repo/engine:moving ({OLD[:19]}) is not on this host")
+    spark.images[NEW].discard("repo/engine:moving")
+    assert call("look", generation=1)["problems"] == [problem]
+
+
 def vocabulary_of(spark: Spark) -> tuple[str, bytes]:
     """Return path and content of a vocabulary that lies on the host."""
     content = b"IQ== 0\n"
@@ -414,6 +440,77 @@ def test_a_unit_that_was_stopped_on_purpose_is_stopped_again(spark: Spark, call:
     spark.enabled.add("spark-heavy.service")
     call("restore")
     assert spark.active["spark-heavy.service"] == "inactive" and not spark.enabled
+
+
+def test_a_rollback_waits_for_no_service(spark: Spark, call: Call) -> None:
+    for letter in "ab":
+        page = {"/etc/systemd/system/spark-page.service": f"[Service]\nExecStart=/bin/{letter}\n"}
+        spark.apply(
+            spark.document("host", page, [{"name": "spark-page.service"}]),
+            spark.service(env=f"A={letter}\n", wait=True),
+        )
+        call("record", proven=True)
+    call("restore", generation=1)
+    restarts = [argv[2:] for argv in spark.calls if argv[:2] == ["systemctl", "restart"]]
+    assert restarts == [["--no-block", "--", "spark-heavy.service"], ["--", "spark-page.service"]]
+
+
+def test_model_and_measurement_are_those_of_the_receipts(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    model = {"repo": "Org/M", "revision": "main"}
+    assert call("look")["receipts"] == {"heavy": {"model": model, "benchmark": None}}
+    spark.receipt(benchmark={"decode": 40})
+    spark.write("/var/lib/dgxspark/receipts/fast.json", '{"service": "fast"}')
+    assert call("look")["receipts"] == {
+        "heavy": {"model": model, "benchmark": {"decode": 40}},
+        "fast": {"model": None, "benchmark": None},
+    }
+
+
+@pytest.mark.parametrize("kind", ["changed", "gone", "a link"])
+def test_nothing_is_recorded_while_a_file_is_not_as_deployed(spark: Spark, call: Call, kind: str) -> None:
+    spark.deploy()
+    path = spark.root / ENV.lstrip("/")
+    content = path.read_text(encoding="utf-8")
+    path.unlink()
+    if kind == "changed":
+        path.write_text("A=9\n", encoding="utf-8")
+    elif kind == "a link":
+        spark.write("/home/ada/heavy.env", content)
+        path.symlink_to(spark.root / "home/ada/heavy.env")
+    assert f"nothing was recorded: {path} differs from the deployed file" in call("record", proven=True)["msg"]
+    assert call("look")["generations"] == []
+
+
+def test_revisions_that_have_moved_are_set_back_and_commits_are_not(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.write("/srv/huggingface/local/config.json", "{}")
+    models = [{"repo": "Org/M", "revision": "main"}, {"repo": "Org/M", "revision": COMMITS["old"]}]
+    models.append({"path": "/srv/huggingface/local"})
+    services = [{"name": f"service-{number}", "model": model} for number, model in enumerate(models)]
+    call("record", proven=True, services=services)
+    params = {"root": str(spark.root), "hf_home": "/srv/huggingface", "generation": 1}
+    tools = Tools(spark, lambda *_args: False, print, True, str(spark.root))
+    host = generation_host.Host(params, spark, True, print)
+    result = generation_restore.restore(host, tools)
+    assert (result["steps"], result["changed"]) == ([], False)
+    spark.weights("new")
+    result = generation_restore.restore(host, tools)
+    assert (result["steps"], result["changed"]) == (["sets Org/M@main back"], True)
+    assert spark.read("/srv/huggingface/hub/models--Org--M/refs/main") == COMMITS["new"]
+    call("restore", generation=1)
+    assert spark.read("/srv/huggingface/hub/models--Org--M/refs/main") == COMMITS["old"]
+
+
+def test_a_service_that_something_else_starts_is_stopped_and_other_such_units_run_on(spark: Spark, call: Call) -> None:
+    """Services of an exclusive set need the memory of each other."""
+    page = {"/etc/systemd/system/spark-page.service": "[Service]\nExecStart=/bin/page\n"}
+    units = [{"name": "spark-page.service", "state": "triggered"}]
+    spark.apply(spark.document("host", page, units), spark.service(state="triggered", enabled=False))
+    call("record", proven=True)
+    spark.start(["spark-page.service", "spark-heavy.service"])
+    assert call("restore", generation=1)["touched"] == ["spark-heavy.service"]
+    assert (spark.active["spark-page.service"], spark.active["spark-heavy.service"]) == ("active", "inactive")
 
 
 def test_forgetting_leaves_the_images(spark: Spark, call: Call) -> None:
@@ -570,6 +667,15 @@ def test_an_account_without_a_name_is_given_files_by_its_number(account: str, ex
     assert generation_records.number_or_name(account) == expected
 
 
+def test_only_root_gives_files_to_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners: list[Any] = []
+    monkeypatch.setattr(shutil, "chown", lambda *arguments: owners.append(arguments))
+    for user in (0, 1000):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        generation_records.chown(tmp_path, "1000", "docker")
+    assert owners == [(tmp_path, 1000, "docker")]
+
+
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:
     host = generation_host.Host({"root": str(spark.root), "hf_home": "/srv/huggingface"}, spark, False, print)
     entry = {"repo": "Org/M", "revision": "main", "commit": COMMITS["old"]}
@@ -579,3 +685,6 @@ def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) 
     spark.write("/srv/huggingface/local/config.json", "{}")
     assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
     assert generation_looks.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"
+    (spark.root / "srv/huggingface/empty").mkdir()
+    text = "its weights /srv/huggingface/empty are gone"
+    assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/empty"}) == text

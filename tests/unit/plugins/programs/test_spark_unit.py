@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import http.server
+import importlib.util
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,10 @@ pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/host/files/spark_unit.py"
+SPEC = importlib.util.spec_from_file_location("spark_unit", SCRIPT)
+assert SPEC is not None and SPEC.loader is not None
+spark_unit = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(spark_unit)
 
 SYSTEMCTL = """#!{python} -SE
 import pathlib, sys
@@ -38,6 +44,10 @@ image = pathlib.Path({state!r}) / "image"
 if sys.argv[1:3] == ["image", "inspect"] and image.exists():
     print(image.read_text())
     sys.exit()
+fingerprint = pathlib.Path({state!r}) / "fingerprint"
+if "dgxspark.fingerprint" in " ".join(sys.argv) and fingerprint.exists():
+    print(fingerprint.read_text())
+    sys.exit(int((pathlib.Path({state!r}) / "broken").exists()))
 sys.exit(f"Error response from daemon: No such container: {{sys.argv[-1]}}")
 """
 
@@ -81,8 +91,8 @@ class Host:
         }
         (self.etc / "services" / f"{name}.json").write_text(json.dumps(service))
 
-    def unit(self, name: str, active: str, sub: str = "start-pre", invocation: str = "") -> None:
-        text = f"ActiveState={active}\nSubState={sub}\nInvocationID={invocation}\nMainPID=0\n"
+    def unit(self, name: str, active: str, sub: str = "start-pre", invocation: str = "", pid: int = 0) -> None:
+        text = f"ActiveState={active}\nSubState={sub}\nInvocationID={invocation}\nMainPID={pid}\n"
         (self.state / f"spark-{name}.service").write_text(text)
 
     def start(self, step: str, name: str, script: Path = SCRIPT, **env: str) -> subprocess.Popen[str]:
@@ -139,10 +149,15 @@ def test_memory_that_is_coming_back_is_waited_for(host: Host) -> None:
     # Nobody may stop another one from here on.
     assert json.loads((host.run_dir / "start.json").read_text())["loads"] is True
     host.unit("fast", "inactive", "dead")
-    begin = time.monotonic()
+    begin, fresh = time.monotonic(), host.tmp / "meminfo"
+    for gib in range(1, 13):
+        fresh.write_text(f"MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: {23135528 + gib * 2**20} kB\n")
+        fresh.replace(host.tree.root / "proc/meminfo")
+        time.sleep(0.25)
+    assert waiting.poll() is None  # it still grew
     text += waiting.communicate(timeout=60)[0]
     assert waiting.returncode == 0 and "warning" not in text, text
-    assert time.monotonic() - begin >= 2  # without growth
+    assert time.monotonic() - begin >= 4  # two seconds without growth
     assert json.loads((host.run_dir / "starts/spark-heavy.service.json").read_text())["gate"]
 
 
@@ -283,6 +298,15 @@ def test_memory_short_names_need_state_and_holders_and_frees_the_lock(host: Host
     assert "used by VLLM::EngineCore (pid 197277) 100.22 GiB" in line
 
 
+def test_a_wait_for_memory_is_told_once(host: Host) -> None:
+    host.service("heavy", memory_gib=95.74, memory_wait_seconds=1)
+    (host.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    rc, text = host("gate", "heavy")
+    line = "waits for memory: needs 95.74 GiB, 22.06 GiB available, 4.30 GiB free"
+    assert rc == 1 and text.count(line) == 1, text
+    assert "4.30 GiB free after 1 s; nvidia-smi cannot say who holds it" in text
+
+
 def test_memory_available_but_not_free_goes_on_with_a_warning(host: Host) -> None:
     host.service("heavy", memory_gib=20)  # with no time to wait for the rest
     rc, text = host("gate", "heavy")
@@ -325,6 +349,25 @@ def test_ready_ends_when_the_main_process_was_gone_before(host: Host) -> None:
     assert rc == 1 and "has ended" in text
 
 
+def test_ready_without_main_pid_asks_systemd_for_it(host: Host, engine: Any) -> None:
+    """Docker does not know the container, but the process lives, so its answer is waited for."""
+    host.unit("heavy", "activating", "start-post", pid=os.getpid())
+    host.service("heavy", url=engine.url)
+    rc, text = host("ready", "heavy")
+    assert rc == 0 and "ready after" in text, text
+    main = subprocess.Popen(["/bin/true"])
+    main.wait()
+    host.unit("heavy", "activating", "start-post", pid=main.pid)
+    rc, text = host("ready", "heavy")
+    assert rc == 1 and f"(docker run, pid {main.pid}) has ended" in text
+
+
+def test_ready_looks_at_the_container_when_systemd_does_not_answer(host: Host) -> None:
+    (host.state / "silent").touch()
+    rc, text = host("ready", "heavy")
+    assert rc == 1 and "the container spark-heavy is not running" in text
+
+
 def test_ready_without_main_pid_looks_at_the_container(host: Host) -> None:
     rc, text = host("ready", "heavy")
     assert rc == 1 and "the container spark-heavy is not running" in text
@@ -364,6 +407,75 @@ def test_settings_that_lack_something(host: Host) -> None:
     (host.etc / "services/heavy.json").write_text('{"unit": "spark-heavy.service"}')
     rc, text = host("gate", "heavy")
     assert rc == 1 and "lacks url, model" in text
+
+
+def test_a_folder_that_cannot_be_made_ends_a_start_but_no_stop(host: Host) -> None:
+    host.run_dir.write_text("in the way")
+    rc, text = host("gate", "heavy")
+    assert rc == 1 and text.startswith("spark-unit: gate heavy: ") and str(host.run_dir) in text
+    rc, text = host("release", "heavy")
+    assert rc == 0 and text.startswith("spark-unit: release heavy: ")
+
+
+def test_the_checks_of_servers_and_clients_say_how_they_ended(host: Host) -> None:
+    program = [sys.executable, str(SCRIPT)]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections")}
+    client = [*program, "client", "ready", "http://127.0.0.1:9", "--seconds", "0"]
+    done = subprocess.run(client, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "http://127.0.0.1:9 did not reach the requested state" in done.stderr
+    server = [*program, "server", "ready", str(host.tmp / "absent.json")]
+    done = subprocess.run(server, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "absent.json" in done.stderr
+
+
+def test_a_long_wait_is_told_every_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(spark_unit, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(spark_unit.start_lock, "is_starting", lambda _owner: True)
+    (tmp_path / "start.json").write_text('{"unit": "spark-heavy.service", "invocation": "a1"}')
+    service = {"unit": "spark-fast.service", "start_deadline_seconds": 121}
+    with pytest.raises(spark_unit.Stop, match=r"gave up after 121 s because spark-heavy\.service is"):
+        spark_unit.take_lock(service, tmp_path, 1.0)
+    assert capsys.readouterr().out.count("spark-fast.service: waits for spark-heavy.service") == 3
+
+
+def test_the_start_of_a_process_is_told_in_ticks_since_boot() -> None:
+    def uptime() -> float:
+        return float(Path("/proc/uptime").read_text().split()[0])
+
+    before = uptime()
+    process = subprocess.Popen(["/bin/sleep", "60"])
+    after = uptime()
+    began = int(spark_unit.process_start(process.pid)) / os.sysconf("SC_CLK_TCK")
+    assert before - 0.05 <= began <= after + 0.05
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert spark_unit.process_start(process.pid) is None  # a zombie
+    process.wait()
+    assert spark_unit.process_start(process.pid) is None
+
+
+def test_files_of_kv_caches_are_kept_in_bounds(host: Host) -> None:
+    folder = host.tmp / "kv"
+    folder.mkdir()
+    for number in range(3):
+        path = folder / str(number)
+        path.write_bytes(bytes(2**20))
+        os.utime(path, (time.time() - 10_000 * (3 - number),) * 2)
+    host.service("heavy", kv_files={"folder": str(folder), "disk_gib": 2.5 / 1024})
+    process = host.start("keep", "all")
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first == f"spark-unit: {folder}: removed the oldest files, 0.0 GiB\n"
+    assert not (folder / "0").exists() and process.poll() is None
+    process.kill()
+    process.communicate()
 
 
 def test_installed_beside_its_library_it_needs_no_variable(host: Host, installed: Any) -> None:
@@ -439,10 +551,13 @@ def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> Non
     (start,) = json.loads(record.read_text())["starts"]
     assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
     assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
-    # A second start is listed, too; a start without a gate is left out.
+    # A second start is listed, too, with the launch that Docker tells; a start without a gate is left out.
+    (host.state / "fingerprint").write_text("f00d\n")
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
-    assert len(json.loads(record.read_text())["starts"]) == 2
+    (host.state / "broken").touch()
+    assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
+    assert [start["launch"] for start in json.loads(record.read_text())["starts"]] == ["", "f00d", ""]
     record.unlink()
     record.mkdir()
     rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
@@ -544,6 +659,19 @@ def test_the_guard_drops_caches_until_the_model_answers_and_says_what_it_did(
     assert kernel.quiet()  # the unit is ready; nothing of the guard is left
 
 
+def test_the_guard_compares_memory_to_the_kib(host: Host, engine: Any, kernel: Kernel) -> None:
+    """MemFree is one KiB below the floor."""
+    guard = {**GUARD, "floor_gib": 60}
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=5, load_guard=guard)
+    kernel.meminfo({"free": 60 * 2**20 - 1, "cached": 40 * 2**20})
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    assert process.stdout is not None
+    first = next(line for line in process.stdout if "load guard" in line)
+    engine.set(health=200)
+    process.communicate(timeout=120)
+    assert "MemFree was 60.00 GiB, below the floor of 60; dropped caches" in first
+
+
 def test_the_guard_goes_with_a_start_that_fails(host: Host, engine: Any, kernel: Kernel) -> None:
     answer_later(host, engine)
     main = subprocess.Popen(["/bin/sleep", "60"])
@@ -607,6 +735,50 @@ def test_a_kernel_that_refuses_is_said_once_and_costs_no_start(host: Host, engin
     engine.set(health=200)
     text += process.communicate(timeout=120)[0]
     assert process.returncode == 0 and text.count("the kernel refuses to drop") == 1, text
+
+
+@pytest.mark.parametrize(
+    ("cached", "buffers", "shmem", "drops"),
+    [(10, 0, 0, True), (0, 10, 0, True), (10, 0, 10, False), (0.25, 0.25, 0, True), (0.25, 0, 0, False)],
+)
+def test_the_guard_drops_what_the_kernel_can_give_back(
+    tree: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cached: float,
+    buffers: float,
+    shmem: float,
+    drops: bool,
+) -> None:
+    """Shared memory counts as cached, and cannot be dropped; less than 0.4 GiB is not worth it."""
+    kib = {"MemFree": 3, "Buffers": buffers, "Cached": cached, "Shmem": shmem}
+    tree.write("proc/meminfo", "".join(f"{name}: {int(gib * 2**20)} kB\n" for name, gib in kib.items()))
+    service = {"unit": "spark-heavy.service", "sysroot": str(tree.root), "load_guard": GUARD}
+    dropped: list[str] = []
+
+    def drop(root: str, clean_only: bool) -> dict[str, int]:
+        dropped.append(root)
+        return {"freed_mib": 0}
+
+    monkeypatch.setattr(spark_unit.hostmem, "drop_caches", drop)
+    with spark_unit.LoadGuard(service, tmp_path) as guard:
+        running, give_up = guard.guard, time.monotonic() + 60
+        while running.looks < 2:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    assert set(dropped) == ({str(tree.root)} if drops else set())
+
+
+def test_the_guard_ends_with_the_start(tree: Any, tmp_path: Path) -> None:
+    tree.write("proc/meminfo", LOADING.format(**EMPTIED))
+    service = {"unit": "spark-heavy.service", "sysroot": str(tree.root), "load_guard": GUARD}
+    with spark_unit.LoadGuard(service, tmp_path, goes_on=lambda: False) as guard:
+        running = guard.guard
+        guard.thread.join(5)
+        assert not guard.thread.is_alive() and running.looks == 0
+    with spark_unit.LoadGuard(service, tmp_path) as guard:
+        pass
+    assert not guard.thread.is_alive()
 
 
 def test_what_the_guard_does_is_in_systemctl_status(host: Host, engine: Any, kernel: Kernel) -> None:

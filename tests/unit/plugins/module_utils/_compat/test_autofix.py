@@ -253,6 +253,8 @@ def test_what_was_given_stays_as_it_was() -> None:
         ({"args": {"max-num": 4}}, "SPK105"),
         ({"env": {"NCCL_IB_GID_INDEX": "3"}}, "SPK804"),
         ({"args": {"kv-cache-dtype": "nvfp4"}}, "SPK502"),
+        ({"version": "0.23.0", "args": {"kernel-config": {"of_my_fork": 1}}}, "SPK111"),
+        ({"version": "0.23.0", "args": {"kernel-config": {"moe-backend": "a", "moe_backend": "triton"}}}, "SPK111"),
     ],
 )
 def test_what_only_a_person_can_decide_is_left(options: dict[str, Any], rule: str) -> None:
@@ -266,6 +268,23 @@ def test_a_repair_that_would_bring_an_error_is_left_out() -> None:
     fixed = judge(env={"VLLM_ATTENTION_BACKEND": "FLASH_ATTN"}, args={"kv-cache-dtype": "fp8"})["fixed"]
     assert fixed["changes"] == []
     assert fixed["env"] == {"VLLM_ATTENTION_BACKEND": "FLASH_ATTN"}
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "args", "after"),
+    [
+        ("0.19.0", "marlin", {}, {"moe-backend": "marlin"}),
+        ("0.19.0", "1", {}, {"moe-backend": "marlin"}),
+        ("0.19.0", "0", {}, {}),
+        ("0.16.0", "1", {}, {}),  # it has no such option
+        ("0.19.0", "1", {"moe-backend": "triton"}, {"moe-backend": "triton"}),
+    ],
+)
+def test_a_variable_for_marlin_becomes_the_option_where_nothing_else_is_set(
+    version: str, value: str, args: dict[str, Any], after: dict[str, Any]
+) -> None:
+    fixed = judge(version, env={"VLLM_MXFP4_BACKEND": value}, args=args)["fixed"]
+    assert (fixed["args"], fixed["env"], fixed["findings"]) == (after, {}, [])
 
 
 def test_what_is_wrong_with_other_words_stays_wrong() -> None:

@@ -900,6 +900,7 @@ def test_development_build_gets_the_benefit_of_the_doubt() -> None:
         ("marlin", "0.33.0", QWEN3_MOE, False),
         ("deep_gemm", "0.23.0", QWEN_NEXT_FP8, True),
         ("deep_gemm", "0.24.0", QWEN_NEXT_FP8, False),
+        ("deep_gemm", "0.23.0", {**QWEN_NEXT_FP8, "quantization_config": {"quant_method": "fp8"}}, False),
         ("Triton", "0.31.0", GPT_OSS, True),
         ("triton", "0.32.0", GPT_OSS, False),
         ("flashinfer-cutlass", "0.24.0", GPT_OSS, True),
@@ -1167,6 +1168,14 @@ def test_each_build_of_nccl_is_judged_as_its_line_says(row: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
+    ("args", "rules"),
+    [({"headless": True}, ["SPK824"]), ({"node-rank": 1}, ["SPK814"]), ({"master-addr": "10.0.0.1"}, ["SPK824"])],
+)
+def test_a_launch_that_names_no_number_of_nodes_has_one(args: dict[str, Any], rules: list[str]) -> None:
+    assert sorted(fired(launch(args=args))) == rules
+
+
+@pytest.mark.parametrize(
     ("libraries", "more", "fires"),
     [
         (("pip", "2.28.9"), {}, True),
@@ -1256,6 +1265,29 @@ def test_a_build_that_has_the_package_b12x_is_not_asked_for_it() -> None:
 def test_the_second_dflash_was_measured_with_quantised_weights(drafter: str, fires: bool) -> None:
     request = version("0.28.0", spec(method="dflash", model=drafter), QWEN36_NVFP4)
     assert ("SPK609" in fired(request)) is fires
+
+
+@pytest.mark.parametrize(
+    ("backend", "severity", "repaired"), [("FLASHINFER", "info", True), ("FLASH_ATTN", "error", False)]
+)
+def test_a_repair_may_cause_a_hint_but_no_error(backend: str, severity: str, repaired: bool) -> None:
+    """0.26 reads the option instead of the variable: SPK312 is a hint, an FP8 KV cache with FLASH_ATTN is an error."""
+    env = {"VLLM_ATTENTION_BACKEND": backend}
+    option = {"kv-cache-dtype": "fp8", "attention-backend": backend}
+    as_option = check_launch(version("0.26.0", option))["findings"]
+    assert severity in {finding["severity"] for finding in as_option}
+    fixed = check_launch(version("0.26.0", {"kv-cache-dtype": "fp8"}, env=env))["fixed"]
+    change = {
+        "rule": "SPK203",
+        "where": "env",
+        "key": "VLLM_ATTENTION_BACKEND",
+        "before": f"VLLM_ATTENTION_BACKEND={backend}",
+        "after": f"--attention-backend {backend}",
+    }
+    assert fixed["changes"] == ([change] if repaired else [])
+    assert fixed["env"] == ({} if repaired else env)
+    assert fixed["args"] == (option if repaired else {"kv-cache-dtype": "fp8"})
+    assert ("SPK203" in {finding["rule"] for finding in fixed["findings"]}) is not repaired
 
 
 UNKNOWN_IMAGE = "registry.example/vllm:1"

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pwd
+import stat
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -253,6 +254,89 @@ def test_without_a_readable_record_nothing_is_removed_and_a_new_one_is_written(
     job = job_of(fake_run, deepcopy(document))
     deploy.deploy(job)
     assert not job.changed and deployed.record_path().read_text() == content
+
+
+def test_programs_check_new_contents_where_nobody_else_can_read_them(tmp_path: Path) -> None:
+    checked = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        if argv[0] == "/bin/accept":
+            path = Path(argv[1])
+            modes = [stat.S_IMODE(place.stat().st_mode) for place in (path.parent, path)]
+            checked.append((path.name, path.read_text(), modes))
+            return 0, "", ""
+        return (1, "", f"{argv[1]}: line 2 is wrong\n") if argv[0] == "/bin/refuse" else (127, "", "")
+
+    right, wrong, unchecked = ({"path": str(tmp_path / name), "content": name} for name in ("a.conf", "b", "c"))
+    deploy.deploy(job_of(run, {"files": [{**right, "validate": "/bin/accept %s"}]}))
+    assert checked == [("a.conf", "a.conf", [0o700, 0o600])] and (tmp_path / "a.conf").exists()
+    files = [
+        {**wrong, "validate": "/bin/refuse %s", "part": "gateway"},
+        {**unchecked, "validate": "/bin/absent -t %s", "part": "guard"},
+    ]
+    with pytest.raises(Refused) as refused:
+        deploy.deploy(job_of(run, {"files": files}))
+    assert str(refused.value) == (
+        f"gateway: {wrong['path']} is not valid: /bin/refuse says: {wrong['path']}: line 2 is wrong; "
+        f"{unchecked['path']} cannot be checked: /bin/absent is not installed. Nothing was changed"
+    )
+    assert not (tmp_path / "b").exists() and not (tmp_path / "c").exists()
+
+
+def test_the_record_of_an_interrupted_run_has_no_checksum_of_its_parts(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checksum says that the host has the document of a part."""
+    old = {"path": str(tmp_path / "old"), "content": "1"}
+    other = {"path": str(tmp_path / "other"), "content": "1", "part": "other"}
+    deploy.deploy(job_of(fake_run, {"files": [old, other]}, parts=["thing", "other"]))
+    before = deployed.load()
+    assert before is not None and set(before.checksums) == {"thing", "other"}
+
+    def interrupt(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deploy_files, "put_in_place", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deploy.deploy(job_of(fake_run, {"files": [{"path": str(tmp_path / "new"), "content": "1"}]}))
+    record = deployed.load()
+    assert record is not None and record.checksums == {"other": before.checksums["other"]}
+    assert sorted(Path(file.path).name for file in record.state.files) == ["new", "old", "other"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "restarts"),
+    [("table 1\n", False), ("table 2\n", True), (None, True)],
+    ids=["the same", "another", "no output kept"],
+)
+def test_a_unit_is_restarted_when_its_command_prints_something_else(
+    system: Path, fake_run: Any, tmp_path: Path, kept: str | None, restarts: bool
+) -> None:
+    fake_run.on("systemctl show", SHOWN).on("systemctl").on("/usr/sbin/nft list", "table 1\n")
+    printed = tmp_path / "printed"
+    if kept is not None:
+        printed.write_text(kept)
+    unit = {"name": "a.service", "prints": ["/usr/sbin/nft", "list"], "printed": str(printed)}
+    result = deploy.deploy(job_of(fake_run, {"units": [unit]}))
+    assert result["restarted"] == (["a.service"] if restarts else [])
+    assert printed.read_text() == "table 1\n"
+    if restarts:
+        assert stat.S_IMODE(printed.stat().st_mode) == 0o644
+
+
+def test_a_unit_whose_command_fails_is_restarted_and_a_failure_after_that_is_an_error(
+    system: Path, fake_run: Any, tmp_path: Path
+) -> None:
+    """nft cannot list a table that somebody has removed."""
+    fake_run.on("systemctl show", SHOWN).on("systemctl").on("/usr/sbin/nft list", rc=1, err="No such file or directory")
+    printed = tmp_path / "printed"
+    printed.write_text("")
+    unit = {"name": "a.service", "prints": ["/usr/sbin/nft", "list"], "printed": str(printed)}
+    failed = "^thing: /usr/sbin/nft list failed after the start of a.service: No such file or directory$"
+    with pytest.raises(Refused, match=failed):
+        deploy.deploy(job_of(fake_run, {"units": [unit]}))
+    assert printed.read_text() == ""
+    assert ["systemctl", "restart", "--", "a.service"] in fake_run.calls
 
 
 def test_a_key_is_kept_while_a_generation_names_it(

@@ -77,6 +77,27 @@ def test_the_number_of_an_account_that_this_run_makes_is_filled_in(
     assert not second.changed
 
 
+def test_a_secret_takes_over_a_file_with_the_number_of_an_account_that_this_run_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users: dict[str, Any] = {}
+    getpwnam = pwd.getpwnam
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: users[name] if name == "new" else getpwnam(name))
+
+    def useradd(_argv: list[str], *_arguments: Any) -> tuple[int, str, str]:
+        users["new"] = SimpleNamespace(pw_uid=815, pw_dir="/nonexistent", pw_shell="/bin/false", pw_gid=815)
+        return 0, "", ""
+
+    source, target = tmp_path / "source", tmp_path / "target"
+    files = [
+        row(target, f"<@host:file:{source}@>", fill=[f"file:{source}"], secret=True),
+        row(source, "User=@host:uid:new@\n", fill=["uid:new"]),
+    ]
+    accounts = [{"name": "new", "home": "/nonexistent", "shell": "/bin/false", "groups": []}]
+    deploy.deploy(deployment(useradd, files=files, accounts=accounts))
+    assert (source.read_text(), target.read_text()) == ("User=815\n", "<User=815>")
+
+
 def test_a_generated_secret_stays_and_other_secrets_take_it_over(fake_run: Any, tmp_path: Path) -> None:
     key, other = tmp_path / "key", tmp_path / "other"
     on_host = tmp_path / "host"

@@ -57,6 +57,13 @@ def test_below_the_floor_caches_are_dropped_at_every_look_as_long_as_it_helps() 
     assert made.text().startswith("dropped caches 5 times, 25600 MiB given back; lowest MemFree 3.00 GiB")
 
 
+def test_figures_of_the_record_are_gib_with_two_decimals() -> None:
+    made = guard(8.126)
+    made.decide(1.0, look(3.126))
+    account = made.account()
+    assert (account["floor_gib"], account["lowest_free_gib"]) == (8.13, 3.13)
+
+
 def test_drops_that_give_little_become_rare_and_frequent_again_once_they_helped() -> None:
     made, at = guard(), []
     for second in range(1, 301):
@@ -105,6 +112,16 @@ def test_memory_in_small_pieces_is_compacted_but_not_all_the_time() -> None:
 )
 def test_what_is_not_compacted(free: float, large: float | None) -> None:
     assert COMPACT not in guard().decide(1.0, look(free, large=large))
+
+
+@pytest.mark.parametrize(
+    ("free", "large", "compacts"), [(1.5, 0.6, True), (1.1, 0.6, False), (0.5, 0.1, True), (0.49, 0.1, False)]
+)
+def test_memory_is_compacted_when_most_of_what_is_free_is_in_small_pieces(
+    free: float, large: float, compacts: bool
+) -> None:
+    """At a floor of 8 GiB: less than half in large blocks, and at least 0.5 GiB free."""
+    assert (COMPACT in guard().decide(1.0, look(free, large=large))) is compacts
 
 
 def test_the_floor_of_large_blocks_can_be_set() -> None:
