@@ -78,7 +78,7 @@ def _remove_retired_keys(host: Host) -> None:
         host.at(path).unlink(missing_ok=True)
         host.secrets.pop(path, None)
         folder = host.at(path).parent
-        is_ours = str(folder).startswith(f"{generations.SECRETS}/")
+        is_ours = host.at(generations.SECRETS) in folder.parents
         if is_ours and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     if host.record.retired:

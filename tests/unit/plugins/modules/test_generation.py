@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Tools
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
 __all__ = ["spark"]
@@ -442,6 +444,173 @@ def test_a_unit_that_was_stopped_on_purpose_is_stopped_again(spark: Spark, call:
     assert spark.active["spark-heavy.service"] == "inactive" and not spark.enabled
 
 
+def test_a_host_runs_while_its_enabled_units_are_active(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    assert call("look")["running"] is True
+    spark.active["spark-heavy.service"] = "failed"
+    assert call("look")["running"] is False
+
+
+def test_a_unit_whose_document_says_nothing_is_enabled_as_it_was(spark: Spark, call: Call) -> None:
+    spark.deploy(enabled=None)
+    spark.enabled = {"spark-heavy.service"}
+    call("record", proven=True)
+    spark.enabled = set()
+    call("restore", generation=1)
+    assert spark.enabled == {"spark-heavy.service"}
+
+
+def test_without_an_answer_of_systemd_nothing_is_done(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.refuse = {"show"}
+    message = "systemd cannot be asked about spark-heavy.service: show does not work"
+    assert message in call("record")["msg"] and message in call("look")["msg"]
+    assert not spark.exists(engine.FOLDER)
+
+
+def test_files_that_nothing_deployed_are_recorded(spark: Spark, call: Call) -> None:
+    created = HostState.from_dict({"created": [spark.at("/etc/dgxspark/state")]}, "service")
+    spark.apply(spark.host(), spark.service(), created)
+    for path in ("/etc/dgxspark/state/run.json", "/usr/local/lib/dgxspark/__pycache__/a.pyc"):
+        spark.write(path, "x")
+    strange = ["/etc/dgxspark/notes.txt", "/etc/systemd/system/spark-mine.service"]
+    for path in strange:
+        spark.write(path, "x")
+    call("record", proven=True)
+    assert look_at_recorded(spark)["others"] == [spark.at(path) for path in strange]
+
+
+def test_only_receipts_themselves_are_recorded(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    receipts = spark.root / "var/lib/dgxspark/receipts"
+    (receipts / "old").mkdir()
+    (receipts / "fast.json").symlink_to(receipts / "heavy.json")
+    spark.write("/var/lib/dgxspark/receipts/.heavy.json.new", "{}")
+    call("record", proven=True)
+    assert list(look_at_recorded(spark)["receipts"]) == ["/var/lib/dgxspark/receipts/heavy.json"]
+
+
+def test_the_image_of_a_rank_is_that_of_its_engine(spark: Spark, call: Call) -> None:
+    images = ["repo/engine:new", f"repo/engine@{OLD}"]  # of Ray, of the engine
+    parts = [{"argv": ["/usr/bin/docker", "run", "--rm", image]} for image in images]
+    settings = {"/etc/dgxspark/services/heavy.json": json.dumps({"rank": {"parts": parts}})}
+    spark.deploy(unit="[Service]\nExecStart=/usr/bin/python3 spark_rank.py heavy\n", files=settings)
+    call("record", proven=True)
+    assert look_at_recorded(spark)["images"] == {"spark-heavy.service": {"ref": f"repo/engine@{OLD}", "id": OLD}}
+
+
+def test_services_without_a_plan_are_those_of_settings_and_receipts(spark: Spark, call: Call) -> None:
+    def planned() -> dict[str, Any]:
+        (service,) = look_at_recorded(spark)["plan"]["services"]
+        return {key: service.get(key) for key in ("name", "unit", "container", "url", "start_timeout", "state")}
+
+    spark.deploy()
+    call("record", proven=True)
+    expected = {
+        "name": "heavy",
+        "unit": "spark-heavy.service",
+        "container": "spark-heavy",
+        "url": "http://127.0.0.1:1",
+        "start_timeout": 3000,
+        "state": "started",
+    }
+    assert planned() == expected
+    settings = {"url": "http://127.0.0.1:2", "container": "engine", "start_deadline_seconds": 60, "on_demand": True}
+    spark.deploy(files={"/etc/dgxspark/services/heavy.json": json.dumps(settings)})
+    spark.receipt(deployed={"model": {"repo": "Org/M", "revision": "main"}, "image": {"ref": "repo/engine:old"}})
+    call("record", proven=True)
+    more = {"container": "engine", "url": "http://127.0.0.1:2", "start_timeout": 60, "state": "on_demand"}
+    assert planned() == {**expected, **more}
+    assert call("look")["current"]["services"]["heavy"]["image"] == "repo/engine:old"
+
+
+def test_further_models_of_a_service_are_recorded_by_its_name(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.write("/srv/huggingface/hub/models--Org--Draft/refs/v1", COMMITS["new"])
+    further = [{"repo": "Org/M"}, {"repo": "Org/Draft", "revision": "v1"}, {"path": "/srv/draft"}]
+    services = [
+        {"name": "heavy", "model": {"repo": "Org/M"}, "lock": {"models": further}},
+        {"name": "local", "model": {"path": "/srv/local"}},
+        {"name": "bare", "lock": {"models": [{"repo": "Org/M"}]}},
+    ]
+    call("record", proven=True, services=services)
+    main = {"repo": "Org/M", "revision": "main", "commit": COMMITS["old"]}
+    assert look_at_recorded(spark)["models"] == {
+        "heavy": main,
+        "heavy/Org/Draft": {"repo": "Org/Draft", "revision": "v1", "commit": COMMITS["new"]},
+        "local": {"path": "/srv/local"},
+        "bare/Org/M": main,
+    }
+
+
+def test_the_link_of_a_model_is_set_back(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    link = spark.root / "srv/huggingface/named/M"
+    link.parent.mkdir()
+    link.symlink_to("../hub/old")
+    model = {"repo": "Org/M", "revision": "main", "link": "named/M"}
+    call("record", proven=True, services=[{"name": "heavy", "model": model}])
+    assert call("restore", generation=1)["changed"] is False
+    link.unlink()
+    link.symlink_to("../hub/other")
+    assert call("restore", generation=1)["steps"] == ["sets Org/M@main back"]
+    assert str(link.readlink()) == "../hub/old"
+
+
+def test_receipts_are_restored_and_later_ones_go(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    path = "/var/lib/dgxspark/receipts/heavy.json"
+    (spark.root / path.lstrip("/")).chmod(0o640)
+    first = spark.read(path)
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    spark.receipt(benchmark={"decode": 40})
+    spark.write("/var/lib/dgxspark/receipts/fast.json", '{"service": "fast"}')
+    call("record", proven=True)
+    call("restore", generation=1)
+    assert spark.read(path) == first and not spark.exists("/var/lib/dgxspark/receipts/fast.json")
+    assert stat.S_IMODE((spark.root / path.lstrip("/")).stat().st_mode) == 0o640
+
+
+def test_the_mark_of_the_plan_is_that_of_the_last_whole_run(spark: Spark, call: Call) -> None:
+    def wanted() -> Any:
+        return look_at_recorded(spark)["wanted"]
+
+    spark.deploy()
+    call("record", wanted="w1")
+    call("record", proven=True)
+    assert wanted() == ""  # what a run with tags has proved may not be the whole plan
+    for mark, expected in (("w2", "w2"), ("", "w2"), ("w3", "w3")):
+        call("record", proven=True, wanted=mark)
+        assert wanted() == expected
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_accounts_of_a_generation_have_to_be_there(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    """Root gives files to their owners; others cannot, and need none."""
+    spark.deploy()
+    call("record", proven=True)
+    host = generation_host.Host({"root": str(spark.root), "hf_home": "/srv/huggingface"}, spark, False, print)
+    folders = [
+        {"path": "/owner", "owner": "absent-1"},
+        {"path": "/group", "group": "absent-2"},
+        {"path": "/planned", "owner": "planned", "group": "planned"},
+    ]
+    accounts = [{"name": "planned", "home": "/x", "shell": "/y"}]
+    more = HostState.from_dict({"folders": folders, "accounts": accounts})
+    target = host.generations[1]
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    texts = [
+        "/group: no account root:absent-2 on this host; run site.yml --tags host",
+        "/owner: no account absent-1:root on this host; run site.yml --tags host",
+    ]
+    problems = generation_looks.missing(host, replace(target, state=merge([target.state, more])))
+    assert problems == (texts if user == 0 else [])
+
+
 def test_a_rollback_waits_for_no_service(spark: Spark, call: Call) -> None:
     for letter in "ab":
         page = {"/etc/systemd/system/spark-page.service": f"[Service]\nExecStart=/bin/{letter}\n"}
@@ -627,10 +796,21 @@ def test_the_key_of_a_service_goes_when_the_state_without_it_is_proven(spark: Sp
     spark.apply(spark.host())
     call("record", proven=False, reason="it failed")
     assert spark.exists(KEY), "what failed may still go back"
+    spark.write("/etc/dgxspark/secrets/heavy/mine", "x", 0o600)
     call("record", proven=True)
     assert not spark.exists(KEY) and spark.exists("/etc/dgxspark/secrets/gateway/KEY")
+    assert spark.read("/etc/dgxspark/secrets/heavy/mine") == "x"
     record = deployed.load()
     assert record is not None and record.retired == ()
+
+
+def test_the_folder_of_a_retired_key_goes_with_it(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.apply(spark.host())
+    assert spark.exists(KEY)
+    call("record", proven=True)
+    assert not spark.exists("/etc/dgxspark/secrets/heavy") and spark.exists("/etc/dgxspark/secrets")
 
 
 def test_hostile_two_controllers_do_not_record_what_they_made_together(spark: Spark, call: Call) -> None:
@@ -682,6 +862,14 @@ def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) 
     assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
     spark.weights("old")
     assert generation_looks.lost_weights(host, entry) == ""
+    shard = spark.root / f"srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors"
+    shard.symlink_to("../../blobs/gone")
+    assert (
+        generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are not whole (model.safetensors)"
+    )
+    shard.unlink()
+    (shard.parent / "config.json").unlink()
+    assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are not whole (empty)"
     spark.write("/srv/huggingface/local/config.json", "{}")
     assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
     assert generation_looks.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"

@@ -59,11 +59,18 @@ def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, request
     assert number == expected and bool(why) is (expected is None)
 
 
+def test_the_reason_names_the_generations_that_are_kept() -> None:
+    assert "(kept: 1, 2)" in generation_choice.target(made(False, True), at(2), True, 9)[1]
+    assert "(kept: 1, 2; proven: 2)" in generation_choice.target(made(False, True), at(2), True)[1]
+    assert "(kept: 1; proven: none)" in generation_choice.target(made(False), at(1), True)[1]
+
+
 def test_what_stays() -> None:
     assert generation_choice.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
     assert generation_choice.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
     assert generation_choice.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
     assert generation_choice.kept(made(True), 1, 0) == {1}
+    assert generation_choice.kept(made(False, False), 2, 0) == {2}
 
 
 def test_five_generations_stay_unless_the_user_says_otherwise() -> None:

@@ -256,6 +256,102 @@ def test_without_a_readable_record_nothing_is_removed_and_a_new_one_is_written(
     assert not job.changed and deployed.record_path().read_text() == content
 
 
+def test_owners_that_neither_host_nor_document_has_are_refused(fake_run: Any, tmp_path: Path) -> None:
+    state = HostState.from_dict(
+        {
+            "folders": [{"path": str(tmp_path / "made"), "owner": "absent-1", "group": "absent-1", "part": "thing"}],
+            "files": [
+                {"path": str(tmp_path / "a"), "generate": 8, **OWNER, "owner": "absent-2", "part": "gateway"},
+                {"path": str(tmp_path / "b"), "generate": 8, **OWNER, "group": "absent-3", "part": "guard"},
+            ],
+            "accounts": [{"name": "absent-1", "home": "/x", "shell": "/bin/false", "part": "thing"}],
+        }
+    )
+    job = Deployment(state, Tools(fake_run, lambda *_args: False, print, False, "/tmp"))
+    with pytest.raises(Refused) as refused:
+        deploy.deploy(job)
+    assert str(refused.value) == (
+        f"gateway: owner absent-2 of {tmp_path}/a, group absent-3 of {tmp_path}/b: no such account on this host. "
+        "Run site.yml without tags once, which makes it"
+    )
+    assert fake_run.calls == [] and not list(tmp_path.iterdir())
+
+
+def test_nothing_is_changed_where_all_is_as_deployed(fake_run: Any, tmp_path: Path) -> None:
+    document = {
+        "folders": [{"path": str(tmp_path / "folder"), **OWNER}],
+        "files": [{"path": str(tmp_path / "folder/a"), "content": "1"}],
+    }
+
+    def attributes(path: str, *_args: Any) -> bool:
+        assert Path(path).exists(), f"{path} has no attributes yet"
+        return False
+
+    def run(check: bool) -> Deployment:
+        tools = Tools(fake_run, attributes, print, check, "/tmp")
+        job = Deployment(state_of(deepcopy(document)), tools, ["thing"], deployed.load())
+        deploy.deploy(job)
+        return job
+
+    assert run(check=True).changed and not (tmp_path / "folder").exists()
+    assert run(check=False).changed
+    written = deployed.record_path().stat().st_mtime_ns
+    for check in (True, False):
+        job = run(check)
+        assert (job.changed, job.diffs, job.removed) == (False, [], [])
+    assert deployed.record_path().stat().st_mtime_ns == written
+
+
+def test_a_secret_is_in_no_diff_and_nobody_else_may_read_it(fake_run: Any, tmp_path: Path) -> None:
+    files = [
+        {"path": str(tmp_path / "key"), "content": "very-secret", "secret": True, "mode": "0600"},
+        {"path": str(tmp_path / "made"), "generate": 24, "mode": "0600"},
+        {"path": str(tmp_path / "open"), "content": "1", "mode": "0640"},
+    ]
+    job = job_of(fake_run, {"files": files})
+    deploy.deploy(job)
+    assert [(Path(diff["after_header"]).name, diff["before"], diff["after"]) for diff in job.diffs] == [
+        ("key", "", "a new secret\n"),
+        ("made", "", "a new secret\n"),
+        ("open", "", "1"),
+    ]
+    # The modes are those of the first moment; this run sets no attributes.
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("key", "made", "open")] == [0o600, 0o600, 0o640]
+
+
+def test_a_unit_that_does_not_start_is_named_with_its_journal(fake_run: Any) -> None:
+    failed = SHOWN.replace("active", "failed", 1)
+    fake_run.on("systemctl show", f"{failed}\n{SHOWN.replace('active', 'inactive', 1)}").on("systemctl reset-failed")
+    fake_run.on("systemctl start", rc=1, err="Job for a.service failed.\n").on("journalctl", "line 1\nline 2\n")
+    units = [{"name": "a.service", "part": "gateway"}, {"name": "b.service", "part": "guard"}]
+    with pytest.raises(Refused) as refused:
+        deploy.deploy(job_of(fake_run, {"units": units}))
+    # b waits for a: its own journal says nothing.
+    assert refused.value.log == ["a.service: line 1", "a.service: line 2"]
+    text = "gateway: systemctl start a.service b.service failed: Job for a.service failed.\n"
+    assert str(refused.value) == text + "a.service: line 1\na.service: line 2"
+    # systemd may count earlier starts against this one.
+    calls = [call[1:] for call in fake_run.calls if call[1] in ("reset-failed", "start")]
+    assert calls == [["reset-failed", "a.service"], ["start", "--", "a.service", "b.service"]]
+
+
+def test_units_stop_in_reverse_and_only_some_jobs_are_waited_for(fake_run: Any) -> None:
+    inactive = SHOWN.replace("active", "inactive", 1)
+    fake_run.on("systemctl show", "\n".join([SHOWN, SHOWN, SHOWN, inactive, inactive])).on("systemctl")
+    units: list[dict[str, Any]] = [{"name": f"{letter}.service", "state": "stopped"} for letter in "abc"]
+    units += [{"name": "d.service", "wait": False}, {"name": "e.service"}]
+    result = deploy.deploy(job_of(fake_run, {"units": units}))
+    assert (result["stopped"], result["started"]) == (
+        ["a.service", "b.service", "c.service"],
+        ["d.service", "e.service"],
+    )
+    assert [call[1:] for call in fake_run.calls if call[1] != "show"] == [
+        ["stop", "--", "c.service", "b.service", "a.service"],
+        ["start", "--no-block", "--", "d.service"],
+        ["start", "--", "e.service"],
+    ]
+
+
 def test_programs_check_new_contents_where_nobody_else_can_read_them(tmp_path: Path) -> None:
     checked = []
 
@@ -319,6 +415,7 @@ def test_a_unit_is_restarted_when_its_command_prints_something_else(
     unit = {"name": "a.service", "prints": ["/usr/sbin/nft", "list"], "printed": str(printed)}
     result = deploy.deploy(job_of(fake_run, {"units": [unit]}))
     assert result["restarted"] == (["a.service"] if restarts else [])
+    assert fake_run.calls.count(["/usr/sbin/nft", "list"]) == (2 if restarts else 1)
     assert printed.read_text() == "table 1\n"
     if restarts:
         assert stat.S_IMODE(printed.stat().st_mode) == 0o644

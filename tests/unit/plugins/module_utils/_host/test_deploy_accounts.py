@@ -20,11 +20,11 @@ UNITS = {"name": "dgxspark", "home": "/nonexistent", "shell": "/usr/sbin/nologin
 @pytest.fixture
 def accounts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Users with home and shell, and the members of the group docker."""
-    host_accounts: dict[str, Any] = {"users": {}, "docker": []}
+    host_accounts: dict[str, Any] = {"users": {}, "docker": [], "uid": 1000}
 
     def user(name: str) -> Any:
         home, shell = host_accounts["users"][name]
-        return SimpleNamespace(pw_dir=home, pw_shell=shell, pw_gid=1000)
+        return SimpleNamespace(pw_dir=home, pw_shell=shell, pw_gid=1000, pw_uid=host_accounts["uid"])
 
     def group(name: str) -> Any:
         if name != "docker":
@@ -72,6 +72,20 @@ def test_accounts_that_are_right_stay_and_others_are_mended(accounts: Any, fake_
     assert deploy_accounts.make_accounts(job) == [] and job.changed and fake_run.calls == []
     deploy_accounts.make_accounts(deployment(fake_run, [UNITS]))
     assert fake_run.calls == [["/usr/sbin/usermod", "--home", "/nonexistent", "--", "dgxspark"]]
+
+
+@pytest.mark.parametrize(("uid", "is_removed"), [(999, True), (1000, False)])
+def test_an_account_of_a_person_is_never_removed(accounts: Any, fake_run: Any, uid: int, is_removed: bool) -> None:
+    fake_run.on("/usr/sbin/userdel")
+    accounts.update(users={"dgxspark": ("/nonexistent", "/usr/sbin/nologin")}, uid=uid)
+    job = deployment(fake_run, [UNITS])
+    deploy_accounts.remove_account(job, job.state.accounts[0])
+    assert fake_run.calls == ([["/usr/sbin/userdel", "--", "dgxspark"]] if is_removed else [])
+    assert job.changed is is_removed
+    accounts["users"].clear()
+    job = deployment(fake_run, [UNITS])
+    deploy_accounts.remove_account(job, job.state.accounts[0])
+    assert not job.changed
 
 
 def test_a_host_without_the_group_docker_is_named(accounts: Any, fake_run: Any) -> None:

@@ -61,6 +61,24 @@ def test_a_damaged_record_is_a_warning_and_nothing_is_known(tmp_path: Path, text
     assert warnings == [f"{path} cannot be read; the current generation of the host counts as deployed"]
 
 
+def test_a_record_of_this_schema_is_read(tmp_path: Path) -> None:
+    """The files of hosts have it."""
+    path = tmp_path / "var/lib/dgxspark/deployed.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"schema": 1, "state": {"files": [{"path": "/a", "part": "a"}]}, "checksums": {"a": "1"}}')
+    loaded = deployed.load(tmp_path)
+    assert loaded is not None and paths(loaded.state) == [("/a", "a")] and loaded.checksums == {"a": "1"}
+
+
+def test_a_record_without_rows_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "var/lib/dgxspark/deployed.json"
+    deployed.save(Deployed(rows("a", "/a")), tmp_path)
+    assert deployed.save(Deployed(checksums={"a": "1"}), tmp_path) and not path.exists()
+    assert not deployed.save(Deployed(), tmp_path)
+    # A key that a generation needs is recorded without a row.
+    assert deployed.save(Deployed(retired=("/old/key",)), tmp_path) and path.exists()
+
+
 def test_a_checksum_is_one_of_rows_and_digests_alone() -> None:
     sent = HostState.from_dict({"files": [{"path": "/a", "digest": "1"}], "units": [{"name": "a.service"}]}, "a")
     second = replace(

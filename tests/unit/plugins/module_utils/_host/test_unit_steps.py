@@ -12,7 +12,14 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import WRITTEN, stamp_written, written_at
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import Unit
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.unit_steps import Seen, outdated, read_units, steps
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.unit_steps import (
+    Seen,
+    Steps,
+    outdated,
+    read_units,
+    remembering,
+    steps,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 SHOWN = """Id=spark-a.service
@@ -124,6 +131,32 @@ def test_steps_for_each_state() -> None:
 def test_what_is_due_is_no_change() -> None:
     todo = steps([unit(defer=True)], {"u": Seen("u", True, "active", began=1.0)}, {"/f": 2.0})
     assert todo.due == ["u"] and not todo.any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_change"),
+    [
+        *((kind, True) for kind in ("enable", "disable", "stop", "start", "restart", "reload")),
+        *((kind, False) for kind in ("due", "starting", "forget")),
+    ],
+)
+def test_each_step_that_changes_a_unit_is_a_change(kind: str, is_change: bool) -> None:
+    assert Steps(**{kind: ["u"]}).any() is is_change and not Steps().any()
+
+
+def test_systemd_is_asked_for_the_same_units_once(fake_run: Any) -> None:
+    fake_run.on("systemctl show a", "one").on("systemctl show b", "two").on("systemctl start")
+    ask = remembering(fake_run)
+    answers = [ask(["systemctl", "show", name])[1] for name in ("a", "b", "a")]
+    assert answers == ["one", "two", "one"]
+    for _number in range(2):
+        ask(["systemctl", "start", "a"])
+    assert [call[1:] for call in fake_run.calls] == [["show", "a"], ["show", "b"], ["start", "a"], ["start", "a"]]
+
+
+def test_a_time_that_is_no_number_is_unknown() -> None:
+    text = "LoadState=loaded\nActiveState=active\nInactiveExitTimestampMonotonic=[not set]\n"
+    assert read_units(["a"], text, monotonic_now=100.0, now=5000.0)["a"].began is None
 
 
 def test_a_date_in_the_future_restarts_nothing(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def test_below_the_floor_caches_are_dropped_at_every_look_as_long_as_it_helps() 
 
 def test_figures_of_the_record_are_gib_with_two_decimals() -> None:
     made = guard(8.126)
-    made.decide(1.0, look(3.126))
+    made.decide(1.26, look(3.126))
     account = made.account()
-    assert (account["floor_gib"], account["lowest_free_gib"]) == (8.13, 3.13)
+    assert (account["floor_gib"], account["lowest_free_gib"], account["seconds"]) == (8.13, 3.13, 1.3)
 
 
 def test_drops_that_give_little_become_rare_and_frequent_again_once_they_helped() -> None:
@@ -78,6 +78,16 @@ def test_drops_that_give_little_become_rare_and_frequent_again_once_they_helped(
     assert made.decide(float(second), look(3.0)) == [DROP]
     made.dropped(float(second), 2 * GIB)
     assert made.decide(second + 1.0, look(3.0)) == [DROP]
+
+
+def test_a_look_may_come_half_an_interval_early() -> None:
+    made = guard()
+    made.dropped(10.0, 5 * GIB)
+    assert made.decide(10.4, look(3.0)) == [] and made.decide(10.6, look(3.0)) == [DROP]
+
+
+def test_counts_are_written_as_people_say_them() -> None:
+    assert [load_guard.times(count) for count in range(4)] == ["not once", "once", "twice", "3 times"]
 
 
 def test_memory_that_came_back_ends_the_pause() -> None:
@@ -115,12 +125,20 @@ def test_what_is_not_compacted(free: float, large: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "large", "compacts"), [(1.5, 0.6, True), (1.1, 0.6, False), (0.5, 0.1, True), (0.49, 0.1, False)]
+    ("free", "large", "compacts"),
+    [
+        (1.5, 0.6, True),
+        (1.1, 0.6, False),
+        (0.5, 0.1, True),
+        (0.49, 0.1, False),
+        (8.7, 0.99, True),
+        (8.7, 1.0, False),
+    ],
 )
 def test_memory_is_compacted_when_most_of_what_is_free_is_in_small_pieces(
     free: float, large: float, compacts: bool
 ) -> None:
-    """At a floor of 8 GiB: less than half in large blocks, and at least 0.5 GiB free."""
+    """At a floor of 8 GiB: less than half, and less than 1 GiB, in large blocks, and at least 0.5 GiB free."""
     assert (COMPACT in guard().decide(1.0, look(free, large=large))) is compacts
 
 
@@ -193,6 +211,9 @@ def test_read_says_what_is_wrong(value: Any, message: str) -> None:
         {"enabled": "true"},
         {"enabled": True, "floor_gib": "x"},
         {"enabled": True, "floor_gib": 0},
+        {"enabled": True, "floor_gib": True},
+        {"enabled": True, "floor_gib": float("inf")},
+        {"enabled": True, "interval_seconds": 0},
         [],
         "on",
     ],
@@ -200,6 +221,12 @@ def test_read_says_what_is_wrong(value: Any, message: str) -> None:
 def test_settings_of_a_service_without_a_guard(value: Any) -> None:
     assert load_guard.from_service({"load_guard": value}) is None
     assert load_guard.from_service({}) is None
+
+
+def test_settings_that_a_service_leaves_out_have_defaults() -> None:
+    assert load_guard.from_service({"load_guard": {"enabled": True}}) == load_guard.Settings(8.0, 1.0)
+    small = {"enabled": True, "floor_gib": 0.25, "interval_seconds": 0.1}
+    assert load_guard.from_service({"load_guard": small}) == load_guard.Settings(0.25, 0.1)
 
 
 def test_settings_of_a_service_as_the_plan_writes_them() -> None:
