@@ -44,7 +44,7 @@ image = pathlib.Path({state!r}) / "image"
 if sys.argv[1:3] == ["image", "inspect"] and image.exists():
     print(image.read_text())
     sys.exit()
-fingerprint = pathlib.Path({state!r}) / "fingerprint"
+fingerprint = pathlib.Path({state!r}) / f"fingerprint-{{sys.argv[-1]}}"
 if "dgxspark.fingerprint" in " ".join(sys.argv) and fingerprint.exists():
     print(fingerprint.read_text())
     sys.exit(int((pathlib.Path({state!r}) / "broken").exists()))
@@ -214,6 +214,13 @@ def test_what_another_image_compiled_goes_before_the_first_start_from_a_new_one(
     assert (outside / "file").read_text() == "x"
 
 
+def test_an_engine_without_a_cache_folder_has_no_caches_to_remove(host: Host) -> None:
+    host.service("heavy", image="an/image:1")
+    (host.state / "image").write_text("sha256:" + "1" * 64)
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "compile" not in text, text
+
+
 def test_caches_that_cannot_be_removed_stop_no_engine(host: Host) -> None:
     cache = host.tmp / "cache"
     cache.mkdir()
@@ -222,6 +229,30 @@ def test_caches_that_cannot_be_removed_stop_no_engine(host: Host) -> None:
     (host.tmp / "lib").write_text("a file where the notes should be")
     rc, text = host("gate", "heavy")
     assert rc == 0 and "warning: compile caches of another image were not removed" in text
+
+
+@pytest.mark.parametrize("image_id", [None, "an answer about something else"])
+def test_kv_files_are_of_no_use_while_docker_does_not_tell_the_image(host: Host, image_id: str | None) -> None:
+    """The engine trusts what it finds there."""
+    if image_id:
+        (host.state / "image").write_text(image_id)
+    folder = host.tmp / "kv"
+    host.service("heavy", image="an/image:1", kv_files={"folder": str(folder), "disk_gib": 1, "key": "k"})
+    rc, text = host("gate", "heavy")
+    assert rc == 1 and "Docker does not tell the id of an/image:1" in text and not folder.exists()
+    assert host.owner() is None
+
+
+def test_kv_files_of_another_image_are_removed_before_the_start(host: Host) -> None:
+    folder = host.tmp / "kv"
+    host.service("heavy", image="an/image:1", kv_files={"folder": str(folder), "disk_gib": 1, "key": "k"})
+    for number, stays in (("1", True), ("1", True), ("2", False)):
+        (host.state / "image").write_text(f"sha256:{number * 64}")
+        rc, text = host("gate", "heavy")
+        assert rc == 0 and ("GiB of KV cache files" in text) is not stays, text
+        if stays:
+            (folder / "block").write_bytes(bytes(2**20))
+    assert list(folder.iterdir()) == []
 
 
 def test_the_next_waits_until_the_first_lets_go(host: Host) -> None:
@@ -294,7 +325,7 @@ def test_memory_short_names_need_state_and_holders_and_frees_the_lock(host: Host
     rc, text = host("gate", "heavy")
     assert rc == 1 and host.owner() is None
     (line,) = [line for line in text.splitlines() if "not enough memory" in line]
-    assert "needs 95.74 GiB, 22.06 GiB available, 4.30 GiB free" in line
+    assert "needs 95.74 GiB, 22.06 GiB available, 4.30 GiB free after 0 s" in line
     assert "used by VLLM::EngineCore (pid 197277) 100.22 GiB" in line
 
 
@@ -360,6 +391,23 @@ def test_ready_without_main_pid_asks_systemd_for_it(host: Host, engine: Any) -> 
     host.unit("heavy", "activating", "start-post", pid=main.pid)
     rc, text = host("ready", "heavy")
     assert rc == 1 and f"(docker run, pid {main.pid}) has ended" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        ("echo running", False),
+        ("echo exited", True),
+        ("echo dead", True),
+        ("echo Cannot connect to the Docker daemon >&2; exit 1", False),
+    ],
+)
+def test_ready_ends_when_docker_says_that_the_container_has_ended(host: Host, answer: str, ends: bool) -> None:
+    """A Docker that says nothing of the container leaves it unknown."""
+    (host.bin / "docker").write_text(f"#!/bin/sh\n{answer}\n")
+    host.service("heavy", start_deadline_seconds=1)
+    rc, text = host("ready", "heavy")
+    assert rc == 1 and ("the container spark-heavy is not running" in text) is ends, text
 
 
 def test_ready_looks_at_the_container_when_systemd_does_not_answer(host: Host) -> None:
@@ -478,6 +526,21 @@ def test_files_of_kv_caches_are_kept_in_bounds(host: Host) -> None:
     process.communicate()
 
 
+def test_only_the_first_rank_of_a_model_has_an_address(host: Host) -> None:
+    settings = {"unit": "spark-heavy.service", "model": "heavy", "rank": {"rank": 1}}
+    path = host.etc / "services/heavy.json"
+    path.write_text(json.dumps(settings))
+    assert spark_unit.load_service(host.etc, "heavy") == settings
+    for rank, key, missing in ((0, "unit", "unit, url"), (1, "unit", "unit"), (1, "model", "model")):
+        path.write_text(json.dumps({**settings, key: None, "rank": {"rank": rank}}))
+        with pytest.raises(spark_unit.Stop, match=rf"lacks {missing}; run the playbook again"):
+            spark_unit.load_service(host.etc, "heavy")
+    for text in ("[]", "7"):
+        path.write_text(text)
+        with pytest.raises(spark_unit.Stop, match="is not a JSON object"):
+            spark_unit.load_service(host.etc, "heavy")
+
+
 def test_installed_beside_its_library_it_needs_no_variable(host: Host, installed: Any) -> None:
     """The layout on a host, and no compiled files left behind."""
     libexec = installed("host", SCRIPT)
@@ -502,11 +565,17 @@ def test_a_start_is_recorded_from_the_gate_to_the_answer(host: Host, engine: Any
     host.tree.write("proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 2163728 kB\n")
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     record = read_record(host, "heavy")
-    assert record["ready"]["available_gib"] == 2.063 and record["start_seconds"] >= 0
+    assert record["ready"]["available_gib"] == 2.063
+    took = record["ready"]["clock"] - record["gate"]["clock"]
+    assert record["start_seconds"] == pytest.approx(took, abs=0.051) and took > 0
 
     host.service("fast", memory_gib=0.5)
     assert host("gate", "fast")[0] == 0
     assert read_record(host, "fast")["beside"] == {"spark-heavy.service": 20.001}
+    # The last start of the unit itself is no other engine, nor is one that is not ready.
+    host.service("heavy", url=engine.url, memory_gib=0.5)
+    assert host("gate", "heavy")[0] == 0
+    assert read_record(host, "heavy")["beside"] == {}
     assert host("release", "heavy") == (0, "")
     assert [path.name for path in (host.run_dir / "starts").iterdir()] == ["spark-fast.service.json"]
 
@@ -552,7 +621,7 @@ def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> Non
     assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
     assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
     # A second start is listed, too, with the launch that Docker tells; a start without a gate is left out.
-    (host.state / "fingerprint").write_text("f00d\n")
+    (host.state / "fingerprint-spark-heavy").write_text("f00d\n")
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
     (host.state / "broken").touch()
@@ -739,7 +808,7 @@ def test_a_kernel_that_refuses_is_said_once_and_costs_no_start(host: Host, engin
 
 @pytest.mark.parametrize(
     ("cached", "buffers", "shmem", "drops"),
-    [(10, 0, 0, True), (0, 10, 0, True), (10, 0, 10, False), (0.25, 0.25, 0, True), (0.25, 0, 0, False)],
+    [(10, 0, 0, True), (0, 10, 0, True), (10, 0, 10, False), (0.25, 0.25, 0, True), (0.39999, 0, 0, False)],
 )
 def test_the_guard_drops_what_the_kernel_can_give_back(
     tree: Any,
@@ -776,9 +845,10 @@ def test_the_guard_ends_with_the_start(tree: Any, tmp_path: Path) -> None:
         running = guard.guard
         guard.thread.join(5)
         assert not guard.thread.is_alive() and running.looks == 0
+        assert guard.status() == ""
     with spark_unit.LoadGuard(service, tmp_path) as guard:
         pass
-    assert not guard.thread.is_alive()
+    assert not guard.thread.is_alive() and guard.status() == ""
 
 
 def test_what_the_guard_does_is_in_systemctl_status(host: Host, engine: Any, kernel: Kernel) -> None:
