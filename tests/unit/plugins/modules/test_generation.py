@@ -574,16 +574,16 @@ def test_receipts_are_restored_and_later_ones_go(spark: Spark, call: Call) -> No
 
 
 def test_the_mark_of_the_plan_is_that_of_the_last_whole_run(spark: Spark, call: Call) -> None:
-    def wanted() -> Any:
+    def recorded_mark() -> Any:
         return look_at_recorded(spark)["wanted"]
 
     spark.deploy()
     call("record", wanted="w1")
     call("record", proven=True)
-    assert wanted() == ""  # what a run with tags has proved may not be the whole plan
+    assert recorded_mark() == ""  # a run with tags proves only some parts of the plan
     for mark, expected in (("w2", "w2"), ("", "w2"), ("w3", "w3")):
         call("record", proven=True, wanted=mark)
-        assert wanted() == expected
+        assert recorded_mark() == expected
 
 
 @pytest.mark.parametrize("user", [0, 1000])

@@ -233,7 +233,7 @@ def test_caches_that_cannot_be_removed_stop_no_engine(host: Host) -> None:
 
 @pytest.mark.parametrize("image_id", [None, "an answer about something else"])
 def test_kv_files_are_of_no_use_while_docker_does_not_tell_the_image(host: Host, image_id: str | None) -> None:
-    """The engine trusts what it finds there."""
+    """The engine would trust files of another image."""
     if image_id:
         (host.state / "image").write_text(image_id)
     folder = host.tmp / "kv"
@@ -403,7 +403,7 @@ def test_ready_without_main_pid_asks_systemd_for_it(host: Host, engine: Any) -> 
     ],
 )
 def test_ready_ends_when_docker_says_that_the_container_has_ended(host: Host, answer: str, ends: bool) -> None:
-    """A Docker that says nothing of the container leaves it unknown."""
+    """While Docker does not answer, the state of the container is unknown."""
     (host.bin / "docker").write_text(f"#!/bin/sh\n{answer}\n")
     host.service("heavy", start_deadline_seconds=1)
     rc, text = host("ready", "heavy")
@@ -572,7 +572,7 @@ def test_a_start_is_recorded_from_the_gate_to_the_answer(host: Host, engine: Any
     host.service("fast", memory_gib=0.5)
     assert host("gate", "fast")[0] == 0
     assert read_record(host, "fast")["beside"] == {"spark-heavy.service": 20.001}
-    # The last start of the unit itself is no other engine, nor is one that is not ready.
+    # Neither its own last start counts nor an engine that is still loading.
     host.service("heavy", url=engine.url, memory_gib=0.5)
     assert host("gate", "heavy")[0] == 0
     assert read_record(host, "heavy")["beside"] == {}

@@ -140,7 +140,7 @@ def test_a_manifest_of_another_kind_is_refused() -> None:
             generations.load(text)
 
 
-def test_what_generations_need_is_kept() -> None:
+def test_checksums_and_images_that_generations_use() -> None:
     """A key is not in the store, and a key that the host generates has no checksum."""
     key = {"path": "/etc/dgxspark/key", "digest": "1" * 64, "secret": True, "part": "service"}
     generated = {"path": "/etc/dgxspark/generated", "generate": 24, "part": "service"}
@@ -157,8 +157,8 @@ def test_what_generations_need_is_kept() -> None:
 
 def test_a_mark_tells_keys_apart_but_not_what_they_are() -> None:
     mark = generations.secret_mark("/a", b"key-1")
-    others = {generations.secret_mark("/a", b"key-2"), generations.secret_mark("/b", b"key-1")}
-    assert mark == generations.secret_mark("/a", b"key-1") and len({mark, *others}) == 3 and "key-1" not in mark
+    other_marks = {generations.secret_mark("/a", b"key-2"), generations.secret_mark("/b", b"key-1")}
+    assert mark == generations.secret_mark("/a", b"key-1") and len({mark, *other_marks}) == 3 and "key-1" not in mark
 
 
 def test_keys_are_compared_with_those_of_a_generation() -> None:

@@ -315,7 +315,7 @@ def test_a_secret_is_in_no_diff_and_nobody_else_may_read_it(fake_run: Any, tmp_p
         ("made", "", "a new secret\n"),
         ("open", "", "1"),
     ]
-    # The modes are those of the first moment; this run sets no attributes.
+    # Files get their modes before they are renamed; this run sets no attributes.
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("key", "made", "open")] == [0o600, 0o600, 0o640]
 
 
@@ -326,7 +326,7 @@ def test_a_unit_that_does_not_start_is_named_with_its_journal(fake_run: Any) -> 
     units = [{"name": "a.service", "part": "gateway"}, {"name": "b.service", "part": "guard"}]
     with pytest.raises(Refused) as refused:
         deploy.deploy(job_of(fake_run, {"units": units}))
-    # b waits for a: its own journal says nothing.
+    # The journal of b, which did not fail, is left out.
     assert refused.value.log == ["a.service: line 1", "a.service: line 2"]
     text = "gateway: systemctl start a.service b.service failed: Job for a.service failed.\n"
     assert str(refused.value) == text + "a.service: line 1\na.service: line 2"
@@ -401,17 +401,17 @@ def test_the_record_of_an_interrupted_run_has_no_checksum_of_its_parts(
 
 
 @pytest.mark.parametrize(
-    ("kept", "restarts"),
+    ("last_output", "restarts"),
     [("table 1\n", False), ("table 2\n", True), (None, True)],
     ids=["the same", "another", "no output kept"],
 )
 def test_a_unit_is_restarted_when_its_command_prints_something_else(
-    system: Path, fake_run: Any, tmp_path: Path, kept: str | None, restarts: bool
+    system: Path, fake_run: Any, tmp_path: Path, last_output: str | None, restarts: bool
 ) -> None:
     fake_run.on("systemctl show", SHOWN).on("systemctl").on("/usr/sbin/nft list", "table 1\n")
     printed = tmp_path / "printed"
-    if kept is not None:
-        printed.write_text(kept)
+    if last_output is not None:
+        printed.write_text(last_output)
     unit = {"name": "a.service", "prints": ["/usr/sbin/nft", "list"], "printed": str(printed)}
     result = deploy.deploy(job_of(fake_run, {"units": [unit]}))
     assert result["restarted"] == (["a.service"] if restarts else [])
