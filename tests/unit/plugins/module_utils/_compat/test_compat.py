@@ -1290,6 +1290,119 @@ def test_a_repair_may_cause_a_hint_but_no_error(backend: str, severity: str, rep
     assert ("SPK203" in {finding["rule"] for finding in fixed["findings"]}) is not repaired
 
 
+NGC_RAY = "nvcr.io/nvidia/vllm:25.11-py3"
+WIDE = {"head_dim": 257}
+
+# rule, launch, whether the rule fires: where each rule begins and ends
+BOUNDS: list[tuple[str, Any, bool]] = [
+    ("SPK207", version("0.31.0", env={"VLLM_USE_V2_MODEL_RUNNER": "0"}), False),
+    ("SPK207", version("0.31.0", {"pipeline-parallel-size": 2}, env={"VLLM_USE_V2_MODEL_RUNNER": "0"}), True),
+    ("SPK508", version("0.24.0", {"attention-backend": "FLASH_ATTN"}, WIDE), True),
+    ("SPK508", version("0.24.0", {"attention-backend": "FLASH_ATTN"}, {"head_dim": 256}), False),
+    ("SPK508", version("0.21.0", {"attention-backend": "FLASHINFER"}, {"head_dim": 512}), True),
+    ("SPK508", version("0.21.0", {"attention-backend": "FLASHINFER"}, WIDE), False),
+    ("SPK508", version("0.22.0", {"attention-backend": "FLASHINFER"}, {"head_dim": 512}), False),
+    ("SPK607", launch(args=spec(method="mtp"), config=QWEN36), True),
+    ("SPK617", version("0.24.0", {"max-num-seqs": 9, **spec(method="mtp")}, QWEN36), True),
+    ("SPK802", launch(args=["M"], nodes=2), False),
+    ("SPK803", launch(NGC_RAY, {"tensor-parallel-size": 2}, nodes=2, executor="ray"), False),
+    ("SPK810", launch(args=DUO_HEAD | {"tensor-parallel-size": 1, "data-parallel-size": 2}), False),
+    ("SPK825", launch(args={"data-parallel-size": 2, "data-parallel-size-local": 1}), False),
+    ("SPK830", launch(args={"tensor-parallel-size": 2, "data-parallel-size": 2}, config=DENSE, nodes=4), False),
+    ("SPK901", launch(args={"gpu-memory-utilization": 1.5}), True),
+    ("SPK901", launch(args={"gpu-memory-utilization": 0}), True),
+    ("SPK902", launch(args={"gpu-memory-utilization": 1.5}), False),
+    ("SPK902", launch(args={"gpu-memory-utilization": 1}), True),
+    ("SPK903", launch(args={"enable-prefix-caching": True, "max-num-batched-tokens": 2049}, config=QWEN36), False),
+    ("SPK906", launch(args={"cpu-offload-gb": 0.5}), True),
+    ("SPK909", launch(args={"max-num-batched-tokens": 1}), False),
+    ("SPK909", launch(args={"max-num-seqs": 2049}), True),
+    ("SPKH06", launch(args=DUO_HEAD, docker_args=["--gpus", "all"]), False),
+    ("SPKH07", launch(docker_args=["--shm-size", "63g"]), False),
+    ("SPKH07", launch(docker_args=["--shm-size", "1t"]), True),
+]
+
+
+@pytest.mark.parametrize(("rule", "request_params", "fires"), BOUNDS)
+def test_where_a_rule_begins_and_ends(rule: str, request_params: Any, fires: bool) -> None:
+    assert (rule in fired(request_params)) is fires
+
+
+# rule, launch, what its texts say
+FIGURES: list[tuple[str, Any, str]] = [
+    (
+        "SPK214",
+        version("0.24.0", {"attention-config": {"flash_attn_version": 3}}),
+        "--attention-config asks for FlashAttention 3, which runs on compute capabilities 9.x",
+    ),
+    (
+        "SPK214",
+        version("0.24.0", {"attention-config": {"flash_attn_version": 4}}),
+        "--attention-config asks for FlashAttention 4, which runs on compute capabilities 9.x, 10.x and 11.x",
+    ),
+    ("SPK607", launch(args=spec(method="mtp"), config=QWEN36), "Compare with 1 on your prompts."),
+    (
+        "SPK607",
+        launch(args=spec(method="mtp", num_speculative_tokens=5), config=QWEN36),
+        "Compare with 2 on your prompts.",
+    ),
+    (
+        "SPK610",
+        version("0.24.0", spec(method="dflash", model="z-lab/Qwen3.6-27B-DFlash"), repo="Qwen/Qwen3.6-35B-A3B"),
+        "was trained for a model of 27B, this one has 35B-A3B;",
+    ),
+    (
+        "SPK610",
+        version("0.24.0", spec(method="dflash", model="z-lab/Qwen3.6-35B-A3B-DFlash"), repo="Qwen/Qwen3.6-27B"),
+        "was trained for a model of 35B-A3B, this one has 27B;",
+    ),
+    ("SPK703", version("0.33.0", {"enable-auto-tool-choice": True}, QWEN36), "Add tool-call-parser qwen3_coder."),
+    ("SPK704", version("0.33.0", {"tool-call-parser": "hermes"}, QWEN36), "Set tool-call-parser to qwen3_coder."),
+    ("SPK708", version("0.33.0", {"reasoning-parser": "gemma4"}, QWEN36), "Set reasoning-parser to qwen3."),
+    (
+        "SPK805",
+        launch(args=["M", "-tp", "2"], nodes=2),
+        "2 Sparks should serve it, but neither Ray nor --nnodes is set",
+    ),
+    (
+        "SPK810",
+        launch(args=DUO_HEAD | {"data-parallel-size": 2, "nnodes": 8}),
+        "tensor-parallel-size x pipeline-parallel-size x data-parallel-size is 4, but there are 8 nodes",
+    ),
+    ("SPK814", launch(args=DUO_HEAD | {"node-rank": 2}), "--node-rank 2 of 2 nodes: ranks count from 0 to 1."),
+    (
+        "SPK817",
+        launch(args=DUO_HEAD, env={"NCCL_IB_HCA": "rocep1s0f1"}),
+        "Set NCCL_IB_HCA to rocep1s0f1,roceP2p1s0f1.",
+    ),
+    (
+        "SPK832",
+        launch(args={"data-parallel-size": 5}, config=MIXTURE, nodes=5),
+        "is split over the 5 GPUs of 5 replicas, but its width 768 is not divisible by that.",
+    ),
+    (
+        "SPK832",
+        launch(args={"data-parallel-size": 5, "tensor-parallel-size": 2}, config=MIXTURE, nodes=10),
+        "is split over the 10 GPUs of 5 replicas",
+    ),
+    ("SPK902", launch(args={"gpu-memory-utilization": 0.95}), "leaves the host 5 % of the shared memory"),
+    ("SPK903", launch(args={"enable-prefix-caching": True}, config=QWEN36), "which is 2048 here"),
+    ("SPKH04", launch(args=DUO_HEAD, docker_args=["--network", "duo"]), "behind duo they cannot."),
+    ("SPKH04", launch(args=DUO_HEAD, docker_args=["--gpus", "all"]), "behind docker's bridge they cannot."),
+    (
+        "SPKH09",
+        version("0.27.0", {"kv-offloading-size": 10}, docker_args=["--shm-size", "8g"]),
+        "vLLM places 10 GiB (kv-offloading-size) in /dev/shm, but this container has 8g",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "request_params", "text"), FIGURES)
+def test_the_figures_in_the_texts_of_a_finding(rule: str, request_params: Any, text: str) -> None:
+    finding = fired(request_params)[rule]
+    assert text in f"{finding['message']} {finding['fix']}"
+
+
 UNKNOWN_IMAGE = "registry.example/vllm:1"
 
 

@@ -164,10 +164,52 @@ def test_a_docker_run_is_read_as_docker_reads_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("90", 90.0), ("15min", 900.0), ("1h 30min", 5400.0), ("infinity", None), ("5 fortnights", None)],
+    [
+        ("90", 90.0),
+        ("2s 3sec", 5.0),
+        ("500ms", 0.5),
+        ("15min 1m", 960.0),
+        ("1h 30min", 5400.0),
+        ("2hr", 7200.0),
+        ("1d", 86400.0),
+        ("infinity", None),
+        ("5 fortnights", None),
+    ],
 )
 def test_times_of_systemd(text: str, expected: float | None) -> None:
     assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("TimeoutStartSec=3000", "TimeoutStartSec=1799", ["SPKU06"]),
+        ("TimeoutStartSec=3000", "TimeoutStartSec=1800", []),
+        ("TimeoutStartSec=3000", "TimeoutStartSec=1", ["SPKU06"]),
+        ("TimeoutStartSec=3000", "TimeoutStartSec=0", []),  # no limit
+        ("StartLimitIntervalSec=1800", "StartLimitIntervalSec=0", ["SPKU08"]),  # no limit
+        ("StartLimitIntervalSec=1800", "StartLimitIntervalSec=90", ["SPKU08"]),  # 3 starts, 30 s apart
+        ("StartLimitIntervalSec=1800", "StartLimitIntervalSec=91", []),
+        ("TimeoutStopSec=120", "TimeoutStopSec=61", []),
+        ("docker stop -t 60 m\nTimeoutStartSec=3000\nTimeoutStopSec=120", "docker stop -t 90 m", ["SPKU24"]),
+        ("docker stop -t 60 m\nTimeoutStartSec=3000\nTimeoutStopSec=120", "docker stop -t 89 m", []),
+        (
+            "docker stop -t 60 m\nTimeoutStartSec=3000\nTimeoutStopSec=120",
+            "docker stop m\nTimeoutStopSec=10",
+            ["SPKU24"],
+        ),
+        ("docker stop -t 60 m\nTimeoutStartSec=3000\nTimeoutStopSec=120", "docker stop m\nTimeoutStopSec=11", []),
+    ],
+)
+def test_times_at_the_bounds_of_rules(old: str, new: str, expected: list[str]) -> None:
+    if "TimeoutStartSec" in old and "TimeoutStartSec" not in new:
+        new += "\nTimeoutStartSec=3000"
+    assert rules(unit(old, new)) == expected
+
+
+def test_a_stop_timeout_is_half_a_minute_longer_than_docker_waits() -> None:
+    (finding,) = check_unit(unit("TimeoutStopSec=120", "TimeoutStopSec=60"))
+    assert finding["fix"] == "Set TimeoutStopSec to 90 or more."
 
 
 def test_a_drop_that_may_fail_leaves_the_cache_where_it_is() -> None:
