@@ -154,10 +154,9 @@ def test_memory_that_is_coming_back_is_waited_for(host: Host) -> None:
         fresh.write_text(f"MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: {23135528 + gib * 2**20} kB\n")
         fresh.replace(host.tree.root / "proc/meminfo")
         time.sleep(0.25)
-    assert waiting.poll() is None  # it still grew
     text += waiting.communicate(timeout=60)[0]
     assert waiting.returncode == 0 and "warning" not in text, text
-    assert time.monotonic() - begin >= 4  # two seconds without growth
+    assert time.monotonic() - begin >= 4  # two seconds after the last growth
     assert json.loads((host.run_dir / "starts/spark-heavy.service.json").read_text())["gate"]
 
 
@@ -731,7 +730,7 @@ def test_the_guard_drops_caches_until_the_model_answers_and_says_what_it_did(
 def test_the_guard_compares_memory_to_the_kib(host: Host, engine: Any, kernel: Kernel) -> None:
     """MemFree is one KiB below the floor."""
     guard = {**GUARD, "floor_gib": 60}
-    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=5, load_guard=guard)
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=30, load_guard=guard)
     kernel.meminfo({"free": 60 * 2**20 - 1, "cached": 40 * 2**20})
     process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
     assert process.stdout is not None

@@ -58,8 +58,8 @@ def test_below_the_floor_caches_are_dropped_at_every_look_as_long_as_it_helps() 
 
 
 def test_figures_of_the_record_are_gib_with_two_decimals() -> None:
-    made = guard(8.126)
-    made.decide(1.26, look(3.126))
+    made = Guard(load_guard.Settings(8.126), 100.0)
+    made.decide(101.26, look(3.126))
     account = made.account()
     assert (account["floor_gib"], account["lowest_free_gib"], account["seconds"]) == (8.13, 3.13, 1.3)
 
