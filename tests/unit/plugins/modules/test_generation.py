@@ -556,6 +556,9 @@ def test_the_link_of_a_model_is_set_back(spark: Spark, call: Call) -> None:
     link.symlink_to("../hub/other")
     assert call("restore", generation=1)["steps"] == ["sets Org/M@main back"]
     assert str(link.readlink()) == "../hub/old"
+    link.unlink()
+    assert call("restore", generation=1)["changed"] is True
+    assert str(link.readlink()) == "../hub/old"
 
 
 def test_receipts_are_restored_and_later_ones_go(spark: Spark, call: Call) -> None:
