@@ -227,6 +227,15 @@ def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> No
     )
 
 
+@pytest.mark.parametrize(("version", "null_blocks"), [("0.28.0", 0), ("0.29.0", 1), ("0.33.0", 1)])
+def test_vllms_check_keeps_the_null_block_back_from_0_29(version: str, null_blocks: int) -> None:
+    answer = image_plan_answer("dense", packages={"vllm": version})["answer"]
+    made = answered.kv_plan(image_answer.read(answer), "", True)
+    size = 8 << 30
+    assert made.checked_bytes(size) == size - null_blocks * made.bytes_per_block
+    assert made.available_for(1, made.longest) == made.needed_bytes(made.longest) + null_blocks * made.bytes_per_block
+
+
 def test_states_of_every_block_are_part_of_the_price_of_a_token() -> None:
     answers = (answered.kv_plan(image_answer.read(RECORDED[name]["answer"]), "", True) for name in CASES)
     hybrid = next(entry for entry in answers if any(group.kind == "mamba" for group in entry.groups))
@@ -348,6 +357,21 @@ def test_parts_that_are_stated_are_parts_of_the_map() -> None:
     # Without a stated value the remaining memory is estimated and counts.
     less = memory_budget({"services": [{"name": "x", "config": NEW, "memory": {"weights_gib": 20, "kv_gib": 10}}]})
     assert 30 * 2**30 < less["services"]["x"]["requested_bytes"] < 33 * 2**30
+
+
+def test_a_stated_model_with_a_tower_has_a_cache_of_images() -> None:
+    """vLLM keeps processed images in host memory, 4 GiB by default, whatever the stated size of the engine."""
+
+    def caches(**service: Any) -> dict[str, float]:
+        args = service.pop("args", {})
+        result, _findings = plan(args, memory_gib=40, **service)
+        return {item["name"]: item["gib"]["high"] for item in result["host_memory"]}
+
+    seeing = {**NEW, "vision_config": {"depth": 27}}
+    assert caches(config=seeing)["media cache"] == 4
+    assert caches(config=seeing, args={"mm-processor-cache-gb": 1.5})["media cache"] == 1.5
+    assert "media cache" not in caches(config=NEW)
+    assert "media cache" not in caches(config=seeing, args={"language-model-only": True})
 
 
 def test_a_statement_and_a_utilisation_must_agree() -> None:

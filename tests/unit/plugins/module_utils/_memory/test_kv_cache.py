@@ -291,6 +291,21 @@ def test_windows_in_the_models_dtype_beside_an_fp8_cache() -> None:
     assert {(group.kind, group.block_size) for group in mixed.groups} == {("sliding", 16), ("full", 32)}
 
 
+@pytest.mark.parametrize("version", ["0.27.0", "0.33.0"])
+def test_windows_kept_as_full_attention_take_its_blocks_from_0_27(version: str) -> None:
+    """Half of the 24 layers have 1,024 bytes a token in FP8, the windows 2,048 in 16 bits, in blocks half as long before."""
+    fields: dict[str, Any] = {
+        "kv_cache_dtype": "fp8",
+        "skip_layers": ("sliding_window",),
+        "hybrid_manager": False,
+    }
+    kv_plan = plan("gpt-oss-20b", version, **fields)
+    assert [(group.kind, group.layers, group.block_size) for group in kv_plan.groups] == [("full", 24, 32)]
+    assert kv_plan.needed_bytes(65536) == 65536 * 12 * (1024 + 2048)
+    with pytest.raises(PlanFailure, match="failed to convert the KV cache specs to one unified type"):
+        plan("gpt-oss-20b", "0.26.0", **fields)
+
+
 def test_windows_reserve_two_batches_from_0_26() -> None:
     old, new, off = (
         plan("gpt-oss-20b", "0.25.0"),
@@ -381,7 +396,7 @@ def test_versions(text: str, minor: int, exact: bool) -> None:
     assert (kv_plan.minor, kv_plan.exact) == (minor, exact)
 
 
-@pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "26.04-py3", "latest", ""])
+@pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "1.23.0", "26.04-py3", "latest", ""])
 def test_versions_that_are_refused(text: str) -> None:
     with pytest.raises(Refusal, match="vllm_version"):
         parse_release(text)

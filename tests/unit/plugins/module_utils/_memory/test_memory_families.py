@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, vllm_errors
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import families, family_modules, vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
@@ -99,6 +100,12 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
 def test_rows_that_are_left_out_say_why() -> None:
     assert len(ROWS) + len(DATA["not_comparable"]) == 447
     assert all(row["why"] for row in DATA["not_comparable"])
+
+
+def test_every_reader_of_a_family_has_rows() -> None:
+    """Families of the same layers share a reader."""
+    compared = {read_geometry(DATA["configs"][row["model"]]).model_type for row in ROWS}
+    assert {families.READERS.get(family) for family in compared} >= set(families.READERS.values())
 
 
 # Lines of real start-up logs ------------------------------------------------------------------------------------------
@@ -375,6 +382,16 @@ def test_the_tail_ring_of_glm_divides_every_block(version: str, drafts: int) -> 
         parse_release(version), 2048, num_speculative_tokens=drafts, draft_layers=geometry.draft_caches(drafts)
     )
     assert plan_kv_cache(geometry, settings).block_size % 256 == 0
+
+
+@pytest.mark.parametrize(("rotated", "block"), [(0, 8704), (64, 7680)])
+def test_the_block_of_glm_holds_a_state_at_one_byte_for_each_element_of_the_latent(rotated: int, block: int) -> None:
+    """The platform of vLLM counts the latent of 512 and the rotated part, in steps of 128 tokens; the kernels want 256."""
+    model = config("GLM-5.3-Flash")
+    model["text_config"]["qk_rope_head_dim"] = rotated
+    result = plan_kv_cache(read_geometry(model), settings_of())
+    steps = math.ceil(result.state_bytes / (128 * (512 + rotated)))
+    assert result.block_size == math.ceil(128 * steps / 256) * 256 == block
 
 
 def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:

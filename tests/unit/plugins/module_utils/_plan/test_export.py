@@ -248,6 +248,35 @@ def test_packages_are_installed_before_the_engine() -> None:
     assert "pip install" in texts(service)["eugr.yaml"]
 
 
+def test_an_image_that_starts_vllm_itself_gets_a_shell_that_installs_first(tmp_path: Path) -> None:
+    service = planned(
+        {
+            "name": "heavy",
+            "recipe": "qwen3-4b-instruct-2507",
+            "port": 8001,
+            "image": "vllm/vllm-openai:v0.33.0",
+            "pip": ["av==19.0.2"],
+        }
+    )
+    assert service["entrypoint"] == "serve"
+    for name in ("pip", "vllm"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
+        (tmp_path / name).chmod(0o755)
+    # In place of Docker: the program of --entrypoint with the words behind the image.
+    (tmp_path / "docker").write_text(
+        '#!/bin/bash\nwhile [ "$1" != --entrypoint ]; do shift; done; program=$2\n'
+        f'while [ "$1" != {service["image"]["ref"]} ]; do shift; done; shift; exec "$program" "$@"\n'
+    )
+    (tmp_path / "docker").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", texts(service)["docker.sh"]], env=env, capture_output=True, text=True, check=True
+    )
+    installed, started = done.stdout.splitlines()
+    assert installed == "pip install av==19.0.2"
+    assert started.startswith("vllm serve Qwen/Qwen3-4B-Instruct-2507 ") and "--port 8001" in started
+
+
 # --- several Sparks -------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planned_fixture import FAST, SOURCES, resolved, service, spark
+from planned_fixture import FAST, MEASURED, SOURCES, resolved, service, spark
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.clustering import Cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict, to_dict
@@ -49,6 +49,22 @@ def test_a_host_says_what_it_needs_and_nothing_is_missing_where_nobody_asked() -
     assert planned.start_order == ["fast"]
     assert [model["repo"] for model in planned.models] == ["Qwen/Qwen3-4B-Instruct-2507"]
     assert planned.missing == {"images": [], "models": []}
+
+
+def test_the_disk_of_a_kv_cache_in_files_has_to_hold_it() -> None:
+    host = spark({**FAST, "image": "vllm/vllm-openai:v0.33.0", "kv_tiers": {"host_gib": 8, "disk_gib": 200}})
+    folder = "/var/cache/dgxspark/fast/kv"
+
+    def on_disk(free_gib: float) -> tuple[list[str], list[str]]:
+        measured = {**MEASURED, "disks": {**MEASURED["disks"], folder: {"free_gib": free_gib}}}
+        planned = host_plan.plan_host(replace(host, measured=measured), SOURCES)
+        messages = [finding["message"] for finding in planned.findings if finding["rule"] == "host.disk"]
+        return planned.settings["kv_folders"], messages
+
+    folders, (message,) = on_disk(150.0)
+    assert folders == [folder]
+    assert message.startswith(f"the disk of {folder} has 150.0 GiB free; kv_tiers.disk_gib is 200")
+    assert on_disk(250.0) == ([folder], [])
 
 
 def test_a_branch_and_a_package_without_a_sum_are_told() -> None:
