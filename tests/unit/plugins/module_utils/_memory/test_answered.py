@@ -247,6 +247,21 @@ def test_states_of_every_block_are_part_of_the_price_of_a_token() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kinds", "kind"),
+    [(("FullAttentionSpec",) * 2, "full"), (("FullAttentionSpec", "SlidingWindowSpec"), "UniformTypeKVCacheSpecs")],
+)
+def test_a_group_of_several_specs_is_of_their_kind_if_they_have_one(kinds: tuple[str, ...], kind: str) -> None:
+    answer = image_plan_answer("dense")["answer"]
+    for item in answer["sizes"]:
+        (group,) = item["groups"]
+        members = [{**group, "kind": member} for member in kinds]
+        item["groups"] = [{**group, "kind": "UniformTypeKVCacheSpecs", "members": members}]
+    made = answered.kv_plan(image_answer.read(answer), "", True)
+    assert [group.kind for group in made.groups] == [kind]
+    assert bool(made.linear) is (kind == "full")
+
+
 def test_compressed_caches_are_not_taken_to_follow_the_length() -> None:
     answer = image_plan_answer("dense")["answer"]
     for item in answer["sizes"]:
@@ -380,8 +395,10 @@ def test_a_statement_and_a_utilisation_must_agree() -> None:
     assert "to 0.34" in findings[0]["fix"]
     _result, findings = plan({"gpu-memory-utilization": 0.34}, config=NEW, memory_gib=40)
     assert [item["severity"] for item in findings] == ["warning"]
-    _result, findings = plan({"gpu-memory-utilization": 0.5}, config=NEW, memory={"weights_gib": 20})
+    result, findings = plan({"gpu-memory-utilization": 0.5}, config=NEW, memory={"weights_gib": 20})
     assert [item["severity"] for item in findings] == ["warning"]
+    # The cache has what the share leaves of weights and overheads.
+    assert result["stated_gib"] == pytest.approx(20 + result["overhead_gib"]["typical"], abs=0.02)
     _result, findings = plan({}, config=NEW, memory={"weights_gib": 20})
     assert "memory.kv_gib" in rules(findings)["memory.refused"]
 

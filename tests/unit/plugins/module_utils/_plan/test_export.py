@@ -21,6 +21,7 @@ from systemd_fixture import needs_systemd, read_by_systemd, run_by_systemd, unqu
 
 from ansible_collections.dgxspark.vllm.plugins.filter.exported_files import exported_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.docker_run import read_docker_run
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import export, importer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -246,6 +247,14 @@ def test_packages_are_installed_before_the_engine() -> None:
         again = planned(imported(texts(service)[form])["service"])
         assert again["pip"] == ["av==19.0.2"] and again["command"] == service["command"], form
     assert "pip install" in texts(service)["eugr.yaml"]
+
+
+def test_the_folder_of_a_vocabulary_is_that_of_this_collection_alone() -> None:
+    """An engine that is online downloads the vocabulary of gpt-oss itself."""
+    service = planned({"name": "heavy", "recipe": "gpt-oss-20b", "port": 8001})
+    assert vocabularies.CONTAINER_FOLDER in service["env"].values()
+    for form, text in texts(service).items():
+        assert vocabularies.CONTAINER_FOLDER not in text and "download it" not in text, form
 
 
 def test_an_image_that_starts_vllm_itself_gets_a_shell_that_installs_first(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import cluster_fixture
 import pytest
 from planned_fixture import FAST, MEASURED, SOURCES, resolved, service, spark
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import ray_cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.clustering import Cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict, to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -23,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import
     PlannedService,
     Secret,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import Host
 
 
 def test_problems_of_a_spark_are_collected_and_not_raised() -> None:
@@ -67,6 +71,50 @@ def test_the_disk_of_a_kv_cache_in_files_has_to_hold_it() -> None:
     assert on_disk(250.0) == ([folder], [])
 
 
+def test_an_engine_that_reads_by_io_uring_has_a_profile_unless_one_is_chosen() -> None:
+    def options(**service: Any) -> list[str]:
+        host = spark({**FAST, **service})
+        return service_files.profile_option(service_files.place(host.settings, host.services[0], SOURCES.digest).files)
+
+    table = {"env": {"VLLM_PLE_TABLE_MEMORY": "disk"}}
+    option, profile = options(**table)
+    assert option == "--security-opt" and profile.startswith("seccomp=/etc/dgxspark/files/fast/")
+    assert options() == []
+    assert options(**table, docker_args=["--security-opt", "seccomp=/etc/own.json"]) == []
+
+
+def test_a_path_into_the_checkpoint_needs_a_link_to_its_snapshot() -> None:
+    def linked(digest: str | None = None, **service: Any) -> bool:
+        host = spark({**FAST, **service})
+        return service_files.place(host.settings, host.services[0], lambda _path: digest).linked
+
+    assert not linked()
+    assert linked(args={**FAST["args"], "chat-template": "{model}/chat.jinja"})
+    assert linked(files=[{"source": "{model}/chat.jinja", "path": "/chat.jinja"}])
+    assert not linked("0" * 64, files=[{"source": "/here/chat.jinja", "path": "/chat.jinja"}])
+    # A model in a folder has no snapshot.
+    folder = {"model": {"path": "/srv/models/fast"}, "args": {**FAST["args"], "chat-template": "{model}/chat.jinja"}}
+    assert not linked(**folder)
+
+
+def test_a_shorter_context_is_the_fix_of_the_models_maximum_too_if_it_is_below() -> None:
+    """The 4B takes 262,144 tokens at most, of 144 KiB each: a tenth of the memory holds fewer, most of it more."""
+
+    def fixes(utilization: float) -> dict[str, str]:
+        host = spark(
+            {**FAST, "args": {**FAST["args"], "gpu-memory-utilization": utilization, "max-model-len": 900_000}}
+        )
+        findings = host_plan.plan_host(host, SOURCES).findings
+        assert {finding.get("consequence_of") for finding in findings if finding["rule"] == "memory.one_request"} == {
+            "SPK403"
+        }
+        return {finding["rule"]: finding["fix"] for finding in findings}
+
+    small, large = fixes(0.2), fixes(0.85)
+    assert small["SPK403"] == small["memory.one_request"]
+    assert large["SPK403"] != large["memory.one_request"] and "262144" in large["SPK403"]
+
+
 def test_a_branch_and_a_package_without_a_sum_are_told() -> None:
     host = spark({**FAST, "model": {"revision": "main"}, "pip": ["some-package"]})
     placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
@@ -93,6 +141,47 @@ def test_ranks_stand_behind_the_own_services_of_each_host() -> None:
     assert len(marks) == 1
     assert marks != {""}
     assert [(body.cluster or {})["rank"] for body in planned.values()] == [0, 1]
+
+
+def cabled(executor: str = "mp", **fabric: Any) -> tuple[dict[str, Any], dict[str, Host]]:
+    """The plan of a pair with a cable whose addresses the role has set, and its hosts. fabric: facts of the second one's netdevs."""
+    cluster = Cluster(
+        "pair", ["s1", "s2"], executor, [{"name": "big", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}]
+    )
+    facts = cluster_fixture.settled_ring(cluster.hosts)
+    for port in facts["s2"]["fabric"]["ports"]:
+        for netdev in port["netdevs"]:
+            netdev.update(fabric)
+    hosts = {
+        name: replace(
+            spark(name=name, address=f"192.0.2.{name[1]}"), measured={**MEASURED, "fabric": facts[name]["fabric"]}
+        )
+        for name in cluster.hosts
+    }
+    messages: list[str] = []
+    planned = spanning.plan_cluster(cluster, hosts, SOURCES, messages)
+    assert messages == []
+    return planned
+
+
+def test_the_head_of_an_engine_by_ray_keeps_its_network_variables_to_itself() -> None:
+    """vLLM would copy the interfaces and devices of the head to the other ranks."""
+
+    def carried(executor: str) -> list[list[str]]:
+        members = cabled(executor)[1].values()
+        placed = [service_files.place(host.settings, host.services[1], SOURCES.digest) for host in members]
+        return [[file.content or "" for file in ranked.files if file.path == carry_over] for ranked in placed]
+
+    carry_over = ray_cluster.carry_over([])["path"]
+    assert carried("mp") == [[], []]
+    (content,), of_worker = carried("ray")
+    assert of_worker == [] and "NCCL_SOCKET_IFNAME" in content
+
+
+def test_an_mtu_that_differs_is_a_warning_that_the_role_tests() -> None:
+    findings = cabled(mtu=1500)[0]["findings"]
+    assert {finding["severity"] for finding in findings if finding["rule"] == "fabric.mtu_differs"} == {"warning"}
+    assert not [finding for finding in cabled()[0]["findings"] if finding["rule"] == "fabric.mtu_differs"]
 
 
 def test_hosts_of_a_cluster_that_differ_are_refused() -> None:

@@ -188,6 +188,18 @@ def test_a_search_counts_each_different_spark_that_it_looks_at_once() -> None:
     assert search.work == 2
 
 
+def test_of_many_sparks_a_wish_without_a_place_comes_before_larger_models() -> None:
+    jobs = [wish(f"j{number}", on_demand=False) for number in range(9)] + [wish("late", on_demand=False)]
+    fleet, smaller, larger = fleet_of(9), [offer(60)], [offer(100), offer(60)]
+    earlier = Search(fleet, jobs, {job.name: smaller for job in jobs[:9]}).best()
+    assert set(earlier.chosen) == {job.name for job in jobs[:9]}
+    offers = {job.name: larger for job in jobs[:9]} | {"late": [offer(40)]}
+    placed = Search(fleet, jobs, offers).best(earlier)
+    ((host,),) = [piece.hosts for piece in placed.layout.of("late")]
+    assert len(placed.layout.on(host)) == 2
+    assert sorted(option.recipe for option, _waiting in placed.chosen.values()) == ["100-50"] * 8 + ["40-50", "60-50"]
+
+
 # With the recipes and the planner -------------------------------------------------------------------------------------------
 
 
