@@ -8,16 +8,28 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import families, family_modules, vllm_errors
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
+    families,
+    family_modules,
+    vision_modules,
+    vllm_errors,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import (
+    STATE_KINDS,
+    KVPlan,
+    KVSettings,
+    PlanFailure,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import exports_checkpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
@@ -403,6 +415,22 @@ def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
         plan_kv_cache(geometry, settings)
 
 
+@pytest.mark.parametrize(
+    ("model", "first"), [("Qwen3.8-Flash-Next", 33), ("Kimi-K3", 29), ("Nemotron-3.5-Lightning-30B-NVFP4", 32)]
+)
+def test_kernels_that_store_a_checkpoint_of_a_prefill_take_a_block_for_it(model: str, first: int) -> None:
+    """By release: GDN with FlashInfer's prefill, KDA with FlashKDA, and Mamba-2; one block for each group of states."""
+    geometry = read_geometry(config(model))
+    exporting = [
+        minor for minor in range(28, 34) if exports_checkpoints(geometry.recurrent[0], parse_release(f"0.{minor}.0"))
+    ]
+    assert exporting == list(range(first, 34))
+    last = plan_kv_cache(geometry, settings_of())
+    assert last.blocks_per_request(1) - replace(last, checkpoints=False).blocks_per_request(1) == sum(
+        group.kind in STATE_KINDS for group in last.groups
+    )
+
+
 # Packing ----------------------------------------------------------------------------------------------------------------
 
 
@@ -541,6 +569,8 @@ def test_towers_are_counted_apart_and_may_be_left_out(model: str, size: int) -> 
     row = {"model": model, "ranks": 1}
     with_tower, text = counted(row), counted(row, vision=False)
     assert with_tower.vision == with_tower.target - text.target == size and text.vision == 0
+    modules = vision_modules.vision_tower(config(model))
+    assert sum(module.rows * module.columns * module.count * (module.size or 2) for module in modules) == size
 
 
 def test_a_table_of_ngrams_is_smaller_in_fewer_bits() -> None:

@@ -201,6 +201,16 @@ def test_an_open_engine_gets_a_firewall_that_admits_who_is_named() -> None:
     assert wall["closed"] == [8002] and "192.0.2.9" in str(wall)
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_open_prometheus_of_a_host_that_is_no_spark_is_told_unless_ignored(ignored: bool) -> None:
+    rules = {"spark_ignore_rules": ["monitoring.open"]} if ignored else {}
+    sockets = [{"kind": "prometheus", "port": 9090, "address": "0.0.0.0"}]
+    around: dict[str, Any] = {"forge": {"sockets": sockets, "findings": []}}
+    forge = spark(name="forge", **rules)
+    firewall_plan.plan_firewalls({}, {"forge": forge}, {}, {}, around, lambda _name: ())
+    assert [finding["rule"] for finding in around["forge"]["findings"]] == ([] if ignored else ["monitoring.open"])
+
+
 def test_a_service_behind_no_gateway_says_so() -> None:
     host = spark()
     planned = {"s1": host_plan.plan_host(host, SOURCES)}

@@ -188,6 +188,16 @@ def test_a_search_counts_each_different_spark_that_it_looks_at_once() -> None:
     assert search.work == 2
 
 
+def test_a_combination_that_is_planned_anew_counts_more() -> None:
+    """A look at the Spark, one at it with the wish, and 50 for its plan, which a second search has already."""
+    fleet, jobs = fleet_of(1), [wish("one", on_demand=False)]
+    for work in (1 + 1 + 50, 1 + 1):
+        search = Search(fleet, jobs, {"one": [offer(60)]})
+        assert search.best().complete and search.work == work
+    # With more than eight Sparks a search may take half the work.
+    assert Search(fleet_of(8), [], {}).limit == 2 * Search(fleet_of(9), [], {}).limit
+
+
 def test_of_many_sparks_a_wish_without_a_place_comes_before_larger_models() -> None:
     jobs = [wish(f"j{number}", on_demand=False) for number in range(9)] + [wish("late", on_demand=False)]
     fleet, smaller, larger = fleet_of(9), [offer(60)], [offer(100), offer(60)]
@@ -265,6 +275,18 @@ def test_memory_of_a_gateway_is_kept_though_its_engines_are_elsewhere() -> None:
     assert Fleet(beside, {"sparks": ["s2"]}, make).vars["s2"]["spark_sidecars"] == [
         {"name": "add-ons", "memory_gib": 3.5}
     ]
+
+
+def test_the_address_of_a_spark_is_proposed_unless_it_is_its_name() -> None:
+    addresses = {"s1": "192.0.2.1", "s2": "s2", "s3": ""}
+    given = {name: {"vars": {}, "address": address} for name, address in addresses.items()}
+    proposed = proposal.propose([SEARCH], given, {}, {"sparks": list(given)}, RECIPES, make)
+    hosts = proposed["inventory"]["sparks"]["hosts"]
+    assert {name: values.get("ansible_host") for name, values in hosts.items()} == {
+        "s1": "192.0.2.1",
+        "s2": None,
+        "s3": None,
+    }
 
 
 def test_services_of_the_inventory_stay_and_serve_jobs_themselves() -> None:
