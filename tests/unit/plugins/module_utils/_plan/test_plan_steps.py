@@ -184,6 +184,44 @@ def test_an_mtu_that_differs_is_a_warning_that_the_role_tests() -> None:
     assert not [finding for finding in cabled()[0]["findings"] if finding["rule"] == "fabric.mtu_differs"]
 
 
+def test_errors_that_the_role_may_repair_are_warnings() -> None:
+    """Both netdevs of the second host are in one subnet, by a file of somebody else, which the role replaces on request."""
+    facts = [cluster_fixture.fabric_facts(number) for number in (1, 2)]
+    for netdev in facts[1]["ports"][0]["netdevs"]:
+        netdev["addresses"] = [netdev["addresses"][0].replace("192.168.101", "192.168.100")]
+        netdev["stored"] = [{"path": "/etc/netplan/99-own.yaml", "persistent": True, "alone": True, "managed": False}]
+    hosts = {
+        name: replace(spark(name=name, address=f"192.0.2.{name[1]}"), measured={**MEASURED, "fabric": fabric})
+        for name, fabric in zip(("s1", "s2"), facts)
+    }
+
+    def severities(**fabric: Any) -> set[str]:
+        cluster = Cluster("pair", ["s1", "s2"], "mp", [], fabric=fabric)
+        findings = spanning.plan_cluster(cluster, hosts, SOURCES, [])[0]["findings"]
+        return {finding["severity"] for finding in findings if finding["rule"] == "fabric.same_subnet"}
+
+    assert severities() == {"error"}
+    assert severities(migrate=True) == {"warning"}
+
+
+def test_hosts_of_a_cluster_take_part_in_one_test_of_their_network() -> None:
+    cluster_plan, members = cabled()
+    planned = {name: host_plan.plan_host(host, SOURCES) for name, host in members.items()}
+    rules = {finding["rule"] for finding in planned["s2"].findings}
+    assert "model.moving_revision" in rules
+    members["s2"].settings["spark_ignore_rules"] = ["model.moving_revision"]
+    cluster = Cluster("pair", ["s1", "s2"], "mp", [])
+    spanning.join_ranks(cluster, cluster_plan, members, planned)
+    tests = [(body.cluster or {})["collective"] for body in planned.values()]
+    assert [(test["service"], test["host"], test["hosts"]) for test in tests] == [
+        ("big", "s1", ["s1", "s2"]),
+        ("big", "s2", ["s1", "s2"]),
+    ]
+    # A rule that a host ignores is left out of its findings alone.
+    assert {finding["rule"] for finding in planned["s2"].findings} == rules - {"model.moving_revision"}
+    assert "model.moving_revision" in {finding["rule"] for finding in planned["s1"].findings}
+
+
 def test_hosts_of_a_cluster_that_differ_are_refused() -> None:
     cluster = Cluster("pair", ["s1", "s2"], "mp", [])
     hosts = {"s1": spark(), "s2": spark(name="s2", spark_hf_home="/srv/other")}
