@@ -406,6 +406,15 @@ def test_the_block_of_glm_holds_a_state_at_one_byte_for_each_element_of_the_late
     assert result.block_size == math.ceil(128 * steps / 256) * 256 == block
 
 
+@pytest.mark.parametrize(("hidden", "elements"), [(3072, 1024), (3076, 2048), (4096, 2048)])
+def test_a_row_of_inklings_convolution_is_a_power_of_two(hidden: int, elements: int) -> None:
+    """Keys and values of 128 each, and two inputs that its 8 heads share, of 16 bits."""
+    model = config("Inkling-Small")
+    model["text_config"]["hidden_size"] = hidden
+    rows = {cache.row for caches in read_geometry(model).further_caches for cache in caches}
+    assert 256 + 2 * hidden // 8 <= elements and rows == {2 * elements}
+
+
 def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
     geometry = read_geometry(config("GLM-5.3-Flash"))
     settings = KVSettings(
@@ -558,6 +567,19 @@ def test_parts_whose_weights_are_not_known_are_refused_by_name(model: str, chang
     with pytest.raises(Refusal) as caught:
         weights_bytes(result, read_geometry(result))
     assert caught.value.key == key
+
+
+def test_the_tower_of_inkling_joins_patches_step_by_step() -> None:
+    """Patches of 14 x 14 pixels in pairs of images: by 7, by 2, then in time; channels are rounded up to 64 (plan_out_scales)."""
+
+    def layers(count: int) -> list[tuple[int, int]]:
+        tower = {"decoder_dmodel": 8, "vision_encoder_type": "hmlp", "n_layers": count, "n_channels": 3}
+        tower |= {"patch_size": 14, "temporal_patch_size": 2}
+        modules = vision_modules.vision_tower({**config("Inkling-Small"), "vision_config": tower})
+        return [(module.rows, module.columns) for module in modules if "linear" in module.name]
+
+    assert layers(1) == [(8, 3 * 14 * 14 * 2)]
+    assert layers(3) == [(192, 3 * 7 * 7), (640, 192 * 2 * 2), (8, 640 * 2)]
 
 
 @pytest.mark.parametrize(
