@@ -159,11 +159,11 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     resolved = answer.resolved
     settings = KVSettings(
         release=release,
-        max_num_batched_tokens=resolved.get("max_num_batched_tokens", 0),
-        kv_cache_dtype=resolved.get("kv_cache_dtype", "auto"),
-        prefix_caching=resolved.get("enable_prefix_caching", True),
-        tensor_parallel=resolved.get("tensor_parallel", 1),
-        pipeline_parallel=resolved.get("pipeline_parallel", 1),
+        max_num_batched_tokens=resolved["max_num_batched_tokens"],
+        kv_cache_dtype=resolved["kv_cache_dtype"],
+        prefix_caching=resolved["enable_prefix_caching"],
+        tensor_parallel=resolved["tensor_parallel"],
+        pipeline_parallel=resolved["pipeline_parallel"],
     )
     pages = [int(group["page"]) for group in cut.groups]
     return AnsweredPlan(
@@ -173,7 +173,7 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         page_size_bytes=max(pages, default=0),
         group_size=max((int(group["layers"]) for group in cut.groups), default=0),
         bytes_per_block=cut.bytes_per_block,
-        mamba_cache_mode=resolved.get("mamba_cache_mode", "none"),
+        mamba_cache_mode=resolved["mamba_cache_mode"],
         state_bytes=0,
         stage_bytes_per_block=(cut.bytes_per_block,),
         longest=cut.max_model_len,
@@ -231,15 +231,15 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
     entries = [entry for rank in answer.ranks for entry in rank.specs]
-    distinct = _distinct_layers(entries, resolved.get("tensor_parallel", 1))
+    distinct = _distinct_layers(entries, resolved["tensor_parallel"])
     layer_count = text.get("num_hidden_layers")
     layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
     geometry = Geometry(
         model_type=str(text.get("model_type", "")),
         layers=tuple([*distinct, *[None] * (min(layers, MAX_LAYERS) - len(distinct))]),
-        max_position_embeddings=longest if isinstance(longest, int) else resolved.get("max_model_len", 0),
-        dtype=resolved.get("dtype", "bfloat16"),
+        max_position_embeddings=longest if isinstance(longest, int) else resolved["max_model_len"],
+        dtype=resolved["dtype"],
     )
     return text, geometry
 

@@ -298,7 +298,7 @@ def _nemotron_h(text: Config, count: int) -> Read:
     return Read(
         [layer_by_letter[letter] for letter in pattern],
         drafts=((attention,) * drafting,) * drafts,
-        mtp_modules=max(1, drafts),
+        mtp_modules=drafts,
     )
 
 

@@ -156,8 +156,8 @@ def loads_tower(args: Config, config: Config) -> bool:
         return True
 
     def limit(kind: str) -> Any:
-        entry = limits.get(kind, 999)
-        return entry.get("count", 999) if isinstance(entry, Mapping) else entry
+        entry = limits.get(kind)
+        return entry.get("count") if isinstance(entry, Mapping) else entry
 
     kinds = ("image",) if config.get("model_type") in _IMAGES_ONLY else ("image", "video")
     return any(limit(kind) != 0 for kind in kinds)

@@ -10,24 +10,24 @@ that spans hosts are one service.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
 from .picture import free_gib, names_text, natural, over_gib
 
 
-@dataclass
+@dataclass(frozen=True)
 class Placed:
     """A service with all hosts that it needs: when one of them is away, so is the service."""
 
     name: str
     model: str
     served: str
-    hosts: list[str] = field(default_factory=list)
-    gib: float = 0.0
+    hosts: list[str]
+    gib: float
     """Its memory on its host."""
-    frees: float = 0.0
+    frees: float
     """By how much its hosts are relieved without it: of an exclusive set memory is planned for the largest alone."""
 
     def same(self, other: Placed) -> bool:
@@ -45,18 +45,21 @@ def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
                 continue
             place = (service.get("cluster") or {}).get("name") or host
             model = service["model"].get("repo") or service["model"].get("source") or service["recipe"]
-            placed = by_key.setdefault(
-                (place, service["name"]), Placed(service["name"], model, service["served_model_name"])
-            )
-            placed.hosts.append(host)
-            placed.gib = _size(service)
             exclusive = service.get("exclusive")
             mates = [
                 _size(mate)
                 for mate in host_services
                 if mate is not service and exclusive and mate.get("exclusive") == exclusive
             ]
-            placed.frees = max(0.0, placed.gib - max(mates, default=0.0))
+            key = (place, service["name"])
+            by_key[key] = Placed(
+                name=service["name"],
+                model=model,
+                served=service["served_model_name"],
+                hosts=[*(by_key[key].hosts if key in by_key else ()), host],
+                gib=_size(service),
+                frees=max(0.0, _size(service) - max(mates, default=0.0)),
+            )
     return list(by_key.values())
 
 

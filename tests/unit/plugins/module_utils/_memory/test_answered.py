@@ -227,6 +227,15 @@ def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> No
     )
 
 
+@pytest.mark.parametrize(("version", "null_blocks"), [("0.28.0", 0), ("0.29.0", 1), ("0.33.0", 1)])
+def test_vllms_check_keeps_the_null_block_back_from_0_29(version: str, null_blocks: int) -> None:
+    answer = image_plan_answer("dense", packages={"vllm": version})["answer"]
+    made = answered.kv_plan(image_answer.read(answer), "", True)
+    size = 8 << 30
+    assert made.checked_bytes(size) == size - null_blocks * made.bytes_per_block
+    assert made.available_for(1, made.longest) == made.needed_bytes(made.longest) + null_blocks * made.bytes_per_block
+
+
 def test_states_of_every_block_are_part_of_the_price_of_a_token() -> None:
     answers = (answered.kv_plan(image_answer.read(RECORDED[name]["answer"]), "", True) for name in CASES)
     hybrid = next(entry for entry in answers if any(group.kind == "mamba" for group in entry.groups))
@@ -236,6 +245,21 @@ def test_states_of_every_block_are_part_of_the_price_of_a_token() -> None:
     assert every_block - hybrid.marginal_bytes_per_token == pytest.approx(
         sum(hybrid.bytes_per_block / size for size in states)
     )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kind"),
+    [(("FullAttentionSpec",) * 2, "full"), (("FullAttentionSpec", "SlidingWindowSpec"), "UniformTypeKVCacheSpecs")],
+)
+def test_a_group_of_several_specs_is_of_their_kind_if_they_have_one(kinds: tuple[str, ...], kind: str) -> None:
+    answer = image_plan_answer("dense")["answer"]
+    for item in answer["sizes"]:
+        (group,) = item["groups"]
+        members = [{**group, "kind": member} for member in kinds]
+        item["groups"] = [{**group, "kind": "UniformTypeKVCacheSpecs", "members": members}]
+    made = answered.kv_plan(image_answer.read(answer), "", True)
+    assert [group.kind for group in made.groups] == [kind]
+    assert bool(made.linear) is (kind == "full")
 
 
 def test_compressed_caches_are_not_taken_to_follow_the_length() -> None:
@@ -350,14 +374,31 @@ def test_parts_that_are_stated_are_parts_of_the_map() -> None:
     assert 30 * 2**30 < less["services"]["x"]["requested_bytes"] < 33 * 2**30
 
 
+def test_a_stated_model_with_a_tower_has_a_cache_of_images() -> None:
+    """vLLM keeps processed images in host memory, 4 GiB by default, whatever the stated size of the engine."""
+
+    def caches(**service: Any) -> dict[str, float]:
+        args = service.pop("args", {})
+        result, _findings = plan(args, memory_gib=40, **service)
+        return {item["name"]: item["gib"]["high"] for item in result["host_memory"]}
+
+    seeing = {**NEW, "vision_config": {"depth": 27}}
+    assert caches(config=seeing)["media cache"] == 4
+    assert caches(config=seeing, args={"mm-processor-cache-gb": 1.5})["media cache"] == 1.5
+    assert "media cache" not in caches(config=NEW)
+    assert "media cache" not in caches(config=seeing, args={"language-model-only": True})
+
+
 def test_a_statement_and_a_utilisation_must_agree() -> None:
     _result, findings = plan({"gpu-memory-utilization": 0.2}, config=NEW, memory_gib=40)
     assert [(item["rule"], item["severity"]) for item in findings] == [("memory.stated", "error")]
     assert "to 0.34" in findings[0]["fix"]
     _result, findings = plan({"gpu-memory-utilization": 0.34}, config=NEW, memory_gib=40)
     assert [item["severity"] for item in findings] == ["warning"]
-    _result, findings = plan({"gpu-memory-utilization": 0.5}, config=NEW, memory={"weights_gib": 20})
+    result, findings = plan({"gpu-memory-utilization": 0.5}, config=NEW, memory={"weights_gib": 20})
     assert [item["severity"] for item in findings] == ["warning"]
+    # The cache has what the share leaves of weights and overheads.
+    assert result["stated_gib"] == pytest.approx(20 + result["overhead_gib"]["typical"], abs=0.02)
     _result, findings = plan({}, config=NEW, memory={"weights_gib": 20})
     assert "memory.kv_gib" in rules(findings)["memory.refused"]
 

@@ -291,6 +291,21 @@ def test_windows_in_the_models_dtype_beside_an_fp8_cache() -> None:
     assert {(group.kind, group.block_size) for group in mixed.groups} == {("sliding", 16), ("full", 32)}
 
 
+@pytest.mark.parametrize("version", ["0.27.0", "0.33.0"])
+def test_windows_kept_as_full_attention_take_its_blocks_from_0_27(version: str) -> None:
+    """Half of the 24 layers have 1,024 bytes a token in FP8, the windows 2,048 in 16 bits, in blocks half as long before."""
+    fields: dict[str, Any] = {
+        "kv_cache_dtype": "fp8",
+        "skip_layers": ("sliding_window",),
+        "hybrid_manager": False,
+    }
+    kv_plan = plan("gpt-oss-20b", version, **fields)
+    assert [(group.kind, group.layers, group.block_size) for group in kv_plan.groups] == [("full", 24, 32)]
+    assert kv_plan.needed_bytes(65536) == 65536 * 12 * (1024 + 2048)
+    with pytest.raises(PlanFailure, match="failed to convert the KV cache specs to one unified type"):
+        plan("gpt-oss-20b", "0.26.0", **fields)
+
+
 def test_windows_reserve_two_batches_from_0_26() -> None:
     old, new, off = (
         plan("gpt-oss-20b", "0.25.0"),
@@ -321,6 +336,40 @@ def test_latent_attention_of_deepseek() -> None:
 )
 def test_bytes_of_a_token(dtype: str, size: int) -> None:
     assert token_bytes(Attention("full", 8, 128, 128), dtype, "bfloat16", 1) == size
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("auto", 2560), ("fp8", 1280), ("nvfp4", 4 * (96 + 12 + 64 + 8)), ("int8_per_token_head", 1312)]
+)
+def test_bytes_of_a_token_with_shorter_values_than_keys(dtype: str, size: int) -> None:
+    """MiMo-V2.6: 4 heads of 192 and 128; 4 bits have a scale of 8 bits for 16 elements, scales of a head 32 bits each."""
+    assert token_bytes(Attention("full", 4, 192, 128), dtype, "bfloat16", 1) == size
+
+
+def test_windows_of_4_bits_have_blocks_of_at_most_64_tokens() -> None:
+    """All layers share a page of 128 tokens of full attention: windows of 8 bits fill it, the one of 16 bits as far as it goes."""
+    for dtype, blocks in (("nvfp4", {64, 128 * 576 // 2048 // 16 * 16}), ("fp8", {128, 64})):
+        kv_plan = plan("gpt-oss-20b", "0.33.0", kv_cache_dtype=dtype, skip_layers=("2",), block_size=128)
+        assert {group.block_size for group in kv_plan.groups if group.kind == "sliding"} == blocks
+        assert {group.block_size for group in kv_plan.groups if group.kind == "full"} == {128}
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "reason"),
+    [
+        ("Qwen3-8B", "0.19.0", "known from vLLM 0.20 on"),
+        ("Qwen3-8B", "0.20.0", ""),
+        ("gpt-oss-20b", "0.20.0", "not known of local attention before vLLM 0.21"),
+        ("gpt-oss-20b", "0.21.0", ""),
+        ("DeepSeek-V3", "0.33.0", "not for latent attention"),
+    ],
+)
+def test_scales_for_each_token_by_release_and_attention(model: str, version: str, reason: str) -> None:
+    if not reason:
+        assert plan(model, version, kv_cache_dtype="fp8_per_token_head").groups
+        return
+    with pytest.raises(Refusal, match=reason):
+        plan(model, version, kv_cache_dtype="fp8_per_token_head")
 
 
 def test_pages_that_do_not_divide() -> None:
@@ -356,6 +405,8 @@ def test_unknown_cache_dtype_is_refused(dtype: str) -> None:
 def test_a_state_that_cannot_be_divided_is_refused() -> None:
     with pytest.raises(Refusal, match="tensor-parallel-size: key heads = 16"):
         plan("Qwen3.6-35B-A3B", tensor_parallel=3)
+    with pytest.raises(Refusal, match="tensor-parallel-size: n_groups = 8"):
+        plan("Nemotron-3-Nano-30B-A3B-BF16", tensor_parallel=3)
 
 
 # Versions -------------------------------------------------------------------------------------------------------------
@@ -377,11 +428,12 @@ def test_a_state_that_cannot_be_divided_is_refused() -> None:
     ],
 )
 def test_versions(text: str, minor: int, exact: bool) -> None:
-    kv_plan = parse_release(text)
-    assert (kv_plan.minor, kv_plan.exact) == (minor, exact)
+    release = parse_release(text)
+    assert (release.minor, release.exact) == (minor, exact)
+    assert release.is_newer is (text == "0.41.0")
 
 
-@pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "26.04-py3", "latest", ""])
+@pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "1.23.0", "26.04-py3", "latest", ""])
 def test_versions_that_are_refused(text: str) -> None:
     with pytest.raises(Refusal, match="vllm_version"):
         parse_release(text)

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, vllm_errors
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
+    families,
+    family_modules,
+    vision_modules,
+    vllm_errors,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import (
+    STATE_KINDS,
+    KVPlan,
+    KVSettings,
+    PlanFailure,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import exports_checkpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
@@ -99,6 +112,12 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
 def test_rows_that_are_left_out_say_why() -> None:
     assert len(ROWS) + len(DATA["not_comparable"]) == 447
     assert all(row["why"] for row in DATA["not_comparable"])
+
+
+def test_every_reader_of_a_family_has_rows() -> None:
+    """Families of the same layers share a reader."""
+    compared = {read_geometry(DATA["configs"][row["model"]]).model_type for row in ROWS}
+    assert {families.READERS.get(family) for family in compared} >= set(families.READERS.values())
 
 
 # Lines of real start-up logs ------------------------------------------------------------------------------------------
@@ -377,6 +396,25 @@ def test_the_tail_ring_of_glm_divides_every_block(version: str, drafts: int) -> 
     assert plan_kv_cache(geometry, settings).block_size % 256 == 0
 
 
+@pytest.mark.parametrize(("rotated", "block"), [(0, 8704), (64, 7680)])
+def test_the_block_of_glm_holds_a_state_at_one_byte_for_each_element_of_the_latent(rotated: int, block: int) -> None:
+    """The platform of vLLM counts the latent of 512 and the rotated part, in steps of 128 tokens; the kernels want 256."""
+    model = config("GLM-5.3-Flash")
+    model["text_config"]["qk_rope_head_dim"] = rotated
+    result = plan_kv_cache(read_geometry(model), settings_of())
+    steps = math.ceil(result.state_bytes / (128 * (512 + rotated)))
+    assert result.block_size == math.ceil(128 * steps / 256) * 256 == block
+
+
+@pytest.mark.parametrize(("hidden", "elements"), [(3072, 1024), (3076, 2048), (4096, 2048)])
+def test_a_row_of_inklings_convolution_is_a_power_of_two(hidden: int, elements: int) -> None:
+    """Keys and values of 128 each, and two inputs that its 8 heads share, of 16 bits."""
+    model = config("Inkling-Small")
+    model["text_config"]["hidden_size"] = hidden
+    rows = {cache.row for caches in read_geometry(model).further_caches for cache in caches}
+    assert 256 + 2 * hidden // 8 <= elements and rows == {2 * elements}
+
+
 def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
     geometry = read_geometry(config("GLM-5.3-Flash"))
     settings = KVSettings(
@@ -384,6 +422,22 @@ def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
     )
     with pytest.raises(PlanFailure, match="must be a multiple of the tail ring"):
         plan_kv_cache(geometry, settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "first"), [("Qwen3.8-Flash-Next", 33), ("Kimi-K3", 29), ("Nemotron-3.5-Lightning-30B-NVFP4", 32)]
+)
+def test_kernels_that_store_a_checkpoint_of_a_prefill_take_a_block_for_it(model: str, first: int) -> None:
+    """By release: GDN with FlashInfer's prefill, KDA with FlashKDA, and Mamba-2; one block for each group of states."""
+    geometry = read_geometry(config(model))
+    exporting = [
+        minor for minor in range(28, 34) if exports_checkpoints(geometry.recurrent[0], parse_release(f"0.{minor}.0"))
+    ]
+    assert exporting == list(range(first, 34))
+    last = plan_kv_cache(geometry, settings_of())
+    assert last.blocks_per_request(1) - replace(last, checkpoints=False).blocks_per_request(1) == sum(
+        group.kind in STATE_KINDS for group in last.groups
+    )
 
 
 # Packing ----------------------------------------------------------------------------------------------------------------
@@ -515,6 +569,19 @@ def test_parts_whose_weights_are_not_known_are_refused_by_name(model: str, chang
     assert caught.value.key == key
 
 
+def test_the_tower_of_inkling_joins_patches_step_by_step() -> None:
+    """Patches of 14 x 14 pixels in pairs of images: by 7, by 2, then in time; channels are rounded up to 64 (plan_out_scales)."""
+
+    def layers(count: int) -> list[tuple[int, int]]:
+        tower = {"decoder_dmodel": 8, "vision_encoder_type": "hmlp", "n_layers": count, "n_channels": 3}
+        tower |= {"patch_size": 14, "temporal_patch_size": 2}
+        modules = vision_modules.vision_tower({**config("Inkling-Small"), "vision_config": tower})
+        return [(module.rows, module.columns) for module in modules if "linear" in module.name]
+
+    assert layers(1) == [(8, 3 * 14 * 14 * 2)]
+    assert layers(3) == [(192, 3 * 7 * 7), (640, 192 * 2 * 2), (8, 640 * 2)]
+
+
 @pytest.mark.parametrize(
     ("model", "size"),
     [("EXAONE-4.5-33B", 2572965888), ("Kimi-K2.6-NVFP4", 942287840), ("MiniMax-M3-noquant", 1731134464)],
@@ -524,6 +591,8 @@ def test_towers_are_counted_apart_and_may_be_left_out(model: str, size: int) -> 
     row = {"model": model, "ranks": 1}
     with_tower, text = counted(row), counted(row, vision=False)
     assert with_tower.vision == with_tower.target - text.target == size and text.vision == 0
+    modules = vision_modules.vision_tower(config(model))
+    assert sum(module.rows * module.columns * module.count * (module.size or 2) for module in modules) == size
 
 
 def test_a_table_of_ngrams_is_smaller_in_fewer_bits() -> None:

@@ -254,6 +254,13 @@ def test_experts_of_replicas_take_the_tokens_of_all() -> None:
     assert run_of(dense, replicas=2).peak == run_of(dense).peak
 
 
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.get("rounded")], ids=lambda row: row["launch"])
+def test_the_range_by_the_batch_alone_holds_what_was_measured(row: dict[str, Any]) -> None:
+    run = profile_by_batch(row["arguments"]["max-num-batched-tokens"])
+    assert 0 < run.peak < run.compiled
+    assert row["torch_peak"] + (row["graphs_estimate"] or 0) <= run.compiled + run.unknown
+
+
 @pytest.mark.parametrize("changes", [{"vocab_size": None}, {"hidden_size": ["x"]}, {"hidden_size": True}])
 def test_a_config_that_tells_no_widths_is_taken_by_its_batch(changes: dict[str, Any]) -> None:
     config = LAUNCHES["models"]["Qwen3-30B-A3B"]

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 from memory_fixture import config
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, PlanFailure
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_cache import (
+    batch_tokens,
+    engine_geometry,
+    plan_releases,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_input import ServiceInput
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import resolve
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
@@ -163,6 +170,41 @@ def test_pipeline_stages_hold_one_batch_more(version: str, groups: int) -> None:
 )
 def test_the_default_batch(args: dict[str, Any], expected: int) -> None:
     assert plan("Qwen3-8B", **args).settings.max_num_batched_tokens == expected
+
+
+def test_the_default_batch_is_no_larger_than_all_requests() -> None:
+    """vLLM runs 256 requests at once by default; without a context the model's maximum counts, here 40,960 tokens."""
+    geometry = read_geometry(config("Qwen3-8B"))
+    assert batch_tokens({"max-model-len": 2}, geometry) == 2 * 256
+    assert batch_tokens({"max-model-len": "auto", "enable-chunked-prefill": False}, geometry) == 40960
+
+
+@pytest.mark.parametrize(
+    ("stored", "option", "dtype"),
+    [
+        ("bfloat16", "auto", "bfloat16"),
+        ("float32", "auto", "bfloat16"),
+        ("float32", "float", "float32"),
+        ("bfloat16", "half", "float16"),
+    ],
+)
+def test_the_dtype_of_an_engine(stored: str, option: str, dtype: str) -> None:
+    """vLLM casts 32-bit checkpoints unless it is told not to."""
+    model = {key: value for key, value in config("Qwen3-8B").items() if key not in ("dtype", "torch_dtype")}
+    assert engine_geometry({**model, "torch_dtype": stored}, option).dtype == dtype
+    with pytest.raises(Refusal, match="dtype 'int8' is not known"):
+        engine_geometry(model, "int8")
+
+
+def test_of_an_unknown_release_the_plan_that_needs_most_counts() -> None:
+    """From 0.26 windows of gpt-oss reserve two batches; 0.31 and older have no NVFP4 cache for GB10."""
+    service = ServiceInput(name="one", args={"max-model-len": 65536}, overheads=OVERHEADS, config=config("gpt-oss-20b"))
+    geometry = read_geometry(config("gpt-oss-20b"))
+    releases = [parse_release(version) for version in ("0.33.0", "0.25.0")]
+    plans = plan_releases(service, geometry, config("gpt-oss-20b"), releases, 8192)
+    assert plans.hardest.settings.release.minor == 33 and plans.easiest.settings.release.minor == 25
+    assert plans.hardest.blocks_per_request(65536) > plans.easiest.blocks_per_request(65536)
+    assert (plans.minors, plans.refusing) == ((25, 33), ())
 
 
 def test_the_default_batch_of_gemma_4_holds_an_image() -> None:

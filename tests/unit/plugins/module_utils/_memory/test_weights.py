@@ -237,6 +237,32 @@ def test_parameters_of_configs_that_are_in_no_fixture(
     assert size - counted == (8 * weights["num_hidden_layers"] if quantization else 0)
 
 
+def test_norms_of_queries_and_keys_are_counted_where_the_config_has_them() -> None:
+    """GLM-4.6 has one of a head's size for each, GLM-4.5-Air none; Cohere has one for all heads."""
+
+    def normed(body: dict[str, Any]) -> int:
+        counted = [
+            weights_bytes(changed, read_geometry(changed)).target
+            for changed in ({**body, "use_qk_norm": has_norms} for has_norms in (True, False))
+        ]
+        return counted[0] - counted[1]
+
+    assert normed(LAUNCHED["GLM-4.6"]) == 2 * 92 * 2 * 128
+    cohere = {**dict(zip(SIZES, (8192, 22528, 4, 64, 8, 256000), strict=True)), "model_type": "cohere"}
+    assert normed({**cohere, "max_position_embeddings": 8192}) == 2 * 4 * (64 + 8) * 128
+
+
+def test_the_convolutions_of_nemotron_may_have_biases() -> None:
+    """One for each channel: 64 heads of 64, and B and C of 8 groups with 128 states each."""
+    body = config("Nemotron-3-Nano-30B-A3B-BF16")
+    with_biases, without = (
+        weights_bytes(changed, read_geometry(changed)).target
+        for changed in ({**body, "use_conv_bias": has_biases} for has_biases in (True, False))
+    )
+    layers = body["hybrid_override_pattern"].count("M")
+    assert with_biases - without == 2 * layers * (64 * 64 + 2 * 8 * 128)
+
+
 def test_a_config_of_llama_4_without_its_tower_has_that_of_transformers() -> None:
     weights = {**config("Qwen3-8B"), "model_type": "llama4"}
     made = weights_bytes(weights, read_geometry(weights))

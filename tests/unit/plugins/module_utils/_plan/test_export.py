@@ -21,6 +21,7 @@ from systemd_fixture import needs_systemd, read_by_systemd, run_by_systemd, unqu
 
 from ansible_collections.dgxspark.vllm.plugins.filter.exported_files import exported_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.docker_run import read_docker_run
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import export, importer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -246,6 +247,43 @@ def test_packages_are_installed_before_the_engine() -> None:
         again = planned(imported(texts(service)[form])["service"])
         assert again["pip"] == ["av==19.0.2"] and again["command"] == service["command"], form
     assert "pip install" in texts(service)["eugr.yaml"]
+
+
+def test_the_folder_of_a_vocabulary_is_that_of_this_collection_alone() -> None:
+    """An engine that is online downloads the vocabulary of gpt-oss itself."""
+    service = planned({"name": "heavy", "recipe": "gpt-oss-20b", "port": 8001})
+    assert vocabularies.CONTAINER_FOLDER in service["env"].values()
+    for form, text in texts(service).items():
+        assert vocabularies.CONTAINER_FOLDER not in text and "download it" not in text, form
+
+
+def test_an_image_that_starts_vllm_itself_gets_a_shell_that_installs_first(tmp_path: Path) -> None:
+    service = planned(
+        {
+            "name": "heavy",
+            "recipe": "qwen3-4b-instruct-2507",
+            "port": 8001,
+            "image": "vllm/vllm-openai:v0.33.0",
+            "pip": ["av==19.0.2"],
+        }
+    )
+    assert service["entrypoint"] == "serve"
+    for name in ("pip", "vllm"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
+        (tmp_path / name).chmod(0o755)
+    # In place of Docker: the program of --entrypoint with the words behind the image.
+    (tmp_path / "docker").write_text(
+        '#!/bin/bash\nwhile [ "$1" != --entrypoint ]; do shift; done; program=$2\n'
+        f'while [ "$1" != {service["image"]["ref"]} ]; do shift; done; shift; exec "$program" "$@"\n'
+    )
+    (tmp_path / "docker").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", texts(service)["docker.sh"]], env=env, capture_output=True, text=True, check=True
+    )
+    installed, started = done.stdout.splitlines()
+    assert installed == "pip install av==19.0.2"
+    assert started.startswith("vllm serve Qwen/Qwen3-4B-Instruct-2507 ") and "--port 8001" in started
 
 
 # --- several Sparks -------------------------------------------------------------------------------------------------

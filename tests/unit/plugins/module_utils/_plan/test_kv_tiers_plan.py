@@ -102,6 +102,23 @@ def test_the_plan_says_what_it_is_worth() -> None:
     assert tiers["disk_tokens"] == int(200 * GIB / (2 * memory["marginal_bytes_per_token"]))
 
 
+def test_tokens_of_a_prompt_that_the_buffer_holds() -> None:
+    """The 4B has 144 KiB a token and no windows, so that a GiB holds 7,281 tokens."""
+    dense = {"recipe": "qwen3-4b-instruct-2507", "args": {"max-model-len": 65536}}
+
+    def tiers(host_gib: float, **service: Any) -> dict[str, Any]:
+        body = planned(kv_tiers={"host_gib": host_gib, "disk_gib": 10}, **service)
+        return dict(body["services"][0]["kv_tiers"])
+
+    assert tiers(1, **dense)["prompt_tokens"] == GIB // (144 * 1024)
+    assert tiers(32, **dense)["prompt_tokens"] == 65536
+    # A million tokens take 137.3 GiB.
+    assert tiers(1, **dense)["written_gib"] == 137.3
+    assert tiers(1, **dense)["disk_tokens"] == 10 * GIB // (144 * 1024)
+    # States of a hybrid model alone are larger than this buffer.
+    assert tiers(0.001)["prompt_tokens"] == 0
+
+
 def test_reading_that_takes_as_long_as_computing_is_a_warning() -> None:
     row = rows(planned(recipe="qwen3-4b-instruct-2507", args={"max-model-len": 65536}))["kv_tiers.worth"]
     assert row["severity"] == "warning" and " s lost" in row["message"]

@@ -108,6 +108,22 @@ def test_of_an_exclusive_set_only_the_largest_counts() -> None:
     assert placement.over_committed(plan)["a"] == {"over_gib": 10.0, "move": None, "to": None}
 
 
+def test_a_service_as_large_as_the_excess_can_move() -> None:
+    plan = {"hosts": {"a": host(service("heavy", gib=100), service("fast", gib=25)), "b": host()}}
+    assert placement.over_committed(plan)["a"] == {"over_gib": 25.0, "move": "fast", "to": "b"}
+
+
+def test_the_smaller_one_of_an_exclusive_set_relieves_its_host_by_nothing() -> None:
+    """Memory is planned for the largest; even half a GiB too much stays."""
+    pair = [service(name, gib=gib, exclusive="large") for name, gib in (("heavy", 100.5), ("coder", 100.5))]
+    over = {**host(pair[0]), "services": pair}
+    assert placement.over_committed({"hosts": {"a": over, "b": host(total=200)}})["a"] == {
+        "over_gib": 0.5,
+        "move": None,
+        "to": None,
+    }
+
+
 def test_what_is_stopped_keeps_its_memory_and_can_move() -> None:
     plan = {"hosts": {"a": host(service("x", gib=80), service("y", gib=30, state="stopped")), "b": host()}}
     assert placement.over_committed(plan)["a"] == {"over_gib": 10.0, "move": "y", "to": "b"}

@@ -185,6 +185,23 @@ def test_a_few_findings_are_unfolded_and_many_are_not() -> None:
     assert many.count('<details class="finding error">') == 9
 
 
+@pytest.mark.parametrize(
+    ("messages", "summary"),
+    [
+        (["one"] * 3, "3 errors"),
+        (["one", "two", "three"], "3 errors"),
+        (["one", "one", "two"], "3 errors, 2 different"),
+    ],
+)
+def test_findings_of_several_hosts_are_counted_with_those_that_differ(messages: list[str], summary: str) -> None:
+    findings = [
+        {**make_findings()[0], "host": f"spark-{number}", "message": f"{message} is missing", "rule": f"host.{message}"}
+        for number, message in enumerate(messages)
+    ]
+    text = plan_page.page(make_plan(), findings)
+    assert summary in re.findall(r"<summary>(.*?)</summary>", re.sub(r"</?span[^>]*>", "", text))
+
+
 def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
     plan = make_plan(20)
     plan["hosts"]["heavy-003"]["verdict"] = "fails"

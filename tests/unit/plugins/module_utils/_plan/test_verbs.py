@@ -74,6 +74,36 @@ def test_ranks_agree_to_be_stopped() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("active", "states"),
+    [
+        (None, {"heavy": "started", "big": "stopped", "third": "stopped"}),
+        ("big", {"heavy": "stopped", "big": "started", "third": "stopped"}),
+        # A service that the inventory stops is never chosen, though it runs still.
+        ("third", {"heavy": "started", "big": "stopped", "third": "stopped"}),
+        ("alone", {"heavy": "started", "big": "stopped", "third": "stopped"}),
+    ],
+)
+def test_of_an_exclusive_set_the_running_service_stays_or_the_first_starts(
+    active: str | None, states: dict[str, str]
+) -> None:
+    services = [
+        service(name=name, unit=f"spark-{name}.service", state=state, exclusive=exclusive)
+        for name, state, exclusive in (
+            ("third", "stopped", "large"),
+            ("big", "started", "large"),
+            ("heavy", "started", "large"),
+            ("alone", "started", ""),
+        )
+    ]
+    units = [{"name": f"spark-{active}.service", "active_state": "active"}] if active else []
+    # In the order of their start; the inventory has the other one.
+    names = ["alone", "heavy", "big", "third"]
+    chosen = verbs.choose_states(services, {"units": units}, names)
+    assert {planned.name: planned.state for planned in chosen} == {**states, "alone": "started"}
+    assert verbs.choose_states(services, None, names)[2].state == "started"
+
+
 SETTINGS: dict[str, dict[str, Any]] = {"heavy": {"exclusive": "large"}, "big": {"exclusive": "large"}, "fast": {}}
 
 

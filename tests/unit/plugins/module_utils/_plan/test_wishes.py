@@ -17,6 +17,7 @@ from planned_fixture import RECIPES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import proposal, wishes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.picture import free_gib
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.plan import make_plan, plan_findings
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_fleet import Figures, Fleet, Offer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.wish_search import Search
@@ -173,6 +174,42 @@ def test_a_search_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert not cut.complete and cut.score[0] == 4 * 5
 
 
+def test_a_search_counts_each_different_spark_that_it_looks_at_once() -> None:
+    """One Spark of each kind stands for all of its kind; without room for the wish nothing else is worked on."""
+    existing = {"name": "old", "recipe": "20-50", "port": 8001, "args": {"max-num-seqs": 1, "max-model-len": 32768}}
+    small = {**existing, "recipe": "15-50"}
+    hosts = {
+        name: {"vars": {"spark_services": services}}
+        for name, services in {"s0": [existing], "s1": [existing], "s2": [small]}.items()
+    }
+    search = Search(Fleet(hosts, {}, played), [wish("large", on_demand=False)], {"large": [offer(99)]})
+    placed = search.best()
+    assert placed.complete and not placed.chosen
+    assert search.work == 2
+
+
+def test_a_combination_that_is_planned_anew_counts_more() -> None:
+    """A look at the Spark, one at it with the wish, and 50 for its plan, which a second search has already."""
+    fleet, jobs = fleet_of(1), [wish("one", on_demand=False)]
+    for work in (1 + 1 + 50, 1 + 1):
+        search = Search(fleet, jobs, {"one": [offer(60)]})
+        assert search.best().complete and search.work == work
+    # With more than eight Sparks a search may take half the work.
+    assert Search(fleet_of(8), [], {}).limit == 2 * Search(fleet_of(9), [], {}).limit
+
+
+def test_of_many_sparks_a_wish_without_a_place_comes_before_larger_models() -> None:
+    jobs = [wish(f"j{number}", on_demand=False) for number in range(9)] + [wish("late", on_demand=False)]
+    fleet, smaller, larger = fleet_of(9), [offer(60)], [offer(100), offer(60)]
+    earlier = Search(fleet, jobs, {job.name: smaller for job in jobs[:9]}).best()
+    assert set(earlier.chosen) == {job.name for job in jobs[:9]}
+    offers = {job.name: larger for job in jobs[:9]} | {"late": [offer(40)]}
+    placed = Search(fleet, jobs, offers).best(earlier)
+    ((host,),) = [piece.hosts for piece in placed.layout.of("late")]
+    assert len(placed.layout.on(host)) == 2
+    assert sorted(option.recipe for option, _waiting in placed.chosen.values()) == ["100-50"] * 8 + ["40-50", "60-50"]
+
+
 # With the recipes and the planner -------------------------------------------------------------------------------------------
 
 
@@ -217,6 +254,39 @@ def test_a_proposed_inventory_is_accepted_and_serves_the_jobs() -> None:
     assert row["tokens_per_second_together"] == pytest.approx(row["tokens_per_second"]["typical"] / 2, abs=0.01)
     text = proposal.text(proposed, "/x.yml")
     assert "2 of 2 are served" in text and "/x.yml" in text and "while all other services of its Spark are busy" in text
+
+
+def test_memory_of_a_gateway_is_kept_though_its_engines_are_elsewhere() -> None:
+    """A Spark is judged alone, without the variables that name other hosts."""
+    gateway = {"aliases": {"chat": "s2/fast"}, "memory_gib": 3.5}
+    other = {"name": "other", "memory_gib": 2}
+    hosts = {
+        "s1": {"vars": {"spark_gateway": gateway, "spark_sidecars": [other]}, "address": "192.0.2.1"},
+        "s2": {"vars": {"spark_services": [{**FAST, "api_key_file": "/keys/fast"}]}, "address": "192.0.2.2"},
+    }
+    fleet = Fleet(hosts, {"sparks": list(hosts)}, make)
+    assert "spark_gateway" not in fleet.vars["s1"]
+    assert fleet.vars["s1"]["spark_sidecars"] == [other, {"name": "add-ons", "memory_gib": 3.5}]
+    for name in hosts:
+        assert fleet.free(fleet.empty, name) == pytest.approx(free_gib(fleet.base["hosts"][name]), abs=0.02)
+    # The memory of an engine on the same Spark is not that of an add-on.
+    services = [{**FAST, "memory_gib": 20}]
+    beside = {"s2": {"vars": {"spark_services": services, "spark_gateway": gateway}, "address": "192.0.2.2"}}
+    assert Fleet(beside, {"sparks": ["s2"]}, make).vars["s2"]["spark_sidecars"] == [
+        {"name": "add-ons", "memory_gib": 3.5}
+    ]
+
+
+def test_the_address_of_a_spark_is_proposed_unless_it_is_its_name() -> None:
+    addresses = {"s1": "192.0.2.1", "s2": "s2", "s3": ""}
+    given = {name: {"vars": {}, "address": address} for name, address in addresses.items()}
+    proposed = proposal.propose([SEARCH], given, {}, {"sparks": list(given)}, RECIPES, make)
+    hosts = proposed["inventory"]["sparks"]["hosts"]
+    assert {name: values.get("ansible_host") for name, values in hosts.items()} == {
+        "s1": "192.0.2.1",
+        "s2": None,
+        "s3": None,
+    }
 
 
 def test_services_of_the_inventory_stay_and_serve_jobs_themselves() -> None:
