@@ -16,7 +16,7 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, guard, live, load_guard, monitoring, ollama, power, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, live, monitoring, ollama, power, speech, watchdog
 from .descriptions import finding
 from .servers import ServerHost
 
@@ -57,7 +57,7 @@ SPARK_READERS: dict[str, Reader] = {
 """Subjects that only Sparks may have."""
 DEFAULT_READERS: dict[str, Reader] = {
     "watchdog": watchdog.read,
-    "load_guard": load_guard.read,
+    "load_guard": guard.read_load_guard,
     "guard": guard.read,
     "live": live.read,
     "host_protection": guard.read_protection,

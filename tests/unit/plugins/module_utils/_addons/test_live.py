@@ -20,7 +20,7 @@ def planned(value: Any, *services: dict[str, Any]) -> dict[str, Any]:
 
 def test_without_a_key_it_is_served_on_loopback() -> None:
     made = planned(True, {"name": "heavy"})
-    assert (made["listen"], made["port"], made["key"]) == ("127.0.0.1", live.PORT, None)
+    assert (made["listen"], made["port"], made["key"]) == ("127.0.0.1", live.KEYS["port"].default, None)
     assert made["settings"]["rails"] == ["rail0", "rail1"] and made["settings"]["api_key_file"] is None
 
 
