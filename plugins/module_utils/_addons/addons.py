@@ -241,10 +241,10 @@ class _Planner:
     def plan_gateways(self) -> None:
         """Plan the gateways."""
         for host in self.gateway_hosts:
-            settings = self.hosts[host]["settings"]["gateway"]
-            outcome = self.keep(host, "gateway", gateway.plan(host, settings, self.endpoints))
-            address = self.hosts[host]["address"]
-            self.gateways[host], endpoint = gateway.for_clients(host, address, settings, outcome)
+            entry = self.hosts[host]
+            planned = gateway.plan(host, entry["address"], entry["settings"]["gateway"], self.endpoints)
+            outcome, self.gateways[host], endpoint, findings = planned
+            self.keep(host, "gateway", (outcome, findings))
             self.gateway_endpoints.append(endpoint)
 
     def plan_watchdogs(self) -> None:

@@ -20,7 +20,7 @@ from .._cluster.endpoints import Endpoint
 from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from . import timeouts
-from .clients import Gateway, Waits
+from .clients import Gateway
 from .descriptions import DESCRIPTIONS, finding, options
 from .servers import is_moving, local_url
 from .timeouts import Limits
@@ -426,10 +426,12 @@ class _Planner:
         return sorted(name for name in self.names if aliases is None or name in aliases)
 
 
-def _own_waits(limits: Limits, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the timeouts of one backend that differ from C(waits): the timeouts of the slowest engine would make the others fail late."""
-    own_waits = {"timeout": limits.answer, "stream_timeout": limits.silent}
-    return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
+def _waits(limits: Limits, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Return the timeouts for one backend, seconds: those of the settings, else its own."""
+    return {
+        "timeout": settings["timeout"] or limits.answer,
+        "stream_timeout": settings["stream_timeout"] or limits.silent,
+    }
 
 
 def _retry_policies(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
@@ -468,15 +470,14 @@ def litellm_config(
     names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], limits: Mapping[str, Limits]
 ) -> dict[str, Any]:
     """Return the configuration of LiteLLM. It contains no keys, only the names of variables with keys."""
-    longest = timeouts.longest(limits.values())
-    waits = {
-        "timeout": settings["timeout"] or longest.answer,
-        "stream_timeout": settings["stream_timeout"] or longest.silent,
-    }
+    waits_of = {key: _waits(limit, settings) for key, limit in limits.items()}
+    rows = list(waits_of.values()) or [_waits(timeouts.limits(None), settings)]
+    waits = {key: max(row[key] for row in rows) for key in rows[0]}
     keepalive = settings["keepalive_seconds"]
     return {
         "model_list": [
-            _deployment(name, backend, _own_waits(limits[backend.key], settings, waits))
+            # The timeouts of the slowest engine would make the others fail late.
+            _deployment(name, backend, {key: own for key, own in waits_of[backend.key].items() if own != waits[key]})
             for name, backends in names.items()
             for backend in backends
         ],
@@ -524,10 +525,14 @@ def _keys(
     return secrets, keys, files
 
 
-def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
+def plan(
+    host: str, address: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]
+) -> tuple[dict[str, Any], Gateway, Endpoint, list[Finding]]:
     """Plan the gateway of a host.
 
-    :returns: the variables of the role gateway without their prefix, and findings
+    :param address: of the host in the inventory
+    :returns: the variables of the role gateway without their prefix, the gateway as its clients see it, its endpoint for the fleet
+        monitor, and findings
     """
     planner = _Planner(host, settings, fleet)
     planner.add_aliases()
@@ -562,62 +567,35 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         },
         "secrets": secrets,
     }
-    return outcome, planner.findings
-
-
-def for_clients(
-    host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any]
-) -> tuple[Gateway, Endpoint]:
-    """Return a planned gateway as its clients see it, and its endpoint for the fleet monitor."""
-    router = outcome["config"]["router_settings"]
-    deployments: dict[str, list[dict[str, Any]]] = {}
-    for deployment in outcome["config"]["model_list"]:
-        deployments.setdefault(deployment["model_name"], []).append(deployment)
+    listen = settings["listen"]
+    rows = {name: [_waits(limits[backend.key], settings) for backend in backends] for name, backends in names.items()}
     key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
-    client_keys = [key for key in outcome["settings"]["keys"] if key["role"] == "client"]
-    listen = outcome["listen"]
     gateway: Gateway = {
         "host": host,
         "address": address if endpoints.is_any(listen) else listen,
-        "port": outcome["port"],
+        "port": settings["port"],
         "listen": listen,
         "keyed": bool(settings["master_key_file"]),
         "models": {
-            name: max(row["model_info"].get("max_input_tokens", 0) for row in rows) or None
-            for name, rows in deployments.items()
+            name: max((backend.length or 0 for backend in backends), default=0) or None
+            for name, backends in names.items()
         },
-        "waits": {name: _longest_waits(rows, router) for name, rows in deployments.items()},
+        "waits": {
+            name: {
+                "answer": max(row["timeout"] for row in rows[name]),
+                "silent": max(row["stream_timeout"] for row in rows[name]),
+            }
+            for name in names
+        },
         "clients": {
-            key["name"]: {"key_file": key_files[key["name"]], "models": list(key["aliases"])} for key in client_keys
+            client["name"]: {"key_file": client["key_file"], "models": planner.allowed_names(client)}
+            for client in settings["clients"]
         },
     }
-    models = _completion_names(deployments, outcome["settings"]["backends"])
+    # The fleet monitor may request a token of these: a speech server generates none; Ollama and engines on demand would load a model.
+    checked = [name for name, backends in names.items() if all(backend.check == "completion" for backend in backends)]
     key_file = key_files.get("fleet-monitor") or settings["master_key_file"] or None
     endpoint = endpoints.make(
-        host, address, SERVICE, "external", outcome["port"], listen, models=models, api_key_file=key_file
+        host, address, SERVICE, "external", settings["port"], listen, models=checked, api_key_file=key_file
     )
-    return gateway, endpoint
-
-
-def _completion_names(
-    deployments: Mapping[str, Sequence[Mapping[str, Any]]], backends: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
-    """Return the names whose backends are all checked by a completion, so that the fleet monitor may request a token.
-
-    A speech server generates no tokens; Ollama and engines on demand would load a model.
-    """
-    checks = {key: backend["check"] for key, backend in backends.items()}
-    return [
-        name
-        for name, rows in deployments.items()
-        if all(checks[row["model_info"]["backend"]] == "completion" for row in rows)
-    ]
-
-
-def _longest_waits(deployments: Sequence[Mapping[str, Any]], router: Mapping[str, Any]) -> Waits:
-    """Return the longest timeouts of some deployments. router: the settings with the timeouts for all deployments."""
-    params = [deployment["litellm_params"] for deployment in deployments]
-    return {
-        "answer": max(row.get("timeout", router["timeout"]) for row in params),
-        "silent": max(row.get("stream_timeout", router["stream_timeout"]) for row in params),
-    }
+    return outcome, gateway, endpoint, planner.findings

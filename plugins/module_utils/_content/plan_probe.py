@@ -19,7 +19,7 @@ from .._common import program_text
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import containers
-from . import image_contents, image_probe, image_probe_program, plan_probe_program, plan_probe_standins
+from . import image_looks, image_probe, image_probe_program, plan_probe_program, plan_probe_standins
 
 SCHEMA = 1
 """Of the cached answers; one of another schema is asked for again."""
@@ -155,7 +155,7 @@ def digest(question: Mapping[str, Any]) -> str:
 
 def cache_name(image_id: str, question: Mapping[str, Any]) -> str:
     """Return the file name of the cached answer of an image to a question."""
-    return f"{image_contents.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
+    return f"{image_looks.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
 
 
 @cache

@@ -124,7 +124,13 @@ def _survey_model(
     """Return the hosts that have and lack a model; add the hosts that verify it, and notes, to the result of the survey."""
     present = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in present]
-    commit, models = _of_common_commit(key, present, result["notes"])
+    commit = most_common([model["commit"] for model in present.values()])
+    models = {host: model for host, model in present.items() if model["commit"] == commit}
+    if len(models) < len(present):
+        differing = ", ".join(host for host in present if host not in models)
+        result["notes"].append(
+            f"{key} is another commit on {differing} than {commit} elsewhere; it was not changed there. Set model.revision to a commit"
+        )
     verified = [host for host, model in models.items() if all(entry["known"] == "yes" for entry in model["files"])]
     doubtful = _doubtful(models, verified, verify, suspects, len(lacking))
     for host in filter(doubtful.__contains__, models):
@@ -143,18 +149,6 @@ def _survey_model(
         "files": files,
         "verified": bool(verified),
     }
-
-
-def _of_common_commit(key: str, present: Looks, notes: list[str]) -> tuple[str | None, dict[str, Mapping[str, Any]]]:
-    """Return the most frequent commit of a model, and the models that have it; add a note about the other hosts."""
-    commit = most_common([model["commit"] for model in present.values()])
-    models = {host: model for host, model in present.items() if model["commit"] == commit}
-    if len(models) < len(present):
-        differing = ", ".join(host for host in present if host not in models)
-        notes.append(
-            f"{key} is another commit on {differing} than {commit} elsewhere; it was not changed there. Set model.revision to a commit"
-        )
-    return commit, models
 
 
 def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Collection[str], lacking: int) -> set[str]:
