@@ -64,14 +64,24 @@ def plan(
     :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
-    closed = _closed(listening)
+    closed = [
+        socket for socket in listening if sockets.is_exposed(socket["address"]) and sockets.KINDS[socket["kind"]].closed
+    ]
     if not settings["spark_firewall"]:
         return None, _switched_off(where, closed, cluster_ports)
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
     if peers is None and not closed:
         return None, findings
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
-    unknown = _admit(who, closed, named, lambda caller: sockets.addresses(caller, hosts, resolve))
+    unknown: dict[str, list[str]] = {}
+    for socket in closed:
+        admitted = who.setdefault(socket["port"], set())
+        admitted.update(named)
+        for caller in socket["callers"]:
+            sources = sockets.addresses(caller, hosts, resolve)
+            admitted.update(sources)
+            if not sources:
+                unknown.setdefault(caller, []).append(socket["service"])
     findings += [
         _unknown_address(where, caller, services, hosts, caller in unasked)
         for caller, services in sorted(unknown.items())
@@ -88,31 +98,6 @@ def plan(
         "closed": sorted(who),
         "admitted": _admitted(who),
     }, findings
-
-
-def _closed(listening: Sequence[sockets.Socket]) -> list[sockets.Socket]:
-    """Return the sockets that the firewall closes to strangers."""
-    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
-    return [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
-
-
-def _admit(
-    who: dict[int, set[str]],
-    closed: Sequence[sockets.Socket],
-    named: Sequence[str],
-    addresses: Callable[[str], Sequence[str]],
-) -> dict[str, list[str]]:
-    """Add the admitted addresses of each port to C(who); return callers without a known address, with the services they need."""
-    unknown: dict[str, list[str]] = {}
-    for socket in closed:
-        admitted = who.setdefault(socket["port"], set())
-        admitted.update(named)
-        for caller in socket["callers"]:
-            sources = addresses(caller)
-            admitted.update(sources)
-            if not sources:
-                unknown.setdefault(caller, []).append(socket["service"])
-    return unknown
 
 
 def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
@@ -208,16 +193,6 @@ def is_closed(port: int, closed: Iterable[str | int]) -> bool:
     return False
 
 
-def _is_exempt(entry: Mapping[str, Any]) -> bool:
-    """Return whether these rules never concern a socket: on loopback, of Docker's proxy, or of this collection."""
-    owners = [str(entry.get(key) or "") for key in ("container", "unit")]
-    return (
-        endpoints.is_loopback(str(entry["address"]))
-        or entry.get("process") == "docker-proxy"
-        or any(owner.startswith("spark-") for owner in owners)
-    )
-
-
 def blocked_listeners(
     listening: Sequence[Mapping[str, Any]],
     allowed: Iterable[int],
@@ -237,7 +212,9 @@ def blocked_listeners(
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        if not _is_exempt(entry) and port not in open_ports and is_closed(port, shut_ranges):
+        is_own = any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
+        is_exempt = is_own or entry.get("process") == "docker-proxy" or endpoints.is_loopback(str(entry["address"]))
+        if not is_exempt and port not in open_ports and is_closed(port, shut_ranges):
             shut.setdefault(port, owner)
     if not shut:
         return []

@@ -270,10 +270,6 @@ HARMLESS = ("/health", "/ping", "/version", "/ready", "/readyz", "/load", "/metr
 """Paths that report the state of a server, and neither use the model nor change the server."""
 
 
-def _guarded_prefixes(version: versions.Version) -> tuple[str, ...]:
-    return tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(version) is True)
-
-
 def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, Any]) -> list[str] | None:
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
@@ -282,7 +278,8 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     parsed_version = versions.parse_version(version) if version else None
     if parsed_version is None:
         return None
-    prefixes = _guarded_prefixes(parsed_version)
+    spans = catalogue.names("guarded_prefixes")
+    prefixes = tuple(name for name, span in spans.items() if span.has(parsed_version) is True)
     if not prefixes:
         return None
     dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")

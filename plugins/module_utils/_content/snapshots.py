@@ -234,23 +234,21 @@ def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     for folder in models_of(hf_home):
         repo = folder[len("models--") :].replace("--", "/", 1)
         try:
-            model = _commits(hf_home, repo, folder)
+            commits = entries(hf_home, f"hub/{folder}/snapshots")
+            complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+            selected = [
+                commit
+                for commit in commits
+                if commit not in complete and look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]
+            ]
+            refs = refs_of(hf_home, repo, folder)
         except Exception as error:  # the other models are still read
             unreadable[repo] = f"{hf_home}/hub/{folder} cannot be read: {error!r}"
             continue
-        if model["commits"] or model.get("selected"):
-            snapshots[repo] = model
+        if complete or selected:
+            model = {"commits": complete, "refs": refs}
+            snapshots[repo] = {**model, "selected": selected} if selected else model
     return snapshots, unreadable
-
-
-def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
-    """Return C({commits, refs, selected}) of a model. folder: below hub."""
-    commits = entries(hf_home, f"hub/{folder}/snapshots")
-    complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
-    refs = refs_of(hf_home, repo, folder)
-    incomplete = [commit for commit in commits if commit not in complete]
-    selected = [commit for commit in incomplete if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
-    return {"commits": complete, "refs": refs, **({"selected": selected} if selected else {})}
 
 
 def refs_of(hf_home: Path, repo: str, folder: str) -> dict[str, str]:

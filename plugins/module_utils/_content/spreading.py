@@ -82,17 +82,16 @@ def survey(looks: Looks, verify: str = "moved", doubted: Mapping[str, Collection
             is_verifying = any(key in keys for keys in result["verify"].values())
             if thing["lacking"] and not thing["holders"] and not is_verifying:
                 # Spread over hosts, so that several things arrive in parallel; hosts with a part of it first.
-                host = min(
-                    thing["lacking"],
-                    key=lambda host: (len(result["fetch"].get(host, [])), -_present_bytes(looks[host], key)),
-                )
+                counts = {
+                    host: (
+                        len(result["fetch"].get(host, [])),
+                        -sum(entry["size"] or 0 for entry in (looks[host]["models"].get(key) or {}).get("files") or []),
+                    )
+                    for host in thing["lacking"]
+                }
+                host = min(counts, key=lambda host: counts[host])
                 result["fetch"].setdefault(host, []).append(key)
     return result
-
-
-def _present_bytes(look: Mapping[str, Any], key: str) -> int:
-    """Return the bytes that a host has of an incomplete snapshot."""
-    return sum(entry["size"] or 0 for entry in (look["models"].get(key) or {}).get("files") or [])
 
 
 def _survey_image(looks: Looks, key: str, hosts: Sequence[str], notes: list[str]) -> dict[str, Any]:

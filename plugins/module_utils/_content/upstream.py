@@ -68,24 +68,17 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
     registry = urlsplit(url).netloc
     try:
         status, headers = head(url, accept, timeout)
-        token = _anonymous_token(headers, ref, timeout) if status == 401 else None
-        if token:
-            status, headers = head(url, {**accept, "Authorization": f"Bearer {token}"}, timeout)
+        challenge = next((value for name, value in headers.items() if name.lower() == "www-authenticate"), "")
+        # The registry may give a token to everyone.
+        if status == 401 and (place := token_url(challenge, ref)):
+            answer = parse_json(http_client.fetch(place, timeout=timeout, proxies=True).body, urlsplit(place).netloc)
+            token = answer.get("token") or answer.get("access_token")
+            if token:
+                status, headers = head(url, {**accept, "Authorization": f"Bearer {token}"}, timeout)
     except (OSError, ValueError, AttributeError) as error:
         return None, f"{ref}: {registry}: {getattr(error, 'reason', error)}"
     digest = named(headers, "docker-content-digest", DIGEST) if status == 200 else None
     return digest, "" if digest else f"{ref}: {registry} answered {status}"
-
-
-def _anonymous_token(headers: dict[str, str], ref: str, timeout: float) -> str | None:
-    """Return the token that the registry gives to everyone, or None if it requires a password."""
-    challenge = next((value for name, value in headers.items() if name.lower() == "www-authenticate"), "")
-    url = token_url(challenge, ref)
-    if not url:
-        return None
-    answer = parse_json(http_client.fetch(url, timeout=timeout, proxies=True).body, urlsplit(url).netloc)
-    token: str | None = answer.get("token") or answer.get("access_token")
-    return token
 
 
 def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None, str]:
