@@ -253,7 +253,13 @@ class _Planner:
             settings = entry["settings"]
             if entry["engines"] is None:
                 continue
-            self.keep(host, "watchdog", self.plan_watchdog(host, entry))
+            # With the backends of its servers at a gateway on this host.
+            keys, backends = entry["service_keys"], self.gateway_backends(host)
+            engine_facts = {
+                name: {**facts, **({"backend": keys[name]} if keys.get(name) in backends else {})}
+                for name, facts in entry["engine_facts"].items()
+            }
+            self.keep(host, "watchdog", watchdog.plan(host, settings["watchdog"], self.endpoints, engine_facts))
             variables = self.keep(host, "guard", self.plan_guard(host, entry))
             variables["live"] = live.plan(
                 host, settings["live"], entry["address"], entry["live_services"], list(entry["rails"]), entry["sysroot"]
@@ -264,15 +270,6 @@ class _Planner:
                 values = (entry["planned_gib"], entry["rails"], entry["sysroot"])
                 exporters = monitoring.plan_exporters(host, settings["exporters"], address, *values)
                 self.keep(host, "exporters", exporters)
-
-    def plan_watchdog(self, host: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-        """Plan the watchdog, with the backends of its servers at a gateway on this host."""
-        keys, backends = entry["service_keys"], self.gateway_backends(host)
-        engine_facts = {
-            name: {**facts, **({"backend": keys[name]} if keys.get(name) in backends else {})}
-            for name, facts in entry["engine_facts"].items()
-        }
-        return watchdog.plan(host, entry["settings"]["watchdog"], self.endpoints, engine_facts)
 
     def gateway_backends(self, host: str) -> Mapping[str, Any]:
         """Return the backends of a gateway on a host by their keys, empty without one."""
@@ -310,13 +307,16 @@ class _Planner:
             for host, roles in self.outcome.items()
             if (roles["guard"] or {}).get("live")
         }
+        front, scraped = next(iter(self.gateways), None), None
+        if front is not None:
+            token_file = self.hosts[front]["settings"]["gateway"]["metrics_key_file"]
+            scraped = {**self.gateways[front], "path": "/metrics/", "token_file": token_file}
         guarded = [host for host, roles in self.outcome.items() if (roles["guard"] or {}).get("state") == "present"]
         for host, entry in self.hosts.items():
             settings = entry["settings"]
             if settings["clients"]:
                 self.keep(host, "clients", clients.plan(host, settings["clients"], self.endpoints, self.gateways))
             if settings["monitoring"]:
-                scraped = self.scraped_gateway()
                 outcome = monitoring.plan_monitoring(host, settings["monitoring"], self.endpoints, exporters, scraped)
                 self.keep(host, "monitoring", outcome)
             if settings["fleet_monitor"]:
@@ -325,13 +325,6 @@ class _Planner:
                 prometheus = monitoring.prometheus_url(settings["monitoring"])
                 outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents, prometheus)
                 self.keep(host, "fleet_monitor", outcome)
-
-    def scraped_gateway(self) -> dict[str, Any] | None:
-        """Return the first gateway as C(monitoring.plan_monitoring) takes it."""
-        for host, planned in self.gateways.items():
-            token_file = self.hosts[host]["settings"]["gateway"]["metrics_key_file"]
-            return {**planned, "path": "/metrics/", "token_file": token_file}
-        return None
 
     def plan_sockets(self) -> None:
         """Add the sockets of each host, and findings about shared ports."""

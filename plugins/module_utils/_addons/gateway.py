@@ -57,7 +57,11 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         clients.append(_read_client(problems, entry, place, [client["name"] for client in clients]))
     settings["clients"] = clients
     settings["aliases"] = {name: _read_alias(problems, name, body) for name, body in settings["aliases"].items()}
-    settings["serve"] = _read_serve(problems, settings["serve"])
+    serve = settings["serve"]
+    is_list = isinstance(serve, list) and all(isinstance(entry, str) for entry in serve)
+    if not is_list and serve not in ("all", "none"):
+        problems.add(f"'serve' is {serve!r}; it must be all, none, or a list of endpoints (host/service).")
+        settings["serve"] = "none"
     for key, rate in settings["prefill_rates"].items():
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= MOST_RATE:
             problems.add(
@@ -109,17 +113,13 @@ def _read_alias(problems: validation.Problems, name: str, body: Any) -> dict[str
         problems_here.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
         backends = []
     read_backends = [_read_backend(problems_here, entry) for entry in backends]
-    fallback = _read_fallback(problems_here, body.get("fallback") or [])
+    fallback = body.get("fallback") or []
+    fallback = [fallback] if isinstance(fallback, str) else fallback
+    if not isinstance(fallback, list) or not all(isinstance(name, str) for name in fallback):
+        problems_here.add("'fallback' must be an alias or a list of them.")
+        fallback = []
     problems.messages += problems_here.messages
     return {"backends": [backend for backend in read_backends if backend], "routing": routing, "fallback": fallback}
-
-
-def _read_fallback(problems: validation.Problems, fallback: Any) -> list[str]:
-    names = [fallback] if isinstance(fallback, str) else fallback
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return list(names)
-    problems.add("'fallback' must be an alias or a list of them.")
-    return []
 
 
 def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] | None:
@@ -160,15 +160,6 @@ def _read_external(problems: validation.Problems, body: dict[str, Any]) -> dict[
     return body
 
 
-def _read_serve(problems: validation.Problems, value: Any) -> str | list[str]:
-    if value in ("all", "none"):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return list(value)
-    problems.add(f"'serve' is {value!r}; it must be all, none, or a list of endpoints (host/service).")
-    return "none"
-
-
 # --- planning -----------------------------------------------------------------------------------------------------
 
 
@@ -191,10 +182,6 @@ class Backend:
     on_demand: bool = False
     hold_seconds: int = 0
     level: int = 0
-
-    def for_helper(self) -> dict[str, str]:
-        """Return the backend in the settings of the helper inside the container."""
-        return {**{name: getattr(self, name) for name in ("url", "kind", "model", "check")}, "key": self.key_variable}
 
 
 class _Planner:
@@ -557,7 +544,13 @@ def plan(
             "open_metrics": not settings["metrics_key_file"],
             "keys": keys,
             "backend_keys": backend_keys,
-            "backends": {key: planner.backends[key].for_helper() for key in sorted(used)},
+            "backends": {
+                key: {
+                    **{option: getattr(planner.backends[key], option) for option in ("url", "kind", "model", "check")},
+                    "key": planner.backends[key].key_variable,
+                }
+                for key in sorted(used)
+            },
             "queue_seconds": settings["queue_seconds"],
             "prefix_lead": settings["prefix_lead"],
             "max_parallel": settings["max_parallel"],

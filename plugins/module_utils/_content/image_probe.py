@@ -21,16 +21,21 @@ from .image_looks import Ask
 TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after KILL
 
 
+def printed(out: str, mark: str) -> dict[str, Any] | None:
+    """Return the mapping in JSON that a program in an image printed behind a mark, or None."""
+    line = next((line for line in out.splitlines() if line.startswith(mark)), None)
+    try:
+        answer = parse_json(line[len(mark) :], "the answer of the image") if line is not None else None
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else None
+
+
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:
     """Return the answer, C({error}) of an image that cannot be asked, and whether it will be the same next time, so that it may be kept."""
-    line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
-    if line is not None:
-        try:
-            answer = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
-        except ValueError:
-            answer = None
-        if isinstance(answer, dict):
-            return {"error": None, **answer}, True
+    answer = printed(out, image_probe_program.MARK)
+    if answer is not None:
+        return {"error": None, **answer}, True
     if rc in TIMED_OUT:
         return {"error": f"no answer within {timeout} seconds"}, False
     detail = err.strip().splitlines()[-1] if err.strip() else f"exit code {rc}"

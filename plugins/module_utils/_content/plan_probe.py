@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any
 
 from .._common import program_text
-from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import containers
 from . import image_looks, image_probe, image_probe_program, plan_probe_program, plan_probe_standins
@@ -184,14 +183,10 @@ def parse(
 
     Nothing in it is checked yet: C(_memory/image_answer.py) does that.
     """
-    line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
-    if line is not None:
-        try:
-            answer = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
-        except ValueError:
-            answer = None
-        if isinstance(answer, dict):
-            return answer, ""
+    answer = image_probe.printed(out, plan_probe_program.PLAN_MARK)
+    if answer is not None:
+        return answer, ""
+    if any(line.startswith(plan_probe_program.PLAN_MARK) for line in out.splitlines()):
         return None, "its answer cannot be read"
     if rc in image_probe.TIMED_OUT:
         return None, f"no answer within {timeout} seconds and {memory_gib} GiB of memory"
