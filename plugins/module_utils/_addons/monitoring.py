@@ -203,8 +203,13 @@ def plan_monitoring(
     if gateway:
         scrape.add_gateway(gateway)
     local_address = _local_address(settings)
-    scrape.add_monitoring(settings, local_address)
-    scrape.add_extra(settings["targets"])
+    for job in ("prometheus", *(["alertmanager"] if settings["alertmanager"] else [])):
+        scrape.add_target(job, local_address, settings[f"{job}_port"], {"host": host, "service": job})
+    for target in settings["targets"]:
+        job, path = target["job"], target["path"]
+        scrape.add_target(job, target["address"], target["port"], target["labels"])
+        if scrape.paths.setdefault(job, path) != path:
+            scrape.add_finding("monitoring.two_paths", job=job, first=scrape.paths[job], second=path)
     token = (gateway or {}).get("token_file")
     jobs = []
     for job, targets in scrape.targets.items():
@@ -300,19 +305,6 @@ class _Scrape:
         if host == self.host and not fleet.is_any(listen):
             address = listen
         self.add_target("gateway", address, gateway["port"], {"host": host, "service": "gateway"})
-
-    def add_monitoring(self, settings: Mapping[str, Any], address: str) -> None:
-        """Add Prometheus and Alertmanager themselves. address: of both, for programs of the host."""
-        for job in ("prometheus", *(["alertmanager"] if settings["alertmanager"] else [])):
-            self.add_target(job, address, settings[f"{job}_port"], {"host": self.host, "service": job})
-
-    def add_extra(self, targets: Sequence[Mapping[str, Any]]) -> None:
-        """Add C(spark_monitoring.targets)."""
-        for target in targets:
-            job, path = target["job"], target["path"]
-            self.add_target(job, target["address"], target["port"], target["labels"])
-            if self.paths.setdefault(job, path) != path:
-                self.add_finding("monitoring.two_paths", job=job, first=self.paths[job], second=path)
 
 
 def _cluster_of(endpoint: Endpoint) -> str:

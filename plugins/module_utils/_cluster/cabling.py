@@ -378,14 +378,6 @@ def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
-def _along(hosts: Hosts, cabling: Cabling) -> Repair:
-    """Say what the ring lacks that goes by the hosts as the cables lead, the way round that has fewer plugs to move."""
-    start = list(cabling.order).index(next(iter(hosts)))
-    order = [*cabling.order[start:], *cabling.order[:start]]
-    ways = [_towards(way, cabling.links.pairs) for way in (order, [order[0], *reversed(order[1:])])]
-    return min(ways, key=lambda way: len(way.missing) + len(way.exchanged))
-
-
 def _now(cage: Cage, cabling: Cabling) -> str:
     """Return the present peer of the plug in a port."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
@@ -426,7 +418,14 @@ def repair_of(hosts: Hosts, cabling: Cabling) -> Repair | None:
         return _recognised_ring(hosts, cabling)
     is_wrong_ring = cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed
     if is_wrong_ring or (cabling.topology == "line" and not _beyond(cabling)):
-        return _recognised_ring(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
+        recognised = _recognised_ring(hosts, cabling)
+        if recognised or not cabling.known:
+            return recognised
+        # The hosts as the cables lead, the way round that has fewer plugs to move.
+        start = list(cabling.order).index(next(iter(hosts)))
+        order = [*cabling.order[start:], *cabling.order[:start]]
+        ways = [_towards(way, cabling.links.pairs) for way in (order, [order[0], *reversed(order[1:])])]
+        return min(ways, key=lambda way: len(way.missing) + len(way.exchanged))
     return None
 
 

@@ -82,10 +82,15 @@ def plan(
             admitted.update(sources)
             if not sources:
                 unknown.setdefault(caller, []).append(socket["service"])
-    findings += [
-        _unknown_address(where, caller, services, hosts, caller in unasked)
-        for caller, services in sorted(unknown.items())
-    ]
+    for caller, services in sorted(unknown.items()):
+        asked_later = caller in unasked
+        message = (
+            f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
+            f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
+        )
+        message += "It is asked before anything is changed." if asked_later else "The firewall would shut it out."
+        fix = f"Give {caller} an ansible_host or a spark_management_address that is an IP address."
+        findings.append(Finding("firewall.address", "info" if asked_later else "error", message, fix))
     allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
     network = peers or {}
     return {
@@ -107,19 +112,6 @@ def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
         if admitted:
             groups.setdefault(tuple(sockets.collapsed(admitted)), []).append(port)
     return [{"ports": ports, "from": list(sources)} for sources, ports in sorted(groups.items())]
-
-
-def _unknown_address(
-    where: str, caller: str, services: Collection[str], hosts: Mapping[str, Sequence[str]], asked_later: bool
-) -> Finding:
-    return Finding(
-        "firewall.address",
-        "info" if asked_later else "error",
-        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
-        f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
-        + ("It is asked before anything is changed." if asked_later else "The firewall would shut it out."),
-        fix=f"Give {caller} an ansible_host or a spark_management_address that is an IP address.",
-    )
 
 
 def _named(

@@ -32,9 +32,10 @@ from .._common.reader import (
     SIZE,
     Either,
     Maybe,
-    Then,
+    is_relative,
     one_of,
     read,
+    text,
 )
 from .._common.sizes import GIB
 
@@ -254,18 +255,12 @@ def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{error}. {copy_again}"]
 
 
-def _check_folder(folder: str, where: str) -> str:
-    if not folder.startswith("images/"):
-        raise Untrusted(f"{where} is {folder!r}, not a folder below images")
-    return folder
-
-
 _PIECES = [{"name": FILE_NAME, "size": SIZE, "sha256": SHA256}]
 _IMAGE = {
     "ref": LINE,
     "id": IMAGE_ID,
     "digests": [LINE],
-    "folder": Then(RELATIVE, _check_folder),
+    "folder": text("a folder below images", lambda path: is_relative(path) and path.startswith("images/")),
     "bytes": SIZE,
     "compression": one_of("zstd", "gzip"),
     "pieces": _PIECES,

