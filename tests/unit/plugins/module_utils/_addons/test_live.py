@@ -58,4 +58,3 @@ def test_nothing_is_open_without_a_key(value: dict[str, Any]) -> None:
 )
 def test_where_a_monitor_reads_it(listen: str, reader: str, url: str | None) -> None:
     assert live.url("s1", reader, {"listen": listen, "port": 8095}, "192.168.1.11") == url
-    assert live.unreachable("forge", "s1").rule == "fleet_monitor.no_agent"
