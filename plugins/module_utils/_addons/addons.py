@@ -105,27 +105,19 @@ def read(
     return settings, messages
 
 
-class Server(NamedTuple):
-    """A server of a host, with its settings and the option that names its image; empty without an image."""
-
-    name: str
-    settings: dict[str, Any]
-    image_option: str
-
-
-def _servers(settings: Mapping[str, Any]) -> Iterator[Server]:
-    """Yield the servers of a host. settings: of C(read)."""
+def _servers(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the servers of a host: name, settings and the option that names the image, empty without an image. settings: of C(read)."""
     for server in settings["speech"] or ():
-        yield Server(server["name"], server, "image")
+        yield server["name"], server, "image"
     for subject in ("ollama", "gateway"):
         if settings[subject]:
-            yield Server(subject, settings[subject], "image")
+            yield subject, settings[subject], "image"
     for client, image_option in (("open_webui", "image"), ("hermes", "")):
         client_settings = (settings["clients"] or {}).get(client)
         if client_settings:
-            yield Server(client.replace("_", "-"), client_settings, image_option)
+            yield client.replace("_", "-"), client_settings, image_option
     if settings["monitoring"] and settings["monitoring"]["grafana"] == "image":
-        yield Server("grafana", settings["monitoring"], "grafana_image")
+        yield "grafana", settings["monitoring"], "grafana_image"
 
 
 def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -135,26 +127,24 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     speech_servers = {server["name"]: speech.sidecar(server) for server in settings["speech"] or ()}
     rows = []
-    for server in _servers(settings):
-        if "memory_gib" in server.settings:
-            row = {"name": server.name, "memory_gib": float(server.settings["memory_gib"])}
-            row = speech_servers.get(server.name, row)
-            rows.append({**row, "unit": f"spark-{server.name}.service", "idle": server.name == ollama.NAME})
+    for name, server, _image_option in _servers(settings):
+        if "memory_gib" in server:
+            row = speech_servers.get(name, {"name": name, "memory_gib": float(server["memory_gib"])})
+            rows.append({**row, "unit": f"spark-{name}.service", "idle": name == ollama.NAME})
     return rows
 
 
 def images(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the images of a host's add-on services by the name of the server. settings: of C(read)."""
-    servers = [server for server in _servers(settings) if server.image_option]
-    return {server.name: server.settings[server.image_option] for server in sorted(servers, key=lambda row: row.name)}
+    return dict(sorted((name, server[option]) for name, server, option in _servers(settings) if option))
 
 
 def with_images(settings: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
     """Return the settings with other images. change: returns the new image for the name of a server and its image."""
     result = copy.deepcopy(dict(settings))
-    for server in _servers(result):
-        if option := server.image_option:
-            server.settings[option] = change(server.name, server.settings[option])
+    for name, server, option in _servers(result):
+        if option:
+            server[option] = change(name, server[option])
     return result
 
 
