@@ -170,10 +170,7 @@ def plan(
     endpoints: Sequence[Endpoint],
     gateways: Mapping[str, Gateway],
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Plan the clients of one host.
-
-    :returns: the variables of the role clients without their prefix, and findings
-    """
+    """Plan the clients of one host. Returns the variables of the role clients without their prefix, and findings."""
     planner = _Planner(host, endpoints, gateways)
     hermes = planner.hermes(dict(settings["hermes"])) if settings["hermes"] else {}
     page = planner.open_webui(dict(settings["open_webui"]), hermes) if settings["open_webui"] else {}

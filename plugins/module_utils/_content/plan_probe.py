@@ -99,10 +99,7 @@ def trusts(argv: Sequence[str]) -> bool:
 
 
 def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> list[str]:
-    """Return messages about files of a model that an image must not get.
-
-    :param files: their texts, by name
-    """
+    """Return messages about files of a model that an image must not get. files: their texts, by name."""
     messages = []
     if "config.json" not in files and "params.json" not in files:
         messages.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")

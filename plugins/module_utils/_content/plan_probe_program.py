@@ -485,10 +485,7 @@ def capacity(config: Any, cache: Any) -> tuple[int | None, float]:
 
 
 def for_size(config: Any, stages: list[dict[str, Any]], size: int) -> dict[str, Any]:
-    """Return vLLM's plan for C(size) bytes on each rank, or its refusal.
-
-    :param stages: specs of each pipeline stage
-    """
+    """Return vLLM's plan for C(size) bytes on each rank, or its refusal. stages: specs of each pipeline stage."""
     forget()
     length, block = config.model_config.max_model_len, config.cache_config.block_size
     result: dict[str, Any] = {"available": size}

@@ -520,10 +520,7 @@ REASONS = (
 
 
 def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
-    """Return why a download failed, with the fix, from the hub library's messages.
-
-    :param noun: REPO@REVISION
-    """
+    """Return why a download failed, with the fix, from the hub library's messages. noun: REPO@REVISION."""
     last = [line for line in log.strip().splitlines() if line.strip()][-1:] or ["it printed nothing"]
     hint = next((fix for words, fix in REASONS if any(word in log for word in words)), None)
     account = (

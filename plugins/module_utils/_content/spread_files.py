@@ -55,10 +55,7 @@ def read_saved(folder: Path, image_id: str) -> dict[str, Any] | None:
 
 
 def describe_saved(folder: Path, image_id: str, image: Mapping[str, Any]) -> None:
-    """Write the description of an image when its folder has all of it.
-
-    :param image: of the form C(image_archive.SAVED)
-    """
+    """Write the description of an image when its folder has all of it. image: of the form C(image_archive.SAVED)."""
     beneath.write(folder, image_archive.IMAGE, json.dumps({"id": image_id, "image": image}).encode())
 
 

@@ -146,10 +146,7 @@ def is_reachable(link: Link, port: int) -> bool:
 
 
 def find_route(source: Source, port: int, folder: Path) -> Route:
-    """Return the route over all links of the fastest kind that answers.
-
-    :raises Failed: if no link answers
-    """
+    """Return the route over all links of the fastest kind that answers. Raises Failed if no link answers."""
     for kind in ("fabric", "lan"):
         links = [link for link in source["links"] if link["kind"] == kind and is_reachable(link, port)]
         if links:

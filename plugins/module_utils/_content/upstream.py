@@ -54,10 +54,7 @@ def section(_view: HostView, request: Request) -> dict[str, Any]:
 
 
 def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[str, str]]:
-    """Request the headers of an address; a redirect is an answer too.
-
-    :raises OSError, ValueError: without an answer
-    """
+    """Request the headers of an address; a redirect is an answer too. Raises OSError, ValueError without an answer."""
     reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
     return reply.status, reply.headers
 
@@ -82,10 +79,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
 
 
 def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None, str]:
-    """Ask the hub for the commit of a branch.
-
-    :returns: the commit, or None and why it is not known
-    """
+    """Ask the hub for the commit of a branch. Returns the commit, or None and why it is not known."""
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     url = hub_access.url_of(hub, repo, revision)
     try:
