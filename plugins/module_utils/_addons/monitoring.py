@@ -199,7 +199,11 @@ def plan_monitoring(
     scrape = _Scrape(host)
     scrape.add_exporters(exporters, endpoints)
     scrape.add_engines(endpoints)
-    scrape.find_gaps(endpoints, exporters)
+    if not exporters and not scrape.targets["vllm"]:
+        scrape.add_finding("monitoring.nothing")
+    engine_hosts = {name for endpoint in endpoints if endpoint["kind"] == "vllm" for name in endpoint["hosts"]}
+    if exporters and engine_hosts - set(exporters):
+        scrape.add_finding("monitoring.no_exporters", hosts=_listed(engine_hosts - set(exporters)))
     if gateway:
         scrape.add_gateway(gateway)
     local_address = _local_address(settings)
@@ -284,15 +288,6 @@ class _Scrape:
             labels = {"host": host, "service": service, "model": model, "cluster": _cluster_of(endpoint)}
             is_local = host == self.host and fleet.is_any(listen)
             self.add_target("vllm", "127.0.0.1" if is_local else endpoint["address"], endpoint["port"], labels)
-
-    def find_gaps(self, endpoints: Sequence[Endpoint], exporters: Mapping[str, Any]) -> None:
-        """Add findings if there is nothing to watch, and about hosts of engines without exporters."""
-        if not exporters and not self.targets["vllm"]:
-            self.add_finding("monitoring.nothing")
-        engine_hosts = {host for endpoint in endpoints if endpoint["kind"] == "vllm" for host in endpoint["hosts"]}
-        unwatched = engine_hosts - set(exporters)
-        if unwatched and exporters:
-            self.add_finding("monitoring.no_exporters", hosts=_listed(unwatched))
 
     def add_gateway(self, gateway: Mapping[str, Any]) -> None:
         """Add the gateway; gateway: see C(plan_monitoring)."""

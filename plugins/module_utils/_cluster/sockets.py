@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Union
+from typing import Any, NamedTuple, TypedDict
 
 from .._vllm import catalogue, versions
 from . import endpoints
@@ -238,16 +238,6 @@ def as_network(text: str) -> str | None:
     return str(network.network_address) if network.num_addresses == 1 else str(network)
 
 
-Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
-
-
-def _within(inner: Network, outer: Network) -> bool:
-    """Tell whether a network lies in another of the same version."""
-    return int(outer.network_address) <= int(inner.network_address) and int(inner.broadcast_address) <= int(
-        outer.broadcast_address
-    )
-
-
 def collapsed(networks: Iterable[str]) -> list[str]:
     """Return networks without those that lie in others, as nftables wants them; IPv4 first."""
     parsed = {ipaddress.ip_network(network) for network in networks}
@@ -255,7 +245,8 @@ def collapsed(networks: Iterable[str]) -> list[str]:
         network
         for network in parsed
         if not any(
-            network != other and network.version == other.version and _within(network, other) for other in parsed
+            network != other and network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type]
+            for other in parsed
         )
     ]
     outer.sort(key=lambda network: (network.version, int(network.network_address)))

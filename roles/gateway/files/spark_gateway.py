@@ -237,16 +237,6 @@ def engine_requests(backend: dict[str, Any]) -> int | None:
         return None
 
 
-def check_spare(gateway: Gateway, key: str) -> None:
-    """Raise GatewayError if a name has no other backend that is admitted and healthy."""
-    unhealthy = {key for child in gateway.children() if not child["leaving"] for key in child["unhealthy"]}
-    gone = {key, *gateway.drained(), *unhealthy}
-    routes = gateway.settings()["routes"]
-    alone = sorted(name for name, keys in routes.items() if key in keys and not set(keys) - gone)
-    if alone:
-        raise GatewayError(f"{key} is the last backend of {', '.join(alone)}, so it is not drained.")
-
-
 def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare: bool = False) -> dict[str, Any]:
     """Give a backend no new requests, and wait for the end of its requests.
 
@@ -254,7 +244,12 @@ def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare:
     """
     backend = gateway.backend(key)
     if spare:
-        check_spare(gateway, key)
+        unhealthy = {name for child in gateway.children() if not child["leaving"] for name in child["unhealthy"]}
+        gone = {key, *gateway.drained(), *unhealthy}
+        routes = gateway.settings()["routes"]
+        alone = sorted(name for name, keys in routes.items() if key in keys and not set(keys) - gone)
+        if alone:
+            raise GatewayError(f"{key} is the last backend of {', '.join(alone)}, so it is not drained.")
     with gateway.draining(key):
         with gateway.changing(key if hold else "") as since:
             changed = key not in since
