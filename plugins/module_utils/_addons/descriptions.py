@@ -93,7 +93,8 @@ FINDINGS: Mapping[str, Mapping[str, str]] = Lazy(
 
 def _key(entry: Mapping[str, Any], name: str = "") -> Key:
     """Return an option as a key of the schema."""
-    types, default, form, of = entry["type"], entry.get("default"), None, entry.get("of")
+    types, default, of = entry["type"], entry.get("default"), entry.get("of")
+    form: Callable[[str], Any] | None = None
     if "component" in entry:
         default = component(entry["component"])
     elif "of_program" in entry:
