@@ -469,11 +469,8 @@ def litellm_config(
             for backend in backends
         ],
         "litellm_settings": {
-            "drop_params": True,
-            "callbacks": ["prometheus", "hooks.chooser"],
-            "enable_post_custom_auth_checks": True,
+            **DESCRIPTION["config"]["litellm_settings"],
             "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
-            "telemetry": False,
             # Streams of /v1/messages and /v1/responses use this timeout.
             "request_timeout": max(waits.values()),
             **({"sse_keepalive_ping_interval_seconds": keepalive} if keepalive else {}),
@@ -484,12 +481,7 @@ def litellm_config(
             **waits,
             "cooldown_time": settings["cooldown"],
         },
-        "general_settings": {
-            "custom_auth": "hooks.authorise",
-            "custom_auth_run_common_checks": True,
-            "disable_spend_logs": True,
-            "disable_error_logs": True,
-        },
+        "general_settings": dict(DESCRIPTION["config"]["general_settings"]),
     }
 
 
