@@ -39,8 +39,6 @@ from .spread_files import (
     Wrong,
     digests,
     put_aside,
-    safe,
-    safe_link,
 )
 from .spread_names import item_id
 from .spread_server import BUSY, COMING, FREE, GONE, HUB, ITEMS, STATE
@@ -399,9 +397,9 @@ class Model:
         self.progress = progress
         self.pull = pull
         self.home = Path(task["hf_home"])
-        self.repo = safe(task["folder"])
+        self.repo = str(task["folder"])
         self.sums = spread_files.sums_of(self.repo)
-        self.entries = {safe(entry["store"]): entry for entry in task["files"]}
+        self.entries = {str(entry["store"]): entry for entry in task["files"]}
         self.staging = -1
         """Descriptor of the staging folder."""
 
@@ -453,31 +451,30 @@ class Model:
             if "/snapshots/" not in entry["store"]:
                 beneath.move(self.staging, entry["store"], self.home, f"hub/{entry['store']}")
                 self.note_published(entry)
-        commit = safe(self.task["commit"])
+        commit = str(self.task["commit"])
         with beneath.folder(self.home, f"hub/{self.repo}", make=True) as root:
             if beneath.info(root, f"snapshots/{commit}") is not None:
-                self.fill_snapshot(root, f"snapshots/{commit}", commit)
+                self.fill_snapshot(root, f"snapshots/{commit}")
             else:
                 draft = f"{self.repo}/drafts/{commit}"
                 beneath.remove_tree(self.staging, draft)
-                self.fill_snapshot(self.staging, draft, commit)
+                self.fill_snapshot(self.staging, draft)
                 with beneath.folder(root, "snapshots", make=True):
                     beneath.move(self.staging, draft, root, f"snapshots/{commit}")
             if self.task["revision"] != commit:
-                beneath.write(root, f"refs/{safe(self.task['revision'])}", commit.encode())
+                beneath.write(root, f"refs/{self.task['revision']}", commit.encode())
         for entry in self.task["files"]:
             if not entry["link"]:
                 self.note_published(entry)
         self.sums.save()
         beneath.remove_tree(self.staging, self.repo)
 
-    def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
+    def fill_snapshot(self, root: int, folder: str) -> None:
         """Put the links and plain files of the snapshot into a folder."""
         for entry in self.task["files"]:
-            path = f"{folder}/{safe(entry['path'])}"
+            path = f"{folder}/{entry['path']}"
             if entry["link"]:
-                # Checked for the place where the link will be.
-                beneath.link(root, path, safe_link(f"snapshots/{commit}/{entry['path']}", entry["link"]))
+                beneath.link(root, path, entry["link"])
             elif beneath.info(root, path) is None:
                 beneath.move(self.staging, entry["store"], root, path)
 
@@ -494,13 +491,13 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     A file is damaged if its digest is neither the one in its name at the hub nor the one recorded when it was verified.
     """
     began = time.monotonic()
-    home, repo = Path(task["hf_home"]), safe(task["folder"])
+    home, repo = Path(task["hf_home"]), str(task["folder"])
     sums = spread_files.sums_of(repo)
     entries = list({entry["store"]: entry for entry in task["files"]}.values())
 
     def verify(entry: Mapping[str, Any]) -> str | None:
         try:
-            with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
+            with beneath.open_file(home, f"hub/{entry['store']}") as handle:
                 key, (sha256, git) = beneath.stat_key(os.fstat(handle.fileno())), digests(handle)
         except (FileNotFoundError, beneath.Refused):
             return str(entry["path"])
