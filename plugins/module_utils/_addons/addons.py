@@ -20,24 +20,6 @@ from . import clients, fleet_monitor, gateway, guard, live, monitoring, ollama, 
 from .descriptions import finding
 from .servers import ServerHost
 
-SUBJECTS = (
-    "speech",
-    "ollama",
-    "gateway",
-    "clients",
-    "exporters",
-    "monitoring",
-    "fleet_monitor",
-    "watchdog",
-    "load_guard",
-    "guard",
-    "live",
-    "host_protection",
-    "gpu_clocks",
-    "power",
-)
-VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
-"""Variables of the inventory. The file of each subject reads the keys below its variable."""
 ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
 """Roles of add-on services, in the order in which they run."""
 Reader = Callable[[str, Any], tuple[Any, list[str]]]
@@ -65,6 +47,9 @@ DEFAULT_READERS: dict[str, Reader] = {
     "power": power.read,
 }
 """Subjects that each Spark has unless they are switched off."""
+SUBJECTS = (*SPARK_READERS, *READERS, *DEFAULT_READERS)
+VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
+"""Variables of the inventory. The file of each subject reads the keys below its variable."""
 ON_DEMAND = "spark-on-demand.service"
 """Unit of the program that holds the ports of services on demand; systemd passes it their sockets."""
 PORTS_CHECKED_HERE = {
