@@ -36,16 +36,7 @@ def plan(
     rails: Sequence[str],
     sysroot: str,
 ) -> dict[str, Any]:
-    """Return what the part C(live) of the role guard deploys; empty for a Spark without a page.
-
-    :param host: its name
-    :param settings: of C(read)
-    :param address: management address of the host
-    :param services: of its plan, as C(live_host) reads them
-    :param rails: interfaces of its cluster
-    :param sysroot: folder of C(/proc)
-    :returns: C({listen, port, key, settings}), C(key) a file of the controller or None
-    """
+    """Return what the part C(live) of the role guard deploys; empty for a Spark without a page. services: as C(live_host) reads them."""
     key = settings["api_key_file"]
     if not settings["enabled"] or not (services or key):
         return {}
@@ -68,14 +59,7 @@ def plan(
 
 
 def url(host: str, reader: str, made: Mapping[str, Any], address: str) -> str | None:
-    """Return where a monitor reads the page of a Spark; None if it cannot.
-
-    :param host: the Spark
-    :param reader: host of the monitor
-    :param made: of C(plan)
-    :param address: management address of the Spark
-    :returns: the URL without a path
-    """
+    """Return the URL, without a path, where a monitor on C(reader) reads the page of a Spark; None if it cannot. made: of C(plan)."""
     listen = str(made["listen"])
     if host != reader and endpoints.is_loopback(listen):
         return None

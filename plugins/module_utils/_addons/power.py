@@ -44,11 +44,7 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
 def spin_wait(
     service: str, version: str | None, features: Sequence[str], processes: int, env: Mapping[str, str]
 ) -> tuple[dict[str, str], Finding]:
-    """Return the environment that makes an engine wait less busily, and a finding with the variable, or with the reason for none.
-
-    :param features: names that its image knows, without C(VLLM_)
-    :param processes: workers of the engine
-    """
+    """Return the environment that makes an engine wait less busily, and a finding about it. features: names that its image knows, without C(VLLM_)."""
     rule, release = "power.spin_wait", versions.parse_version(version or "")
     if processes < 2:
         return {}, finding(rule, service, f"{rule}.one_process")

@@ -474,11 +474,7 @@ def span_of(
 
 
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the interfaces that a host of a ring sends through; supervisors use another network and do not notice them.
-
-    :param planned: of C(plan_fabric)
-    :returns: C([{netdev, host}]); nothing outside of rings
-    """
+    """Return C([{netdev, host}]) of the interfaces that a host of a ring sends through, which supervisors do not notice; else nothing."""
     if (planned or {}).get("topology") != "ring":
         return []
     return [

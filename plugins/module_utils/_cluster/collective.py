@@ -93,12 +93,7 @@ def read(rc: int, out: str, err: str) -> dict[str, Any]:
 
 
 def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the figures of single cables that a rank is the first of.
-
-    :param hosts: of the test, in the order of its ranks
-    :param result: of C(read), of one of them
-    :returns: C([{hosts, gbps, tool}])
-    """
+    """Return C([{hosts, gbps, tool}]) of the cables that a rank is the first of. hosts: in the order of ranks. result: of C(read)."""
     rows = []
     for pair, gbps in (result.get("cables") or {}).items():
         names = [hosts[int(rank)] for rank in str(pair).split("-")]
@@ -112,7 +107,6 @@ def judge(
     """Judge the result of one rank.
 
     :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
-    :param result: of C(read)
     :param least: Gb/s that are enough, by tool
     """
     if "error" in result:

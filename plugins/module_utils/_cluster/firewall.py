@@ -246,11 +246,7 @@ def problems(settings: Mapping[str, Any]) -> list[str]:
 
 
 def sets(settings: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the named sets of the table.
-
-    :param settings: as C(problems) takes them, with C(ranges)
-    :returns: of each set its name, its type, whether it holds intervals, and its elements
-    """
+    """Return the named sets of the table, each with its type, whether it holds intervals, and its elements. settings: as of C(problems), with C(ranges)."""
     peers = sorted(set(map(str, settings["peers"])), key=str.lower)
     ranges = [HOST_RANGE, *CLOSED] if settings["ranges"] else []
     return [

@@ -284,12 +284,7 @@ MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the entry of an image of the bundle for a reference and an empty text, or None and the reason.
-
-    Locked images are matched by id, others by name, and by the digest if they have one.
-
-    :param locked: C({name, ids}) of the plan
-    """
+    """Return the entry of an image for a reference, by the id if it is locked, else by name and digest, and an empty text; or None and the reason."""
     name, _at, digest = ref.partition("@")
     names = (ref, name, locked.get("name") if locked else None)
     named = [image for image in manifest["images"] if image["ref"] in names]

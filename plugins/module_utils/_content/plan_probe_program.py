@@ -449,11 +449,7 @@ def planning() -> tuple[Any, Any]:
 
 
 def plan(config: Any, specs: list[dict[str, Any]], sizes: list[int]) -> Any:
-    """Return vLLM's plan for ranks that have so many bytes each.
-
-    :param specs: KV cache specs of each pipeline stage
-    :param sizes: bytes of each rank
-    """
+    """Return vLLM's plan for ranks that have so many bytes each. specs: KV cache specs of each pipeline stage."""
     module, helpers = planning()
     if module is helpers:
         return helpers.get_kv_cache_configs(config, specs, sizes)

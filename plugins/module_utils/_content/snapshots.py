@@ -324,8 +324,7 @@ def texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of small files of a snapshot's own folder, and why others that are wanted are not among them.
 
-    :param most: bytes of one of them
-    :param most_all: bytes of all of them
+    :param most: bytes of one of them; C(most_all) of all
     """
     texts_by_name: dict[str, str] = {}
     files_present, wrong = listing(snapshot)
@@ -394,8 +393,7 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
 
     An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
-    :param only: patterns of the entry's files; other files may belong to another
-        service
+    :param only: patterns of the entry's files; other files may belong to another service
     """
     files_present, strange = listing(snapshot)
     twice = copies(snapshot, files_present)

@@ -62,11 +62,8 @@ def announce(line: str) -> None:
 
 
 def hold(run: Path, settings: Mapping[str, Any], words: Sequence[str]) -> bool:
-    """Reserve an item for one peer until the peer closes its connection, or answer why that is not possible.
+    """Reserve an item, for one peer on each kind of network, until the peer closes its connection, or answer why not.
 
-    :param run: folder of the run
-    :param settings: content of C(SETTINGS)
-    :param words: id of the item, and kind of the network; each network can serve a peer
     :returns: whether the request is allowed
     """
     if len(words) != 2 or not ITEM.fullmatch(words[0]) or words[1] not in ("fabric", "lan"):

@@ -599,11 +599,7 @@ class Image:
 
 
 def run_task(task: Mapping[str, Any], progress: Progress, folder: Path) -> dict[str, Any]:
-    """Carry out one task; returns its result.
-
-    :param task: its C(kind) is C(verify), C(model) or C(image)
-    :returns: C(key), C(kind), C(ok), C(why), and the details of the kind
-    """
+    """Carry out a task of kind C(verify), C(model) or C(image); returns C(key), C(kind), C(ok), C(why), and details of the kind."""
     pull = Pull(task, folder)
     result: dict[str, Any] = {"key": task["key"], "kind": task["kind"], "ok": True, "why": ""}
     try:
