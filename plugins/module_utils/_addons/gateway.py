@@ -139,24 +139,18 @@ def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] |
     if ("endpoint" in body) == ("url" in body):
         problems.add("a backend has either 'endpoint' (host/service of the fleet) or 'url' (another server).")
         return None
-    if "url" in body:
-        return _read_external(problems, body)
-    if "api_key_file" in body:
+    if "url" in body:  # a server outside of the fleet
+        parts = plain_data.web_address(body["url"])
+        if parts is None:
+            problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
+            return None
+        if not body.get("model"):
+            problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
+            return None
+        body["url"] = re.sub(r"/+(v1/*)?$", "", body["url"])
+        body.setdefault("name", f"external/{parts.netloc}")
+    elif "api_key_file" in body:
         problems.add(f"backend {body['endpoint']}: its key is known from its own host; take 'api_key_file' out.")
-    return body
-
-
-def _read_external(problems: validation.Problems, body: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a backend that is a server outside of the fleet."""
-    parts = plain_data.web_address(body["url"])
-    if parts is None:
-        problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
-        return None
-    if not body.get("model"):
-        problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
-        return None
-    body["url"] = re.sub(r"/+(v1/*)?$", "", body["url"])
-    body.setdefault("name", f"external/{parts.netloc}")
     return body
 
 
