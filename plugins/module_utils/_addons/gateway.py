@@ -546,7 +546,15 @@ def plan(
         },
         "secrets": secrets,
     }
-    listen = settings["listen"]
+    gateway, endpoint = _front(planner, address, names, limits)
+    return outcome, gateway, endpoint, planner.findings
+
+
+def _front(
+    planner: _Planner, address: str, names: Mapping[str, Sequence[Backend]], limits: Mapping[str, Limits]
+) -> tuple[Gateway, Endpoint]:
+    """Return the gateway as its clients see it, and its endpoint for the fleet monitor."""
+    host, settings, listen = planner.host, planner.settings, planner.settings["listen"]
     rows = {name: [_waits(limits[backend.key], settings) for backend in backends] for name, backends in names.items()}
     key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
     gateway: Gateway = {
@@ -577,4 +585,4 @@ def plan(
     endpoint = endpoints.make(
         host, address, SERVICE, "external", settings["port"], listen, models=checked, api_key_file=key_file
     )
-    return outcome, gateway, endpoint, planner.findings
+    return gateway, endpoint

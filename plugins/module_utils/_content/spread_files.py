@@ -98,10 +98,7 @@ def digests(handle: IO[bytes]) -> tuple[str, str]:
 
 
 def safe_link(path: str, link: str) -> str:
-    """Return the text of a link that leads to a place inside of the model's folder; path: of the link, below that folder.
-
-    Reports of hosts are untrusted; the controller calls this. Other paths have the form C(RELATIVE), and C(beneath) refuses others.
-    """
+    """Return the text of a link that leads to a place inside of the model's folder; path: of the link, below that folder."""
     target = os.path.normpath(f"{path.rpartition('/')[0]}/{link}")
     if link.startswith("/") or "\0" in link or target in (".", "..") or target.startswith("../"):
         raise Failed(f"the source names a link {path} to {link!r}, which leads out of the model's folder")

@@ -39,6 +39,7 @@ from .spread_files import (
     Wrong,
     digests,
     put_aside,
+    safe_link,
 )
 from .spread_names import item_id
 from .spread_server import BUSY, COMING, FREE, GONE, HUB, ITEMS, STATE
@@ -454,11 +455,11 @@ class Model:
         commit = str(self.task["commit"])
         with beneath.folder(self.home, f"hub/{self.repo}", make=True) as root:
             if beneath.info(root, f"snapshots/{commit}") is not None:
-                self.fill_snapshot(root, f"snapshots/{commit}")
+                self.fill_snapshot(root, f"snapshots/{commit}", commit)
             else:
                 draft = f"{self.repo}/drafts/{commit}"
                 beneath.remove_tree(self.staging, draft)
-                self.fill_snapshot(self.staging, draft)
+                self.fill_snapshot(self.staging, draft, commit)
                 with beneath.folder(root, "snapshots", make=True):
                     beneath.move(self.staging, draft, root, f"snapshots/{commit}")
             if self.task["revision"] != commit:
@@ -469,12 +470,13 @@ class Model:
         self.sums.save()
         beneath.remove_tree(self.staging, self.repo)
 
-    def fill_snapshot(self, root: int, folder: str) -> None:
+    def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
         """Put the links and plain files of the snapshot into a folder."""
         for entry in self.task["files"]:
             path = f"{folder}/{entry['path']}"
             if entry["link"]:
-                beneath.link(root, path, entry["link"])
+                # Checked for the place where the link will be.
+                beneath.link(root, path, safe_link(f"snapshots/{commit}/{entry['path']}", entry["link"]))
             elif beneath.info(root, path) is None:
                 beneath.move(self.staging, entry["store"], root, path)
 
