@@ -30,11 +30,6 @@ from common import ROOT, write_generated
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     descriptions,
     fleet_monitor,
-    guard,
-    live,
-    load_guard,
-    power,
-    watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import on_demand_keys
@@ -75,15 +70,7 @@ TABLES: dict[str, Keys] = {
     "spark_cluster.fabric": clustering.FABRIC_KEYS,
     "recipes": service_keys.OWN,
     "recipes.expect": service_keys.EXPECT,
-    "spark_fleet_monitor": fleet_monitor.KEYS,
-    "spark_fleet_monitor.extra": fleet_monitor.EXTRA,
     "spark_fleet_monitor.notify": {**below(fleet_monitor.NOTIFIERS), "name": fleet_monitor.NOTIFY["name"]},
-    "spark_gpu_clocks": guard.CLOCK_KEYS,
-    "spark_guard": guard.KEYS,
-    "spark_live": live.KEYS,
-    "spark_host_protection": guard.PROTECTION_KEYS,
-    "spark_load_guard": load_guard.KEYS,
-    "spark_power": power.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,
@@ -96,7 +83,6 @@ TABLES: dict[str, Keys] = {
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
     "spark_tune": tuning.KEYS,
-    "spark_watchdog": watchdog.KEYS,
     "spark_wishes": wishes.KEYS,
 }
 """Tables of keys below a variable."""

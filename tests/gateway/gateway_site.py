@@ -91,7 +91,7 @@ class Site:
             **more,
         }
         settings, messages = gateway.read("forge", written)
-        planned, findings = gateway.plan("forge", settings, fleet)
+        planned, _gateway, _endpoint, findings = gateway.plan("forge", "127.0.0.1", settings, fleet)
         assert not messages and not findings
         contents = {"keys/master": "key of master", "keys/hermes": "key of hermes", "keys/heavy": "key-of-heavy"}
         for entry in planned["secrets"]:

@@ -77,7 +77,7 @@ LOOKS_AT = {
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "speed_probe": "model servers, through their client, and the clock to measure by",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
-    "image_asker": "the folder of what images said, which it writes, and docker through the program that it is given",
+    "image_probe": "the folder of what images said, which it writes, and docker through the program that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",
     "spread_access": "files of a distribution, which it writes below a folder that it is given",
     "spread_server": "files and images of a host, which it sends to other hosts, and the request in the environment",
@@ -105,7 +105,7 @@ LOOKS_AT = {
     "distribution": "folders that it is given, their disks, and programs of a host through a view",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
     "unmanaged_state": "the note of a launch, which it writes, processes of a host, and programs through what it is given",
-    "upstream_looks": "registries and the hub, over HTTP",
+    "upstream": "registries and the hub, over HTTP",
     "units": "systemd, through the program that it is given, and the clock since boot",
 }
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.

@@ -16,28 +16,10 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, guard, live, load_guard, monitoring, ollama, power, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, live, monitoring, ollama, power, speech, watchdog
 from .descriptions import finding
 from .servers import ServerHost
 
-SUBJECTS = (
-    "speech",
-    "ollama",
-    "gateway",
-    "clients",
-    "exporters",
-    "monitoring",
-    "fleet_monitor",
-    "watchdog",
-    "load_guard",
-    "guard",
-    "live",
-    "host_protection",
-    "gpu_clocks",
-    "power",
-)
-VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
-"""Variables of the inventory. The file of each subject reads the keys below its variable."""
 ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
 """Roles of add-on services, in the order in which they run."""
 Reader = Callable[[str, Any], tuple[Any, list[str]]]
@@ -57,7 +39,7 @@ SPARK_READERS: dict[str, Reader] = {
 """Subjects that only Sparks may have."""
 DEFAULT_READERS: dict[str, Reader] = {
     "watchdog": watchdog.read,
-    "load_guard": load_guard.read,
+    "load_guard": guard.read_load_guard,
     "guard": guard.read,
     "live": live.read,
     "host_protection": guard.read_protection,
@@ -65,6 +47,9 @@ DEFAULT_READERS: dict[str, Reader] = {
     "power": power.read,
 }
 """Subjects that each Spark has unless they are switched off."""
+SUBJECTS = (*SPARK_READERS, *READERS, *DEFAULT_READERS)
+VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
+"""Variables of the inventory. The file of each subject reads the keys below its variable."""
 ON_DEMAND = "spark-on-demand.service"
 """Unit of the program that holds the ports of services on demand; systemd passes it their sockets."""
 PORTS_CHECKED_HERE = {
@@ -105,27 +90,19 @@ def read(
     return settings, messages
 
 
-class Server(NamedTuple):
-    """A server of a host, with its settings and the option that names its image; empty without an image."""
-
-    name: str
-    settings: dict[str, Any]
-    image_option: str
-
-
-def _servers(settings: Mapping[str, Any]) -> Iterator[Server]:
-    """Yield the servers of a host. settings: of C(read)."""
+def _servers(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the servers of a host: name, settings and the option that names the image, empty without an image. settings: of C(read)."""
     for server in settings["speech"] or ():
-        yield Server(server["name"], server, "image")
+        yield server["name"], server, "image"
     for subject in ("ollama", "gateway"):
         if settings[subject]:
-            yield Server(subject, settings[subject], "image")
+            yield subject, settings[subject], "image"
     for client, image_option in (("open_webui", "image"), ("hermes", "")):
         client_settings = (settings["clients"] or {}).get(client)
         if client_settings:
-            yield Server(client.replace("_", "-"), client_settings, image_option)
+            yield client.replace("_", "-"), client_settings, image_option
     if settings["monitoring"] and settings["monitoring"]["grafana"] == "image":
-        yield Server("grafana", settings["monitoring"], "grafana_image")
+        yield "grafana", settings["monitoring"], "grafana_image"
 
 
 def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -135,26 +112,24 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     speech_servers = {server["name"]: speech.sidecar(server) for server in settings["speech"] or ()}
     rows = []
-    for server in _servers(settings):
-        if "memory_gib" in server.settings:
-            row = {"name": server.name, "memory_gib": float(server.settings["memory_gib"])}
-            row = speech_servers.get(server.name, row)
-            rows.append({**row, "unit": f"spark-{server.name}.service", "idle": server.name == ollama.NAME})
+    for name, server, _image_option in _servers(settings):
+        if "memory_gib" in server:
+            row = speech_servers.get(name, {"name": name, "memory_gib": float(server["memory_gib"])})
+            rows.append({**row, "unit": f"spark-{name}.service", "idle": name == ollama.NAME})
     return rows
 
 
 def images(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the images of a host's add-on services by the name of the server. settings: of C(read)."""
-    servers = [server for server in _servers(settings) if server.image_option]
-    return {server.name: server.settings[server.image_option] for server in sorted(servers, key=lambda row: row.name)}
+    return dict(sorted((name, server[option]) for name, server, option in _servers(settings) if option))
 
 
 def with_images(settings: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
     """Return the settings with other images. change: returns the new image for the name of a server and its image."""
     result = copy.deepcopy(dict(settings))
-    for server in _servers(result):
-        if option := server.image_option:
-            server.settings[option] = change(server.name, server.settings[option])
+    for name, server, option in _servers(result):
+        if option:
+            server[option] = change(name, server[option])
     return result
 
 
@@ -241,10 +216,10 @@ class _Planner:
     def plan_gateways(self) -> None:
         """Plan the gateways."""
         for host in self.gateway_hosts:
-            settings = self.hosts[host]["settings"]["gateway"]
-            outcome = self.keep(host, "gateway", gateway.plan(host, settings, self.endpoints))
-            address = self.hosts[host]["address"]
-            self.gateways[host], endpoint = gateway.for_clients(host, address, settings, outcome)
+            entry = self.hosts[host]
+            planned = gateway.plan(host, entry["address"], entry["settings"]["gateway"], self.endpoints)
+            outcome, self.gateways[host], endpoint, findings = planned
+            self.keep(host, "gateway", (outcome, findings))
             self.gateway_endpoints.append(endpoint)
 
     def plan_watchdogs(self) -> None:
@@ -253,7 +228,13 @@ class _Planner:
             settings = entry["settings"]
             if entry["engines"] is None:
                 continue
-            self.keep(host, "watchdog", self.plan_watchdog(host, entry))
+            # With the backends of its servers at a gateway on this host.
+            keys, backends = entry["service_keys"], self.gateway_backends(host)
+            engine_facts = {
+                name: {**facts, **({"backend": keys[name]} if keys.get(name) in backends else {})}
+                for name, facts in entry["engine_facts"].items()
+            }
+            self.keep(host, "watchdog", watchdog.plan(host, settings["watchdog"], self.endpoints, engine_facts))
             variables = self.keep(host, "guard", self.plan_guard(host, entry))
             variables["live"] = live.plan(
                 host, settings["live"], entry["address"], entry["live_services"], list(entry["rails"]), entry["sysroot"]
@@ -264,15 +245,6 @@ class _Planner:
                 values = (entry["planned_gib"], entry["rails"], entry["sysroot"])
                 exporters = monitoring.plan_exporters(host, settings["exporters"], address, *values)
                 self.keep(host, "exporters", exporters)
-
-    def plan_watchdog(self, host: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-        """Plan the watchdog, with the backends of its servers at a gateway on this host."""
-        keys, backends = entry["service_keys"], self.gateway_backends(host)
-        engine_facts = {
-            name: {**facts, **({"backend": keys[name]} if keys.get(name) in backends else {})}
-            for name, facts in entry["engine_facts"].items()
-        }
-        return watchdog.plan(host, entry["settings"]["watchdog"], self.endpoints, engine_facts)
 
     def gateway_backends(self, host: str) -> Mapping[str, Any]:
         """Return the backends of a gateway on a host by their keys, empty without one."""
@@ -310,13 +282,16 @@ class _Planner:
             for host, roles in self.outcome.items()
             if (roles["guard"] or {}).get("live")
         }
+        front, scraped = next(iter(self.gateways), None), None
+        if front is not None:
+            token_file = self.hosts[front]["settings"]["gateway"]["metrics_key_file"]
+            scraped = {**self.gateways[front], "path": "/metrics/", "token_file": token_file}
         guarded = [host for host, roles in self.outcome.items() if (roles["guard"] or {}).get("state") == "present"]
         for host, entry in self.hosts.items():
             settings = entry["settings"]
             if settings["clients"]:
                 self.keep(host, "clients", clients.plan(host, settings["clients"], self.endpoints, self.gateways))
             if settings["monitoring"]:
-                scraped = self.scraped_gateway()
                 outcome = monitoring.plan_monitoring(host, settings["monitoring"], self.endpoints, exporters, scraped)
                 self.keep(host, "monitoring", outcome)
             if settings["fleet_monitor"]:
@@ -325,13 +300,6 @@ class _Planner:
                 prometheus = monitoring.prometheus_url(settings["monitoring"])
                 outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, agents, prometheus)
                 self.keep(host, "fleet_monitor", outcome)
-
-    def scraped_gateway(self) -> dict[str, Any] | None:
-        """Return the first gateway as C(monitoring.plan_monitoring) takes it."""
-        for host, planned in self.gateways.items():
-            token_file = self.hosts[host]["settings"]["gateway"]["metrics_key_file"]
-            return {**planned, "path": "/metrics/", "token_file": token_file}
-        return None
 
     def plan_sockets(self) -> None:
         """Add the sockets of each host, and findings about shared ports."""

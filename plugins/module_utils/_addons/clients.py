@@ -170,14 +170,19 @@ def plan(
     endpoints: Sequence[Endpoint],
     gateways: Mapping[str, Gateway],
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Plan the clients of one host.
-
-    :returns: the variables of the role clients without their prefix, and findings
-    """
+    """Plan the clients of one host. Returns the variables of the role clients without their prefix, and findings."""
     planner = _Planner(host, endpoints, gateways)
     hermes = planner.hermes(dict(settings["hermes"])) if settings["hermes"] else {}
     page = planner.open_webui(dict(settings["open_webui"]), hermes) if settings["open_webui"] else {}
-    planner.find_port_conflicts(settings)
+    units = {endpoint["port"]: endpoint["unit"] for endpoint in endpoints if endpoint["host"] == host}
+    if host in gateways:
+        units[gateways[host]["port"]] = "spark-gateway.service"
+    for client in KEYS:
+        if settings[client]:
+            name, port = client.replace("_", "-"), settings[client]["port"]
+            if port in units:
+                planner.add("port", name, client=client, port=port, host=host, unit=units[port])
+            units[port] = f"spark-{name}.service"
     return {"open_webui": page, "hermes": hermes}, planner.findings
 
 
@@ -240,7 +245,17 @@ class _Planner:
             "gateway_url": url_of(self.host, gateway) if gateway else "",
             "models": sorted(gateway["models"] if gateway else []) + ([HERMES_MODEL] if has_agent else []),
             "after": [*self.local_units(gateway), *([hermes["unit"]] if has_agent else [])],
-            "argv": _page_argv(settings),
+            # On the host's network it reaches a gateway on 127.0.0.1, and ufw filters its port.
+            "argv": docker_run(
+                "open-webui",
+                settings,
+                ["--network", "host", "--init", "--memory", f"{int(float(settings['memory_gib']) * 1024)}m"],
+                f"{ETC}/open-webui/open-webui.env",
+                ["--volume", f"{settings['data_dir']}:{CONTAINER_DATA}"],
+                f"{SECRETS}/open-webui",
+                STOP_SECONDS,
+                containers.for_port(settings["port"]),
+            ),
         }
 
     def hermes(self, settings: dict[str, Any]) -> dict[str, Any]:
@@ -366,18 +381,6 @@ class _Planner:
         if not fleet.is_loopback(settings["listen"]):
             self.add("agent_exposed", "hermes", listen=settings["listen"], host=self.host, user=HERMES_USER)
 
-    def find_port_conflicts(self, settings: Mapping[str, Any]) -> None:
-        """Add a finding for each client whose port another server of the host has."""
-        units = {endpoint["port"]: endpoint["unit"] for endpoint in self.endpoints if endpoint["host"] == self.host}
-        if self.host in self.gateways:
-            units[self.gateways[self.host]["port"]] = "spark-gateway.service"
-        for client in KEYS:
-            if settings[client]:
-                name, port = client.replace("_", "-"), settings[client]["port"]
-                if port in units:
-                    self.add("port", name, client=client, port=port, host=self.host, unit=units[port])
-                units[port] = f"spark-{name}.service"
-
 
 def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Waits:
     """Return the timeouts of a gateway for the slowest of some models, seconds; at least those of a gateway without long contexts."""
@@ -400,21 +403,6 @@ def _page_environment(settings: Mapping[str, Any], listen: str, urls: Sequence[s
     }
     texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in values.items()}
     return {name: text.format(**texts) for name, text in OPEN_WEBUI["environment"].items()}
-
-
-def _page_argv(settings: Mapping[str, Any]) -> list[str]:
-    """Return the command line of Open WebUI's container, on the host's network: it reaches a gateway on 127.0.0.1, and ufw filters its port."""
-    network = ["--network", "host", "--init"]
-    return docker_run(
-        "open-webui",
-        settings,
-        [*network, "--memory", f"{int(float(settings['memory_gib']) * 1024)}m"],
-        f"{ETC}/open-webui/open-webui.env",
-        ["--volume", f"{settings['data_dir']}:{CONTAINER_DATA}"],
-        f"{SECRETS}/open-webui",
-        STOP_SECONDS,
-        containers.for_port(settings["port"]),
-    )
 
 
 def _hermes_config(

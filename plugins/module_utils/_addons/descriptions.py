@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from .._common import component_versions, plain_data, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
+from .._runtime import guard, load_guard, quality, wedge
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 TYPES: dict[str, Any] = {"str": str, "bool": bool, "int": int, "number": NUMBER, "list": list, "dict": dict}
@@ -27,9 +28,17 @@ FORMS: dict[str, Callable[[str], Any]] = {
     "e-mail address": lambda text: "@" in text and plain_data.is_line(text),
     "image": validation.IMAGE_REF.fullmatch,
     "line": plain_data.is_line,
+    "not empty": bool,
     "web address": plain_data.web_address,
 }
 """Tests of texts, by the word for them in C(form). C(pattern) is a regular expression instead."""
+PROGRAMS: dict[str, Any] = {
+    "guard": guard.Settings(),
+    "load_guard": load_guard.Settings(),
+    "quality": quality.Settings(),
+    "wedge": wedge.Settings(),
+}
+"""Settings of programs on hosts, by their file; an option with C(of_program) has the default of the program."""
 
 
 def component(name: str) -> str:
@@ -65,11 +74,12 @@ def _load(role: str) -> dict[str, Any]:
 
 
 DESCRIPTIONS: dict[str, Mapping[str, Any]] = {
-    role: Lazy(partial(_load, role)) for role in ("speech", "ollama", "gateway", "clients", "monitoring")
+    role: Lazy(partial(_load, role))
+    for role in ("speech", "ollama", "gateway", "clients", "monitoring", "fleet_monitor", "guard", "watchdog")
 }
 OPTIONS: Mapping[str, Mapping[str, Key]] = Lazy(
     lambda: {
-        place: {name: _key(entry) for name, entry in table.items()}
+        place: {name: _key(entry, name) for name, entry in table.items()}
         for description in DESCRIPTIONS.values()
         for place, table in description["options"].items()
     }
@@ -81,26 +91,27 @@ FINDINGS: Mapping[str, Mapping[str, str]] = Lazy(
 """Texts of findings by rule; a rule with several texts has the case as a third part of the name."""
 
 
-def _key(entry: Mapping[str, Any]) -> Key:
+def _key(entry: Mapping[str, Any], name: str = "") -> Key:
     """Return an option as a key of the schema."""
-    types = entry["type"]
-    default = component(entry["component"]) if "component" in entry else entry.get("default")
-    form = FORMS[entry["form"]] if "form" in entry else None
+    types, default, of = entry["type"], entry.get("default"), entry.get("of")
+    form: Callable[[str], Any] | None = None
+    if "component" in entry:
+        default = component(entry["component"])
+    elif "of_program" in entry:
+        default = getattr(PROGRAMS[entry["of_program"]], name)
     if "pattern" in entry:
         form = re.compile(entry["pattern"]).fullmatch
+    elif "form" in entry:
+        form = FORMS[entry["form"]]
     return Key(
-        TYPES[types] if isinstance(types, str) else tuple(TYPES[name] for name in types),
+        TYPES[types] if isinstance(types, str) else tuple(TYPES[word] for word in types),
         default,
         entry["meaning"],
         choices=tuple(entry.get("choices", ())),
-        least=entry.get("least"),
-        most=entry.get("most"),
-        unit=entry.get("unit", ""),
-        page=entry.get("page", ""),
-        required=entry.get("required", False),
         form=form,
         like=entry.get("like", "").replace("{default}", str(default)),
-        of=options(entry["of"]) if "of" in entry else None,
+        of=options(of) if isinstance(of, str) else of and _key(of),
+        **{part: entry[part] for part in ("least", "most", "unit", "page", "required") if part in entry},
     )
 
 
@@ -120,8 +131,8 @@ def finding(rule: str, service: str = "", like: str = "", severity: str = "", **
         rule,
         severity or text["severity"],
         text["message"].format(**values),
-        fix=text["fix"].format(**values),
+        fix=text.get("fix", "").format(**values),
         service=service,
-        source=text.get("source", ""),
+        source=text.get("source", "").format(**values),
         basis=text.get("basis", "inventory"),
     )

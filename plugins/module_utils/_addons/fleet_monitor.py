@@ -14,170 +14,16 @@ from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._common import plain_data, schema, validation
 from .._common.findings import Finding
-from .._common.schema import NUMBER, Key
+from .._common.schema import Key
 from .._runtime import fleet_state
 from . import live
+from .descriptions import DESCRIPTIONS, Lazy, finding, options
 
 SECRETS = "/etc/dgxspark/secrets/fleet_monitor"
-
-TLS = ("starttls", "tls", "none")
-_URL: Any = {"form": plain_data.web_address, "like": "an address like https://host/path"}
-NOTIFIERS: dict[str, Key] = {
-    "telegram": Key(dict, None, "a bot of Telegram", of={
-        "token_file": Key(str, None, "file on the controller with the bot's token", required=True),
-        "chat_id": Key((str, int), None, "ID of the chat", required=True),
-        "url": Key(str, None, "self-hosted Bot API server", **_URL),
-    }),
-    "ntfy": Key(dict, None, "a topic of ntfy", of={
-        "url": Key(str, None, "URL of the topic", required=True, **_URL),
-        "token_file": Key(str, None, "file on the controller with an access token"),
-    }),
-    "webhook": Key(dict, None, "an address that JSON is posted to", of={
-        "url": Key(str, None, "URL for JSON by POST", **_URL),
-        "url_file": Key(str, None, "file on the controller with a secret URL (Slack, Discord)"),
-        "headers_file": Key(str, None, "file on the controller with headers, one `Name: value` a line"),
-        "text_key": Key(str, None, "JSON key of the message: text (default; Slack, Mattermost), content (Discord)"),
-    }),
-    "mail": Key(dict, None, "a mail server", of={
-        "smtp": Key(str, None, "mail server, HOST or HOST:PORT", required=True),
-        "from": Key(str, None, "sender", required=True),
-        "to": Key((str, list), None, "recipients", required=True),
-        "user": Key(str, None, "account; by default the sender"),
-        "password_file": Key(str, None, "file on the controller with its password"),
-        "tls": Key(
-            str,
-            None,
-            "starttls, tls or none; by default tls for port 465, none for 25 on loopback, else starttls",
-            choices=TLS,
-        ),
-    }),
-    "command": Key(dict, None, "a program on the host", of={
-        "argv": Key(list, None, "program on the host with arguments; reads the message from standard input", required=True,
-                    of=Key(str, None, "a word", form=bool, like="a text")),
-    }),
-}  # fmt: skip
+KEYS = options("spark_fleet_monitor")
+NOTIFY = options("spark_fleet_monitor.notify")
+NOTIFIERS: Mapping[str, Key] = Lazy(lambda: {kind: key for kind, key in NOTIFY.items() if kind != "name"})
 """Keys of each kind of notifier."""
-NOTIFY: dict[str, Key] = {
-    "name": Key(
-        str,
-        None,
-        "unique name, if there are several of a kind",
-        form=re.compile(r"[a-z0-9][a-z0-9_-]{0,39}").fullmatch,
-        like="lower-case letters, digits, - and _",
-    ),
-    **NOTIFIERS,
-}
-"""Keys of an entry of C(notify)."""
-KINDS = {
-    "openai": "/v1/models",
-    "vllm": "/v1/models",
-    "external": "/v1/models",
-    "asr": "/health",
-    "tts": "/health",
-    "ollama": "/api/tags",
-    "http": "",
-}
-"""Kinds of further endpoints, and the path of their check; C(http) is checked at its own URL."""
-EXTRA: dict[str, Key] = {
-    "name": Key(str, None, "name in messages", required=True, form=plain_data.is_line, like="one line of text"),
-    "url": Key(
-        str,
-        None,
-        "its address",
-        required=True,
-        form=plain_data.web_address,
-        like="an address like http://192.168.1.10:8009",
-    ),
-    "kind": Key(str, "openai", f"{schema.one_of(KINDS)}: the [request](#checks)", choices=tuple(KINDS)),
-    "api_key_file": Key(
-        str, None, "file on the controller with its key", form=plain_data.is_line, like="a file on the controller"
-    ),
-    "models": Key(
-        list,
-        [],
-        "models that it must list",
-        of=Key(str, None, "name that clients send", form=bool, like="a name that clients send"),
-    ),
-    "completion": Key(bool, False, "also request a completion"),
-}
-"""Keys of an entry of C(extra)."""
-KEYS: dict[str, Key] = {
-    # With two failures an endpoint that fails is told within 15 minutes: 2 x (7 min + 20 s) and the timeout of a check.
-    "every_minutes": Key(int, 7, "minutes between two runs", least=1, most=1440),
-    "delay_seconds": Key(
-        int,
-        20,
-        "random delay of a run in seconds",
-        least=0,
-        most=3600,
-    ),
-    "completion_every": Key(
-        int,
-        None,
-        "every n-th run requests a completion of one token; 0: never; by default hourly",
-        least=0,
-        most=10000,
-    ),
-    "timeout_seconds": Key(NUMBER, 10, "timeout of a check in seconds", least=1, most=120),
-    "completion_seconds": Key(
-        NUMBER,
-        60,
-        "timeout of a completion in seconds",
-        least=10,
-        most=600,
-    ),
-    "failures": Key(int, 2, "failed checks in a row until an endpoint is down", least=1, most=100),
-    "notify": Key((dict, list), [], "a [notifier](#notifiers), or a list of them", of=NOTIFY),
-    "heartbeat": Key(str, "off", "time of a daily heartbeat message, HH:MM, or off"),
-    "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; their changes are sent afterwards"),
-    "extra": Key(list, [], "[further endpoints](#further-endpoints)", of=EXTRA),
-    "leave_out": Key(
-        list,
-        [],
-        "hosts, services, or keys such as spark-1/heavy that are not monitored",
-        of=Key(
-            str,
-            None,
-            "a host, a service, or a key like spark-1/heavy",
-            form=bool,
-            like="a host, a service, or a key like spark-1/heavy",
-        ),
-    ),
-    "page_port": Key(
-        int,
-        0,
-        "port of the [live page](#the-live-page) of the fleet; 0 for none",
-        least=0,
-        most=65535,
-    ),
-    "page_listen": Key(
-        str,
-        "127.0.0.1",
-        "address of the live page; beyond loopback it needs `page_key_file`",
-        form=plain_data.is_address,
-        like="an address of the host, or 0.0.0.0",
-    ),
-    "page_key_file": Key(
-        str,
-        None,
-        "file on the controller with the key of the page",
-        form=plain_data.is_line,
-        like="a file on the controller",
-    ),
-    "page_actions": Key(
-        bool,
-        False,
-        "let the page start, stop, pin and drain services of Sparks with `spark_live.actions`; needs `page_key_file`",
-    ),
-    "page_prometheus": Key(
-        str,
-        None,
-        "Prometheus whose alarms the page shows; default: the one of `spark_monitoring` on the same host",
-        form=plain_data.web_address,
-        like="an address like http://192.168.1.10:9090",
-    ),
-}
-"""Keys of C(spark_fleet_monitor)."""
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -335,7 +181,9 @@ def plan(
         if endpoints.reachable(endpoint, host):
             checks.append(_endpoint_check(endpoint, endpoint["key"] in gateway_keys, secrets, guarded))
         else:
-            findings.append(_unreachable(host, endpoint))
+            values = {"key": endpoint["key"], "listen": endpoint["listen"], "endpoint_host": endpoint["host"]}
+            service = endpoint["service"] if endpoint["host"] == host else ""
+            findings.append(finding("fleet_monitor.unreachable", service, host=host, **values))
     checks += [_extra_check(extra, secrets.add) for extra in settings["extra"] if extra["name"] not in left_out]
     notifiers = [_plan_notifier(notifier, secrets) for notifier in settings["notify"]]
     findings += _findings(host, settings, [*fleet, *gateways], checks, notifiers)
@@ -367,7 +215,7 @@ def _plan_page(
     for spark, made in sorted(agents.items()):
         url = live.url(spark, host, made, str(made["address"]))
         if url is None:
-            findings.append(live.unreachable(host, spark))
+            findings.append(finding("fleet_monitor.no_agent", host=host, spark=spark))
         else:
             rows.append({"host": spark, "url": url, "key_file": secrets.shared("agent", made["key"])})
     page = {
@@ -402,17 +250,6 @@ def _endpoint_check(
     }
 
 
-def _finding(rule: str, severity: str, message: str, fix: str, service: str = "") -> Finding:
-    return Finding(f"fleet_monitor.{rule}", severity, message, fix, service)
-
-
-def _unreachable(host: str, endpoint: Endpoint) -> Finding:
-    place = f"{endpoint['key']} listens on {endpoint['listen']} of {endpoint['host']}"
-    text = f"{place}, so the fleet monitor on {host} cannot ask it, and leaves it out."
-    fix = f"Give it an api_key_file, so that it listens on an address of {endpoint['host']}; or name it in spark_fleet_monitor.leave_out."
-    return _finding("unreachable", "warning", text, fix, endpoint["service"] if endpoint["host"] == host else "")
-
-
 def _plan_notifier(notifier: Mapping[str, Any], secrets: _Secrets) -> dict[str, Any]:
     """Return a notifier as the monitor reads it: with files of its host, and a mail server as host, port and TLS."""
     entry = {key: value for key, value in notifier.items() if value is not None}
@@ -426,7 +263,7 @@ def _plan_notifier(notifier: Mapping[str, Any], secrets: _Secrets) -> dict[str, 
 
 
 def _extra_check(extra: Mapping[str, Any], secret: Any) -> dict[str, Any]:
-    url, health = str(extra["url"]).rstrip("/"), KINDS[extra["kind"]]
+    url, health = str(extra["url"]).rstrip("/"), DESCRIPTIONS["fleet_monitor"]["checks"][extra["kind"]]
     if health and url.endswith(health):  # written with the path that is asked
         url = url[: -len(health)]
     if not health:
@@ -452,38 +289,23 @@ def _findings(
     checks: Sequence[Mapping[str, Any]],
     notifiers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
+    """Return the findings about wrong names, and about what the monitor does not watch or tell nobody."""
     names = sorted({name for item in fleet for name in (item["key"], item["service"], item["host"])})
     names += [extra["name"] for extra in settings["extra"]]
-    findings = []
-    for name in settings["leave_out"]:
-        if name not in names:
-            text = f"spark_fleet_monitor.leave_out of {host} names '{name}', which nothing in the fleet is called"
-            text += validation.nearest(str(name), names)
-            findings.append(_finding("unknown", "warning", text, "Take it out, or correct it."))
+    rows: list[tuple[str, dict[str, str]]] = [
+        ("unknown", {"name": name, "nearest": validation.nearest(str(name), names)})
+        for name in settings["leave_out"]
+        if name not in names
+    ]
     if not checks:
-        text = f"the fleet monitor on {host} has nothing to watch."
-        fix = (
-            "Add endpoints to spark_fleet_monitor.extra, take names out of leave_out, or take spark_fleet_monitor away."
-        )
-        findings.append(_finding("nothing", "error", text, fix))
-    findings += _notifier_findings(host, notifiers)
-    if any(endpoint["host"] == host and endpoint["kind"] == "vllm" for endpoint in fleet):
-        text = f"{host} monitors itself: while it is off, or its memory is full, no notification is sent."
-        fix = "Put spark_fleet_monitor on a host that serves no model, or have a second monitor watch this one."
-        findings.append(_finding("own_host", "info", text, fix))
-    return findings
-
-
-def _notifier_findings(host: str, notifiers: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Say that nobody is told, and which notifier sends a token in the clear."""
+        rows.append(("nothing", {}))
     if not notifiers:
-        text = f"the fleet monitor on {host} sends no notifications: changes are in its journal and state only."
-        return [_finding("notify", "warning", text, "Set spark_fleet_monitor.notify.")]
-    findings = []
+        rows.append(("notify", {}))
     for notifier in notifiers:
         parts = urlsplit(str(notifier.get("url") or ""))
-        secret = any(key.endswith("_file") for key in notifier)
-        if parts.scheme == "http" and secret and not endpoints.is_loopback(str(parts.hostname)):
-            text = f"the notifier {notifier['name']} of {host} sends its token to {parts.hostname} in the clear."
-            findings.append(_finding("plain", "warning", text, "Use https:// there."))
-    return findings
+        has_token = any(key.endswith("_file") for key in notifier)
+        if parts.scheme == "http" and has_token and not endpoints.is_loopback(str(parts.hostname)):
+            rows.append(("plain", {"name": notifier["name"], "server": str(parts.hostname)}))
+    if any(endpoint["host"] == host and endpoint["kind"] == "vllm" for endpoint in fleet):
+        rows.append(("own_host", {}))
+    return [finding(f"fleet_monitor.{rule}", host=host, **values) for rule, values in rows]

@@ -20,7 +20,7 @@ from .._cluster.endpoints import Endpoint
 from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from . import timeouts
-from .clients import Gateway, Waits
+from .clients import Gateway
 from .descriptions import DESCRIPTIONS, finding, options
 from .servers import is_moving, local_url
 from .timeouts import Limits
@@ -57,7 +57,11 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         clients.append(_read_client(problems, entry, place, [client["name"] for client in clients]))
     settings["clients"] = clients
     settings["aliases"] = {name: _read_alias(problems, name, body) for name, body in settings["aliases"].items()}
-    settings["serve"] = _read_serve(problems, settings["serve"])
+    serve = settings["serve"]
+    is_list = isinstance(serve, list) and all(isinstance(entry, str) for entry in serve)
+    if not is_list and serve not in ("all", "none"):
+        problems.add(f"'serve' is {serve!r}; it must be all, none, or a list of endpoints (host/service).")
+        settings["serve"] = "none"
     for key, rate in settings["prefill_rates"].items():
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= MOST_RATE:
             problems.add(
@@ -109,17 +113,13 @@ def _read_alias(problems: validation.Problems, name: str, body: Any) -> dict[str
         problems_here.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
         backends = []
     read_backends = [_read_backend(problems_here, entry) for entry in backends]
-    fallback = _read_fallback(problems_here, body.get("fallback") or [])
+    fallback = body.get("fallback") or []
+    fallback = [fallback] if isinstance(fallback, str) else fallback
+    if not isinstance(fallback, list) or not all(isinstance(name, str) for name in fallback):
+        problems_here.add("'fallback' must be an alias or a list of them.")
+        fallback = []
     problems.messages += problems_here.messages
     return {"backends": [backend for backend in read_backends if backend], "routing": routing, "fallback": fallback}
-
-
-def _read_fallback(problems: validation.Problems, fallback: Any) -> list[str]:
-    names = [fallback] if isinstance(fallback, str) else fallback
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return list(names)
-    problems.add("'fallback' must be an alias or a list of them.")
-    return []
 
 
 def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] | None:
@@ -139,34 +139,19 @@ def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] |
     if ("endpoint" in body) == ("url" in body):
         problems.add("a backend has either 'endpoint' (host/service of the fleet) or 'url' (another server).")
         return None
-    if "url" in body:
-        return _read_external(problems, body)
-    if "api_key_file" in body:
+    if "url" in body:  # a server outside of the fleet
+        parts = plain_data.web_address(body["url"])
+        if parts is None:
+            problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
+            return None
+        if not body.get("model"):
+            problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
+            return None
+        body["url"] = re.sub(r"/+(v1/*)?$", "", body["url"])
+        body.setdefault("name", f"external/{parts.netloc}")
+    elif "api_key_file" in body:
         problems.add(f"backend {body['endpoint']}: its key is known from its own host; take 'api_key_file' out.")
     return body
-
-
-def _read_external(problems: validation.Problems, body: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a backend that is a server outside of the fleet."""
-    parts = plain_data.web_address(body["url"])
-    if parts is None:
-        problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
-        return None
-    if not body.get("model"):
-        problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
-        return None
-    body["url"] = re.sub(r"/+(v1/*)?$", "", body["url"])
-    body.setdefault("name", f"external/{parts.netloc}")
-    return body
-
-
-def _read_serve(problems: validation.Problems, value: Any) -> str | list[str]:
-    if value in ("all", "none"):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return list(value)
-    problems.add(f"'serve' is {value!r}; it must be all, none, or a list of endpoints (host/service).")
-    return "none"
 
 
 # --- planning -----------------------------------------------------------------------------------------------------
@@ -191,10 +176,6 @@ class Backend:
     on_demand: bool = False
     hold_seconds: int = 0
     level: int = 0
-
-    def for_helper(self) -> dict[str, str]:
-        """Return the backend in the settings of the helper inside the container."""
-        return {**{name: getattr(self, name) for name in ("url", "kind", "model", "check")}, "key": self.key_variable}
 
 
 class _Planner:
@@ -426,10 +407,12 @@ class _Planner:
         return sorted(name for name in self.names if aliases is None or name in aliases)
 
 
-def _own_waits(limits: Limits, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the timeouts of one backend that differ from C(waits): the timeouts of the slowest engine would make the others fail late."""
-    own_waits = {"timeout": limits.answer, "stream_timeout": limits.silent}
-    return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
+def _waits(limits: Limits, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Return the timeouts for one backend, seconds: those of the settings, else its own."""
+    return {
+        "timeout": settings["timeout"] or limits.answer,
+        "stream_timeout": settings["stream_timeout"] or limits.silent,
+    }
 
 
 def _retry_policies(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
@@ -468,24 +451,20 @@ def litellm_config(
     names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], limits: Mapping[str, Limits]
 ) -> dict[str, Any]:
     """Return the configuration of LiteLLM. It contains no keys, only the names of variables with keys."""
-    longest = timeouts.longest(limits.values())
-    waits = {
-        "timeout": settings["timeout"] or longest.answer,
-        "stream_timeout": settings["stream_timeout"] or longest.silent,
-    }
+    waits_of = {key: _waits(limit, settings) for key, limit in limits.items()}
+    rows = list(waits_of.values()) or [_waits(timeouts.limits(None), settings)]
+    waits = {key: max(row[key] for row in rows) for key in rows[0]}
     keepalive = settings["keepalive_seconds"]
     return {
         "model_list": [
-            _deployment(name, backend, _own_waits(limits[backend.key], settings, waits))
+            # The timeouts of the slowest engine would make the others fail late.
+            _deployment(name, backend, {key: own for key, own in waits_of[backend.key].items() if own != waits[key]})
             for name, backends in names.items()
             for backend in backends
         ],
         "litellm_settings": {
-            "drop_params": True,
-            "callbacks": ["prometheus", "hooks.chooser"],
-            "enable_post_custom_auth_checks": True,
+            **DESCRIPTION["config"]["litellm_settings"],
             "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
-            "telemetry": False,
             # Streams of /v1/messages and /v1/responses use this timeout.
             "request_timeout": max(waits.values()),
             **({"sse_keepalive_ping_interval_seconds": keepalive} if keepalive else {}),
@@ -496,12 +475,7 @@ def litellm_config(
             **waits,
             "cooldown_time": settings["cooldown"],
         },
-        "general_settings": {
-            "custom_auth": "hooks.authorise",
-            "custom_auth_run_common_checks": True,
-            "disable_spend_logs": True,
-            "disable_error_logs": True,
-        },
+        "general_settings": dict(DESCRIPTION["config"]["general_settings"]),
     }
 
 
@@ -524,10 +498,14 @@ def _keys(
     return secrets, keys, files
 
 
-def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
+def plan(
+    host: str, address: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]
+) -> tuple[dict[str, Any], Gateway, Endpoint, list[Finding]]:
     """Plan the gateway of a host.
 
-    :returns: the variables of the role gateway without their prefix, and findings
+    :param address: of the host in the inventory
+    :returns: the variables of the role gateway without their prefix, the gateway as its clients see it, its endpoint for the fleet
+        monitor, and findings
     """
     planner = _Planner(host, settings, fleet)
     planner.add_aliases()
@@ -552,7 +530,13 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
             "open_metrics": not settings["metrics_key_file"],
             "keys": keys,
             "backend_keys": backend_keys,
-            "backends": {key: planner.backends[key].for_helper() for key in sorted(used)},
+            "backends": {
+                key: {
+                    **{option: getattr(planner.backends[key], option) for option in ("url", "kind", "model", "check")},
+                    "key": planner.backends[key].key_variable,
+                }
+                for key in sorted(used)
+            },
             "queue_seconds": settings["queue_seconds"],
             "prefix_lead": settings["prefix_lead"],
             "max_parallel": settings["max_parallel"],
@@ -562,62 +546,43 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         },
         "secrets": secrets,
     }
-    return outcome, planner.findings
+    gateway, endpoint = _front(planner, address, names, limits)
+    return outcome, gateway, endpoint, planner.findings
 
 
-def for_clients(
-    host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any]
+def _front(
+    planner: _Planner, address: str, names: Mapping[str, Sequence[Backend]], limits: Mapping[str, Limits]
 ) -> tuple[Gateway, Endpoint]:
-    """Return a planned gateway as its clients see it, and its endpoint for the fleet monitor."""
-    router = outcome["config"]["router_settings"]
-    deployments: dict[str, list[dict[str, Any]]] = {}
-    for deployment in outcome["config"]["model_list"]:
-        deployments.setdefault(deployment["model_name"], []).append(deployment)
+    """Return the gateway as its clients see it, and its endpoint for the fleet monitor."""
+    host, settings, listen = planner.host, planner.settings, planner.settings["listen"]
+    rows = {name: [_waits(limits[backend.key], settings) for backend in backends] for name, backends in names.items()}
     key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
-    client_keys = [key for key in outcome["settings"]["keys"] if key["role"] == "client"]
-    listen = outcome["listen"]
     gateway: Gateway = {
         "host": host,
         "address": address if endpoints.is_any(listen) else listen,
-        "port": outcome["port"],
+        "port": settings["port"],
         "listen": listen,
         "keyed": bool(settings["master_key_file"]),
         "models": {
-            name: max(row["model_info"].get("max_input_tokens", 0) for row in rows) or None
-            for name, rows in deployments.items()
+            name: max((backend.length or 0 for backend in backends), default=0) or None
+            for name, backends in names.items()
         },
-        "waits": {name: _longest_waits(rows, router) for name, rows in deployments.items()},
+        "waits": {
+            name: {
+                "answer": max(row["timeout"] for row in rows[name]),
+                "silent": max(row["stream_timeout"] for row in rows[name]),
+            }
+            for name in names
+        },
         "clients": {
-            key["name"]: {"key_file": key_files[key["name"]], "models": list(key["aliases"])} for key in client_keys
+            client["name"]: {"key_file": client["key_file"], "models": planner.allowed_names(client)}
+            for client in settings["clients"]
         },
     }
-    models = _completion_names(deployments, outcome["settings"]["backends"])
+    # The fleet monitor may request a token of these: a speech server generates none; Ollama and engines on demand would load a model.
+    checked = [name for name, backends in names.items() if all(backend.check == "completion" for backend in backends)]
     key_file = key_files.get("fleet-monitor") or settings["master_key_file"] or None
     endpoint = endpoints.make(
-        host, address, SERVICE, "external", outcome["port"], listen, models=models, api_key_file=key_file
+        host, address, SERVICE, "external", settings["port"], listen, models=checked, api_key_file=key_file
     )
     return gateway, endpoint
-
-
-def _completion_names(
-    deployments: Mapping[str, Sequence[Mapping[str, Any]]], backends: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
-    """Return the names whose backends are all checked by a completion, so that the fleet monitor may request a token.
-
-    A speech server generates no tokens; Ollama and engines on demand would load a model.
-    """
-    checks = {key: backend["check"] for key, backend in backends.items()}
-    return [
-        name
-        for name, rows in deployments.items()
-        if all(checks[row["model_info"]["backend"]] == "completion" for row in rows)
-    ]
-
-
-def _longest_waits(deployments: Sequence[Mapping[str, Any]], router: Mapping[str, Any]) -> Waits:
-    """Return the longest timeouts of some deployments. router: the settings with the timeouts for all deployments."""
-    params = [deployment["litellm_params"] for deployment in deployments]
-    return {
-        "answer": max(row.get("timeout", router["timeout"]) for row in params),
-        "silent": max(row.get("stream_timeout", router["stream_timeout"]) for row in params),
-    }

@@ -9,34 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._cluster import endpoints
-from .._common import plain_data
-from .._common.findings import Finding
-from .._common.schema import Key
 from . import guard
+from .descriptions import options
 
-PORT = 8095
 KEY_FILE = "/etc/dgxspark/secrets/live-page/key"
-
-KEYS: dict[str, Key] = {
-    "enabled": Key(bool, True, "serve the live page of this Spark"),
-    "port": Key(int, PORT, "its port", least=1, most=65535),
-    "listen": Key(
-        str,
-        None,
-        "address; by default loopback, with a key the management address",
-        form=plain_data.is_address,
-        like="an address of the host, or 0.0.0.0",
-    ),
-    "api_key_file": Key(
-        str,
-        None,
-        "file on the controller with the key of readers",
-        form=plain_data.is_line,
-        like="a file on the controller",
-    ),
-    "actions": Key(bool, False, "let the page start, stop, pin and drain services; needs a key"),
-}
-"""Keys of C(spark_live)."""
+KEYS = options("spark_live")
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -59,16 +36,7 @@ def plan(
     rails: Sequence[str],
     sysroot: str,
 ) -> dict[str, Any]:
-    """Return what the part C(live) of the role guard deploys; empty for a Spark without a page.
-
-    :param host: its name
-    :param settings: of C(read)
-    :param address: management address of the host
-    :param services: of its plan, as C(live_host) reads them
-    :param rails: interfaces of its cluster
-    :param sysroot: folder of C(/proc)
-    :returns: C({listen, port, key, settings}), C(key) a file of the controller or None
-    """
+    """Return what the part C(live) of the role guard deploys; empty for a Spark without a page. services: as C(live_host) reads them."""
     key = settings["api_key_file"]
     if not settings["enabled"] or not (services or key):
         return {}
@@ -91,27 +59,10 @@ def plan(
 
 
 def url(host: str, reader: str, made: Mapping[str, Any], address: str) -> str | None:
-    """Return where a monitor reads the page of a Spark; None if it cannot.
-
-    :param host: the Spark
-    :param reader: host of the monitor
-    :param made: of C(plan)
-    :param address: management address of the Spark
-    :returns: the URL without a path
-    """
+    """Return the URL, without a path, where a monitor on C(reader) reads the page of a Spark; None if it cannot. made: of C(plan)."""
     listen = str(made["listen"])
     if host != reader and endpoints.is_loopback(listen):
         return None
     if endpoints.is_any(listen):
         listen = "127.0.0.1" if host == reader else address
     return f"http://{endpoints.bracketed(listen)}:{made['port']}"
-
-
-def unreachable(host: str, spark: str) -> Finding:
-    """Return the finding of a Spark whose page a monitor cannot read."""
-    return Finding(
-        "fleet_monitor.no_agent",
-        "warning",
-        f"the agent of {spark} answers on loopback, so the page of the fleet monitor on {host} shows no figures of it.",
-        fix=f"Set spark_live.api_key_file for {spark} (in the group sparks for all).",
-    )

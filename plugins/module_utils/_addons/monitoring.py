@@ -199,12 +199,21 @@ def plan_monitoring(
     scrape = _Scrape(host)
     scrape.add_exporters(exporters, endpoints)
     scrape.add_engines(endpoints)
-    scrape.find_gaps(endpoints, exporters)
+    if not exporters and not scrape.targets["vllm"]:
+        scrape.add_finding("monitoring.nothing")
+    engine_hosts = {name for endpoint in endpoints if endpoint["kind"] == "vllm" for name in endpoint["hosts"]}
+    if exporters and engine_hosts - set(exporters):
+        scrape.add_finding("monitoring.no_exporters", hosts=_listed(engine_hosts - set(exporters)))
     if gateway:
         scrape.add_gateway(gateway)
     local_address = _local_address(settings)
-    scrape.add_monitoring(settings, local_address)
-    scrape.add_extra(settings["targets"])
+    for job in ("prometheus", *(["alertmanager"] if settings["alertmanager"] else [])):
+        scrape.add_target(job, local_address, settings[f"{job}_port"], {"host": host, "service": job})
+    for target in settings["targets"]:
+        job, path = target["job"], target["path"]
+        scrape.add_target(job, target["address"], target["port"], target["labels"])
+        if scrape.paths.setdefault(job, path) != path:
+            scrape.add_finding("monitoring.two_paths", job=job, first=scrape.paths[job], second=path)
     token = (gateway or {}).get("token_file")
     jobs = []
     for job, targets in scrape.targets.items():
@@ -280,15 +289,6 @@ class _Scrape:
             is_local = host == self.host and fleet.is_any(listen)
             self.add_target("vllm", "127.0.0.1" if is_local else endpoint["address"], endpoint["port"], labels)
 
-    def find_gaps(self, endpoints: Sequence[Endpoint], exporters: Mapping[str, Any]) -> None:
-        """Add findings if there is nothing to watch, and about hosts of engines without exporters."""
-        if not exporters and not self.targets["vllm"]:
-            self.add_finding("monitoring.nothing")
-        engine_hosts = {host for endpoint in endpoints if endpoint["kind"] == "vllm" for host in endpoint["hosts"]}
-        unwatched = engine_hosts - set(exporters)
-        if unwatched and exporters:
-            self.add_finding("monitoring.no_exporters", hosts=_listed(unwatched))
-
     def add_gateway(self, gateway: Mapping[str, Any]) -> None:
         """Add the gateway; gateway: see C(plan_monitoring)."""
         self.paths["gateway"] = str(gateway.get("path") or "/metrics")
@@ -300,19 +300,6 @@ class _Scrape:
         if host == self.host and not fleet.is_any(listen):
             address = listen
         self.add_target("gateway", address, gateway["port"], {"host": host, "service": "gateway"})
-
-    def add_monitoring(self, settings: Mapping[str, Any], address: str) -> None:
-        """Add Prometheus and Alertmanager themselves. address: of both, for programs of the host."""
-        for job in ("prometheus", *(["alertmanager"] if settings["alertmanager"] else [])):
-            self.add_target(job, address, settings[f"{job}_port"], {"host": self.host, "service": job})
-
-    def add_extra(self, targets: Sequence[Mapping[str, Any]]) -> None:
-        """Add C(spark_monitoring.targets)."""
-        for target in targets:
-            job, path = target["job"], target["path"]
-            self.add_target(job, target["address"], target["port"], target["labels"])
-            if self.paths.setdefault(job, path) != path:
-                self.add_finding("monitoring.two_paths", job=job, first=self.paths[job], second=path)
 
 
 def _cluster_of(endpoint: Endpoint) -> str:

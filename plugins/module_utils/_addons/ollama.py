@@ -71,7 +71,13 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         problems.add(
             f"'keep_alive' is {settings['keep_alive']!r}; write 5m, 1h, a number of seconds, 0, or -1 for ever."
         )
-    _check_models_dir(problems, settings["models_dir"])
+    folder = settings["models_dir"]
+    if not folder.startswith("/") or ".." in folder.split("/") or plain_data.CONTROL.search(folder):
+        problems.add(f"'models_dir' is '{folder}'; it must be an absolute path.")
+    elif host_paths.problem(folder):
+        problems.add(f"'models_dir' is '{folder}': {host_paths.problem(folder)}.")
+    else:
+        validation.check_mount(problems, "models_dir", folder)
     _check_models(problems, settings["models"])
     return settings, problems.messages
 
@@ -94,15 +100,6 @@ def _keep_alive_of(problems: validation.Problems, values: Mapping[str, Any], def
         problems.add("'keep_alive' and 'on_demand' say the same in two ways. Take one of them out.")
     is_number = isinstance(minutes, (int, float)) and not isinstance(minutes, bool)
     return f"{max(round(minutes * 60), 1)}s" if is_number else default
-
-
-def _check_models_dir(problems: validation.Problems, folder: str) -> None:
-    if not folder.startswith("/") or ".." in folder.split("/") or plain_data.CONTROL.search(folder):
-        problems.add(f"'models_dir' is '{folder}'; it must be an absolute path.")
-    elif host_paths.problem(folder):
-        problems.add(f"'models_dir' is '{folder}': {host_paths.problem(folder)}.")
-    else:
-        validation.check_mount(problems, "models_dir", folder)
 
 
 def _check_models(problems: validation.Problems, models: Sequence[Any]) -> None:

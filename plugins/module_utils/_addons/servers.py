@@ -183,22 +183,16 @@ def endpoint_findings(
             rows.append(("port", {"other": other["service"], "kind": other["kind"]}))
         if other["host"] == host.name and other["service"] == name:
             rows.append(("name", {"kind": other["kind"]}))
-    rows += [("port_taken", values) for values in _programs_on_port(endpoint, host.listening)[:1]]
-    rows += _exposure(endpoint, host, can_have_key)
-    common = {"subject": subject, "host": host.name, "name": name, "port": port, "listen": endpoint["listen"]}
-    return [finding(f"{subject}.{rule}", name, f"speech.{rule}", **{**common, **values}) for rule, values in rows]
-
-
-def _programs_on_port(endpoint: Endpoint, listening: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the other programs of the host that listen on the server's port, with their addresses."""
-    programs = []
-    for socket in listening:
+    for socket in host.listening:
         owner = str(socket.get("container") or socket.get("unit") or socket.get("process") or "somebody else")
         address = str(socket["address"])
         overlaps = address == endpoint["listen"] or fleet.is_any(address) or fleet.is_any(endpoint["listen"])
-        if int(socket["port"]) == endpoint["port"] and overlaps:
-            programs.append({"owner": owner, "address": address})
-    return [row for row in programs if row["owner"] not in (endpoint["container"], endpoint["unit"])]
+        if int(socket["port"]) == port and overlaps and owner not in (endpoint["container"], endpoint["unit"]):
+            rows.append(("port_taken", {"owner": owner, "address": address}))
+            break
+    rows += _exposure(endpoint, host, can_have_key)
+    common = {"subject": subject, "host": host.name, "name": name, "port": port, "listen": endpoint["listen"]}
+    return [finding(f"{subject}.{rule}", name, f"speech.{rule}", **{**common, **values}) for rule, values in rows]
 
 
 def _exposure(endpoint: Endpoint, host: ServerHost, can_have_key: bool) -> list[tuple[str, dict[str, Any]]]:

@@ -11,8 +11,7 @@ cut off streams that were silent for 300 s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 ASSUMED_RATE = 750.0
 """Prompt tokens per second of an engine without a measurement. Owners measured 1098 (27B NVFP4) to 6990 (30B-A3B NVFP4) at 8K on one Spark, and
@@ -64,12 +63,3 @@ def limits(length: int | None, rate: float | None = None, hold: int = 0) -> Limi
     return Limits(
         silent, max(WHOLE_SECONDS, silent + ANSWER_SECONDS), tokens_per_second, rate is None, length or None, hold
     )
-
-
-def longest(engines: Iterable[Limits]) -> Limits:
-    """Return limits that are enough for each of some engines; C(limits(None)) without engines."""
-    rows = list(engines)
-    if not rows:
-        return limits(None)
-    slowest = max(rows, key=lambda row: (row.silent, row.answer))
-    return replace(slowest, answer=max(row.answer for row in rows))

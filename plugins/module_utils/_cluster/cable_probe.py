@@ -89,11 +89,7 @@ def listen(wires: dict[Any, tuple[str, bytes]], host: str, seconds: float) -> li
 
 
 def beacon(mac: str, host: str, netdev: str) -> bytes:
-    """Make the frame that says on a netdev which one it is: broadcast, so that it needs no address of anybody.
-
-    :param mac: of the netdev, aa:bb:cc:dd:ee:ff
-    :returns: an Ethernet frame of 60 bytes or more
-    """
+    """Return the frame of 60 bytes or more that says on a netdev which one it is: broadcast, so that it needs no address of anybody."""
     text = json.dumps({"magic": BEACON, "host": host, "netdev": netdev}).encode()
     frame = b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) + ETHERTYPE.to_bytes(2, "big") + text
     return frame.ljust(60, b" ")

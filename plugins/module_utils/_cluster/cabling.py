@@ -94,11 +94,10 @@ def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 class Links:
     """Which cages reach each other.
 
-    pairs: of two cages. own: pairs of one host's two cages. strangers: hosts outside of the group, by the cage that hears them.
+    pairs: of two cages, also of one host. strangers: hosts outside of the group, by the cage that hears them.
     """
 
     pairs: set[frozenset[Cage]]
-    own: set[frozenset[Cage]]
     strangers: Mapping[Cage, set[str]]
 
 
@@ -109,7 +108,16 @@ def find_links(hosts: Hosts) -> Links:
     that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
     cage_of = {(cage[0], netdev["name"]): cage for cage, netdev in _netdevs(hosts)}
-    met = list(_met_by_mac(hosts))
+    owners: dict[str, list[Cage]] = {}
+    for cage, netdev in _netdevs(hosts):
+        if netdev.get("mac"):
+            owners.setdefault(netdev["mac"], []).append(cage)
+    met = [
+        (cage, owners[neighbour["mac"]][0])
+        for cage, netdev in _netdevs(hosts)
+        for neighbour in netdev.get("neighbours") or []
+        if len(owners.get(neighbour["mac"], ())) == 1
+    ]
     strangers: dict[Cage, set[str]] = {}
     for host, entry in hosts.items():
         for heard in entry.get("heard") or []:
@@ -119,20 +127,7 @@ def find_links(hosts: Hosts) -> Links:
             elif near_end and heard["host"] not in hosts:
                 strangers.setdefault(near_end, set()).add(heard["host"])
     pairs = {frozenset(ends) for ends in met if ends[0] != ends[1]}
-    return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
-
-
-def _met_by_mac(hosts: Hosts) -> Iterator[tuple[Cage, Cage]]:
-    """Yield each cage with a cage whose MAC address has answered it."""
-    owners: dict[str, list[Cage]] = {}
-    for cage, netdev in _netdevs(hosts):
-        if netdev.get("mac"):
-            owners.setdefault(netdev["mac"], []).append(cage)
-    for cage, netdev in _netdevs(hosts):
-        for neighbour in netdev.get("neighbours") or []:
-            ends = owners.get(neighbour["mac"], [])
-            if len(ends) == 1:
-                yield cage, ends[0]
+    return Links(pairs, strangers)
 
 
 def _netdevs(hosts: Hosts) -> Iterator[tuple[Cage, Mapping[str, Any]]]:
@@ -262,7 +257,7 @@ class Cabling:
     segments: Sequence[Sequence[Cage]]
     assumed: bool
     order: Sequence[str] = ()
-    links: Links = field(default_factory=lambda: Links(set(), set(), {}))
+    links: Links = field(default_factory=lambda: Links(set(), {}))
     silent: frozenset[Cage] = frozenset()
     known: bool = False
 
@@ -323,7 +318,7 @@ def _unheard(hosts: Hosts, links: Links, cages: Sequence[Cage]) -> tuple[Links, 
         named = name_topology(names, tried, links.strangers)
         if named not in APART and not contradicts(tried, subnets):
             pairs, segments, topology = guessed, tried, named
-    return Links(pairs, links.own, links.strangers), segments, topology
+    return Links(pairs, links.strangers), segments, topology
 
 
 # --- plugs in the wrong port ---------------------------------------------------------------------------------------
@@ -350,59 +345,37 @@ def nearest_ring(names: Sequence[str], pairs: Iterable[frozenset[Cage]]) -> Repa
         would have to be moved
     """
     present = set(pairs)
-
-    def orders() -> Iterator[tuple[str, ...]]:
-        yield tuple(names)
-        yield (names[0], *reversed(names[1:]))
-        for following in itertools.permutations(names[1:]):
-            if following not in (tuple(names[1:]), tuple(reversed(names[1:]))):
-                yield (names[0], *following)
-
     leads = {
         start: end
         for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, present))
         if (out, into) == (0, 1)
     }
-    best, nearest = len(names) + 1, []
-    for number, order in enumerate(orders()):
-        missing = sum(leads.get(name) != other for name, other in zip(order, (*order[1:], order[0])))
-        if missing < best:
-            best, nearest = missing, [(number, order)]
-        elif missing == best:
-            nearest.append((number, order))
-    if best > max(2, len(names) // 2) or (len(nearest) > 1 and nearest[0][0] > 1):
+    missing = {
+        order: sum(leads.get(name) != other for name, other in zip(order, (*order[1:], order[0])))
+        for order in ((names[0], *following) for following in itertools.permutations(names[1:]))
+    }
+    least = min(missing.values())
+    nearest = [order for order, count in missing.items() if count == least]
+    listed = [order for order in (tuple(names), (names[0], *reversed(names[1:]))) if order in nearest]
+    if least > max(2, len(names) // 2) or (len(nearest) > 1 and not listed):
         return None
-    return _towards(nearest[0][1], present)
+    return _towards((listed or nearest)[0], present)
 
 
 def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     """Say how the ring of an order differs from the cables."""
     expected = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
-    exchanged, present = _exchanged(order, set(map(frozenset, expected)), present)
-    return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
-
-
-def _along(hosts: Hosts, cabling: Cabling) -> Repair:
-    """Say what the ring lacks that goes by the hosts as the cables lead, the way round that has fewer plugs to move."""
-    start = list(cabling.order).index(next(iter(hosts)))
-    order = [*cabling.order[start:], *cabling.order[:start]]
-    ways = [_towards(way, cabling.links.pairs) for way in (order, [order[0], *reversed(order[1:])])]
-    return min(ways, key=lambda way: len(way.missing) + len(way.exchanged))
-
-
-def _exchanged(
-    order: Sequence[str], expected: set[frozenset[Cage]], present: set[frozenset[Cage]]
-) -> tuple[list[str], set[frozenset[Cage]]]:
-    """Name the hosts of which both cables are right once the plugs of their two ports are exchanged; return them and the cables then."""
-    moves: list[str] = []
+    ring = set(map(frozenset, expected))
+    exchanged = []
     for name in order:
+        # Both cables of a host are right once the plugs of its two ports are exchanged.
         turned = {
             frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in present
         }
-        if len(expected - turned) == len(expected - present) - 2:
-            moves.append(name)
+        if len(ring - turned) == len(ring - present) - 2:
+            exchanged.append(name)
             present = turned
-    return moves, present
+    return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
 def _now(cage: Cage, cabling: Cabling) -> str:
@@ -445,7 +418,14 @@ def repair_of(hosts: Hosts, cabling: Cabling) -> Repair | None:
         return _recognised_ring(hosts, cabling)
     is_wrong_ring = cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed
     if is_wrong_ring or (cabling.topology == "line" and not _beyond(cabling)):
-        return _recognised_ring(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
+        recognised = _recognised_ring(hosts, cabling)
+        if recognised or not cabling.known:
+            return recognised
+        # The hosts as the cables lead, the way round that has fewer plugs to move.
+        start = list(cabling.order).index(next(iter(hosts)))
+        order = [*cabling.order[start:], *cabling.order[:start]]
+        ways = [_towards(way, cabling.links.pairs) for way in (order, [order[0], *reversed(order[1:])])]
+        return min(ways, key=lambda way: len(way.missing) + len(way.exchanged))
     return None
 
 
@@ -624,9 +604,8 @@ def _apart_message(
 
 def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
     """Return the cables that join the two ports of one host, which no switch explains."""
-    return {
-        pair for pair in cabling.links.own if not any(pair & other for other in cabling.links.pairs if other != pair)
-    }
+    pairs = cabling.links.pairs
+    return {pair for pair in pairs if len(dict(pair)) == 1 and not any(pair & other for other in pairs - {pair})}
 
 
 def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:

@@ -14,8 +14,7 @@ from typing import Any
 
 from .._common import program_text
 from .._common.findings import Finding
-from .._common.foreign_text import parse_json
-from .._content import image_probe_program
+from .._content import image_probe, image_probe_program
 from . import collective_program
 from .cabling import join
 from .fabric_bandwidth import DEGRADED, ON_SWITCH
@@ -84,28 +83,17 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def read(rc: int, out: str, err: str) -> dict[str, Any]:
     """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output."""
-    mark = collective_program.RESULT
-    line = next((line for line in out.splitlines() if line.startswith(mark)), None)
-    if line is not None:
-        try:
-            result = parse_json(line[len(mark) :], "the result of a rank")
-        except ValueError:
-            result = None
-        if isinstance(result, dict):
-            return result
-    if rc in (124, 137):
+    result = image_probe.printed(out, collective_program.RESULT)
+    if result is not None:
+        return result
+    if rc in image_probe.TIMED_OUT:
         return {"unknown": f"it did not end within {SECONDS} s"}
     last = err.strip().splitlines()[-1:] or out.strip().splitlines()[-1:] or [f"exit code {rc}"]
     return {"unknown": last[0][:300]}
 
 
 def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the figures of single cables that a rank is the first of.
-
-    :param hosts: of the test, in the order of its ranks
-    :param result: of C(read), of one of them
-    :returns: C([{hosts, gbps, tool}])
-    """
+    """Return C([{hosts, gbps, tool}]) of the cables that a rank is the first of. hosts: in the order of ranks. result: of C(read)."""
     rows = []
     for pair, gbps in (result.get("cables") or {}).items():
         names = [hosts[int(rank)] for rank in str(pair).split("-")]
@@ -119,7 +107,6 @@ def judge(
     """Judge the result of one rank.
 
     :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
-    :param result: of C(read)
     :param least: Gb/s that are enough, by tool
     """
     if "error" in result:

@@ -17,10 +17,9 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from .._content.image_probe_program import interpreter_of_vllm
+from .._content.image_probe_program import go_on_in_vllm
 
 RESULT = "dgxspark-collective: "
 """What the line of the result begins with: libraries print what they like."""
@@ -103,11 +102,7 @@ def main() -> None:
     """Print the result; go on in vLLM's own interpreter if this one has no torch."""
     sys.path = [place for place in sys.path if place]
     if importlib.util.find_spec("torch") is None:
-        other = None if "DGXSPARK_PROBE_AGAIN" in os.environ else interpreter_of_vllm()
-        if other:
-            os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
-            words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
-            os.execv(other, [other.encode(), *words])
+        go_on_in_vllm()
         result: dict[str, Any] = {"lacks": "torch"}
     else:
         try:

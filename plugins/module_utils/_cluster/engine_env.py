@@ -84,44 +84,24 @@ MANY: Mapping[str, Variable] = {"NCCL_NVLS_ENABLE": Variable("0", NO_NVLINK)}
 """On four hosts or more besides, in a ring or on a switch."""
 
 
-def variables(place: Place, topology: str, size: int) -> dict[str, Variable]:
-    """Return the environment of an engine that spans a group, for one host, with the source of each variable.
-
-    :returns: variables by name; none where the host is not found
-    """
-    if not place.address:
-        return {}
-    layers = [ALWAYS]
-    if topology == "ring":
-        layers.append(RING)
-        if size > 3:
-            layers.append(LONG_RING)
-    if size > 3:
-        layers.append(MANY)
-    placeholders = {"{netdev}": place.netdev, "{address}": place.address, "{devices}": ",".join(place.devices)}
-    merged = {name: variable for layer in layers for name, variable in layer.items()}
-    return {
-        name: Variable(
-            placeholders.get(definition.value, definition.value),
-            definition.source,
-            definition.per_host,
-            definition.executors,
-        )
-        for name, definition in sorted(merged.items())
-        if placeholders.get(definition.value, definition.value)
-    }
-
-
 def environment(place: Place, topology: str, size: int) -> dict[str, Any]:
-    """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
+    """Return C({mp, ray, per_host, sources}): the environment of an engine that spans a group, for one host, by executor.
 
-    :returns: the environment; per_host: with Ray the head's environment is copied to the workers unless vLLM's file
-    C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
+    per_host: variables that must not be copied to others: with Ray the head's environment is copied to the workers unless vLLM's file
+    C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable. All are empty where the host is not found.
     """
-    env = variables(place, topology, size)
+    layers = [ALWAYS] if place.address else []
+    if place.address and topology == "ring":
+        layers += [RING, LONG_RING] if size > 3 else [RING]
+    if place.address and size > 3:
+        layers.append(MANY)
+    merged = {name: variable for layer in layers for name, variable in layer.items()}
+    placeholders = {"{netdev}": place.netdev, "{address}": place.address, "{devices}": ",".join(place.devices)}
+    values = {name: placeholders.get(variable.value, variable.value) for name, variable in sorted(merged.items())}
+    env = {name: value for name, value in values.items() if value}
     return {
-        "mp": {key: variable.value for key, variable in env.items() if "mp" in variable.executors},
-        "ray": {key: variable.value for key, variable in env.items() if "ray" in variable.executors},
-        "per_host": sorted(key for key, variable in env.items() if variable.per_host),
-        "sources": {key: variable.source for key, variable in env.items()},
+        "mp": {name: value for name, value in env.items() if "mp" in merged[name].executors},
+        "ray": {name: value for name, value in env.items() if "ray" in merged[name].executors},
+        "per_host": [name for name in env if merged[name].per_host],
+        "sources": {name: merged[name].source for name in env},
     }

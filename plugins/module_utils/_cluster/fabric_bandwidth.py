@@ -95,11 +95,7 @@ ON_SWITCH = (
 
 
 def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> Iterator[Finding]:
-    """Judge probes.
-
-    :param results: of probes; each has C(rail), C(topology), C(tool), C(server), C(client), C(gbps) (or null) and C(error)
-    :param least: Gb/s that are enough, by tool
-    """
+    """Judge the results of probes, with C(gbps) or C(error). least: Gb/s that are enough, by tool."""
     if not results:
         message = "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts."
         fix = "Install one of them on all hosts of the group; or see what site.yml says of each cable before an engine starts."

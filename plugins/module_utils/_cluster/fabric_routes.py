@@ -199,7 +199,6 @@ def open_to(name: str, hosts: Hosts, rails: Sequence[Rail], place: Place, relay:
     In a ring this includes the management network, limited to the addresses of the peers.
 
     :param relay: whether packets of others than neighbours arrive by the rails too
-    :returns: C({fabric, peers})
     """
     ends = _working_ends(name, rails)
     netdevs = {interface.name for _rail, interface in ends}

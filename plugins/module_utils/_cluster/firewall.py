@@ -64,18 +64,33 @@ def plan(
     :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
-    closed = _closed(listening)
+    closed = [
+        socket for socket in listening if sockets.is_exposed(socket["address"]) and sockets.KINDS[socket["kind"]].closed
+    ]
     if not settings["spark_firewall"]:
         return None, _switched_off(where, closed, cluster_ports)
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
     if peers is None and not closed:
         return None, findings
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
-    unknown = _admit(who, closed, named, lambda caller: sockets.addresses(caller, hosts, resolve))
-    findings += [
-        _unknown_address(where, caller, services, hosts, caller in unasked)
-        for caller, services in sorted(unknown.items())
-    ]
+    unknown: dict[str, list[str]] = {}
+    for socket in closed:
+        admitted = who.setdefault(socket["port"], set())
+        admitted.update(named)
+        for caller in socket["callers"]:
+            sources = sockets.addresses(caller, hosts, resolve)
+            admitted.update(sources)
+            if not sources:
+                unknown.setdefault(caller, []).append(socket["service"])
+    for caller, services in sorted(unknown.items()):
+        asked_later = caller in unasked
+        message = (
+            f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
+            f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
+        )
+        message += "It is asked before anything is changed." if asked_later else "The firewall would shut it out."
+        fix = f"Give {caller} an ansible_host or a spark_management_address that is an IP address."
+        findings.append(Finding("firewall.address", "info" if asked_later else "error", message, fix))
     allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
     network = peers or {}
     return {
@@ -90,31 +105,6 @@ def plan(
     }, findings
 
 
-def _closed(listening: Sequence[sockets.Socket]) -> list[sockets.Socket]:
-    """Return the sockets that the firewall closes to strangers."""
-    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
-    return [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
-
-
-def _admit(
-    who: dict[int, set[str]],
-    closed: Sequence[sockets.Socket],
-    named: Sequence[str],
-    addresses: Callable[[str], Sequence[str]],
-) -> dict[str, list[str]]:
-    """Add the admitted addresses of each port to C(who); return callers without a known address, with the services they need."""
-    unknown: dict[str, list[str]] = {}
-    for socket in closed:
-        admitted = who.setdefault(socket["port"], set())
-        admitted.update(named)
-        for caller in socket["callers"]:
-            sources = addresses(caller)
-            admitted.update(sources)
-            if not sources:
-                unknown.setdefault(caller, []).append(socket["service"])
-    return unknown
-
-
 def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
     """Return the ports by the addresses that they admit: C([{ports, from}]); ports that admit nobody are left out."""
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -122,19 +112,6 @@ def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
         if admitted:
             groups.setdefault(tuple(sockets.collapsed(admitted)), []).append(port)
     return [{"ports": ports, "from": list(sources)} for sources, ports in sorted(groups.items())]
-
-
-def _unknown_address(
-    where: str, caller: str, services: Collection[str], hosts: Mapping[str, Sequence[str]], asked_later: bool
-) -> Finding:
-    return Finding(
-        "firewall.address",
-        "info" if asked_later else "error",
-        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but its source address is not known: "
-        f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
-        + ("It is asked before anything is changed." if asked_later else "The firewall would shut it out."),
-        fix=f"Give {caller} an ansible_host or a spark_management_address that is an IP address.",
-    )
 
 
 def _named(
@@ -208,16 +185,6 @@ def is_closed(port: int, closed: Iterable[str | int]) -> bool:
     return False
 
 
-def _is_exempt(entry: Mapping[str, Any]) -> bool:
-    """Return whether these rules never concern a socket: on loopback, of Docker's proxy, or of this collection."""
-    owners = [str(entry.get(key) or "") for key in ("container", "unit")]
-    return (
-        endpoints.is_loopback(str(entry["address"]))
-        or entry.get("process") == "docker-proxy"
-        or any(owner.startswith("spark-") for owner in owners)
-    )
-
-
 def blocked_listeners(
     listening: Sequence[Mapping[str, Any]],
     allowed: Iterable[int],
@@ -237,7 +204,9 @@ def blocked_listeners(
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        if not _is_exempt(entry) and port not in open_ports and is_closed(port, shut_ranges):
+        is_own = any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
+        is_exempt = is_own or entry.get("process") == "docker-proxy" or endpoints.is_loopback(str(entry["address"]))
+        if not is_exempt and port not in open_ports and is_closed(port, shut_ranges):
             shut.setdefault(port, owner)
     if not shut:
         return []
@@ -277,11 +246,7 @@ def problems(settings: Mapping[str, Any]) -> list[str]:
 
 
 def sets(settings: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the named sets of the table.
-
-    :param settings: as C(problems) takes them, with C(ranges)
-    :returns: of each set its name, its type, whether it holds intervals, and its elements
-    """
+    """Return the named sets of the table, each with its type, whether it holds intervals, and its elements. settings: as of C(problems), with C(ranges)."""
     peers = sorted(set(map(str, settings["peers"])), key=str.lower)
     ranges = [HOST_RANGE, *CLOSED] if settings["ranges"] else []
     return [

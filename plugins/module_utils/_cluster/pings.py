@@ -21,12 +21,7 @@ WHOLE = 3
 
 
 def send(run: Callable[..., tuple[int, str, str]], ping: Mapping[str, Any]) -> dict[str, Any]:
-    """Send packets that fill the MTU, and small ones where these are lost.
-
-    :param run: runs an argv and gives (rc, stdout, stderr)
-    :param ping: an entry of C(fabric_routes.pings)
-    :returns: the entry with C(large) and, if it failed, C(small), both of C(parse_ping)
-    """
+    """Send packets that fill the MTU, and small ones where these are lost; returns C(ping) with C(large) and C(small), of C(parse_ping)."""
     _rc, out, err = run(ping_command(ping, int(ping["size"])))
     result = {**ping, "large": parse_ping(out, err)}
     if result["large"]["received"] < WHOLE:

@@ -36,7 +36,6 @@ def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
 def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence[int] = ()) -> tuple[int, str]:
     """Ask a program, and return its exit code and what it said.
 
-    :param run: runs an argv and gives (rc, stdout, stderr)
     :param no: exit codes besides 0 that are an answer
     :raises NoAnswer: for any other failure, or a missing program: the fact is unknown
     """
@@ -67,12 +66,7 @@ def _route(to: str, via: str, dev: str) -> tuple[ipaddress.IPv4Network, ipaddres
 
 
 def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return messages about settings of the relay's unit that are missing now.
-
-    :param run: runs an argv and gives (rc, stdout, stderr)
-    :param ways: C(relay) of the host's part of the network, each C({from, to})
-    :raises NoAnswer: where a program does not say
-    """
+    """Return messages about settings of the relay's unit that are missing now. Raises NoAnswer where a program does not say."""
     if not ways:
         return []
     why = []

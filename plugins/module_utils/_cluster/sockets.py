@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Union
+from typing import Any, NamedTuple, TypedDict
 
 from .._vllm import catalogue, versions
 from . import endpoints
@@ -18,77 +18,33 @@ HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?")
 
 
 class Kind(NamedTuple):
-    """One kind of server: its unit, its account, its address, its key, and whether it is closed to strangers.
+    """One kind of server: its name for people, its unit, and whether it is closed to strangers.
 
-    C(where): the default address, and the settings for it. C(key): the secret of callers. C(closed): the firewall of a Spark
-    admits named hosts alone; servers for people are open and ask for a key or a password.
+    C(closed): the firewall of a Spark admits named hosts alone; servers for people are open and ask for a key or a password.
     """
 
     title: str
     unit: str
-    account: str
-    port: str
-    where: str
-    key: str
     closed: bool
 
 
-_ASKED = "loopback; the management address if another host needs it"
 KINDS: dict[str, Kind] = {
-    "engine": Kind(
-        "vLLM", "spark-SERVICE", "root of its container", "`port` of the service",
-        "loopback; with a key the management address if another host needs it; `host`, `spark_listen`",
-        "`api_key_file`, on some paths only", True,
-    ),
-    "asr": Kind(
-        "speech to text", "spark-SERVICE", "the image's account", "8765",
-        "loopback; the management address if a gateway, or with a key another host, needs it; `listen`",
-        "`api_key_file`, or none", True,
-    ),
-    "tts": Kind(
-        "text to speech", "spark-SERVICE", "the image's account", "8882",
-        "loopback; the management address if a gateway, or with a key another host, needs it; `listen`",
-        "`api_key_file` if the image supports it, or none", True,
-    ),
-    "ollama": Kind(
-        "Ollama", "spark-ollama", "root of its container", "11434",
-        "loopback; the management address if a gateway on another host needs it; `listen`", "none", True,
-    ),
-    "node-exporter": Kind(
-        "node_exporter", "spark-node-exporter", "`prometheus`", "9100", f"{_ASKED}; `listen`", "none", True,
-    ),
-    "gpu-exporter": Kind(
-        "nvidia_gpu_exporter", "spark-gpu-exporter", "a dynamic account", "9835",
-        f"{_ASKED}; `listen`", "none", True,
-    ),
-    "prometheus": Kind("Prometheus", "spark-prometheus", "`prometheus`", "9090", "loopback; `listen`", "none", True),
-    "alertmanager": Kind("Alertmanager", "spark-alertmanager", "`prometheus`", "9093", "loopback; `listen`", "none", True),
-    "grafana": Kind(
-        "Grafana", "spark-grafana", "472 of its container", "3000", "loopback; `listen`", "password of `admin`", False,
-    ),
-    "gateway": Kind(
-        "LiteLLM", "spark-gateway", "`spark-gateway`", "4000",
-        "all addresses with `master_key_file`, else loopback; `listen`",
-        "master key or client key; `/metrics` is open without `metrics_key_file`", False,
-    ),
-    "open-webui": Kind(
-        "Open WebUI", "spark-open-webui", "root of its container", "3000",
-        "all addresses, loopback with `auth: false`; `listen`", "account and password", False,
-    ),
-    "hermes": Kind(
-        "Hermes agent", "spark-hermes", "`spark-hermes`", "8642", "loopback; `listen`",
-        "`api_key_file`, or a generated key", False,
-    ),
-    "status-page": Kind(
-        "live page of the fleet", "spark-status-page", "`nobody`", "`page_port`", "loopback; `page_listen`",
-        "`page_key_file`, or none on loopback", True,
-    ),
-    "live-page": Kind(
-        "live page of a Spark", "spark-agent", "root", "8095",
-        "loopback; with a key the management address; `listen`", "`api_key_file`, or none on loopback", True,
-    ),
-}  # fmt: skip
-"""Every kind of server that the collection starts. docs/security.md has the same table."""
+    "engine": Kind("vLLM", "spark-SERVICE", True),
+    "asr": Kind("speech to text", "spark-SERVICE", True),
+    "tts": Kind("text to speech", "spark-SERVICE", True),
+    "ollama": Kind("Ollama", "spark-ollama", True),
+    "node-exporter": Kind("node_exporter", "spark-node-exporter", True),
+    "gpu-exporter": Kind("nvidia_gpu_exporter", "spark-gpu-exporter", True),
+    "prometheus": Kind("Prometheus", "spark-prometheus", True),
+    "alertmanager": Kind("Alertmanager", "spark-alertmanager", True),
+    "grafana": Kind("Grafana", "spark-grafana", False),
+    "gateway": Kind("LiteLLM", "spark-gateway", False),
+    "open-webui": Kind("Open WebUI", "spark-open-webui", False),
+    "hermes": Kind("Hermes agent", "spark-hermes", False),
+    "status-page": Kind("live page of the fleet", "spark-status-page", True),
+    "live-page": Kind("live page of a Spark", "spark-agent", True),
+}
+"""Every kind of server that the collection starts. docs/security.md has accounts, addresses and keys too."""
 
 
 SYSTEM_PORTS = {22: "the SSH server", 11000: "the DGX Dashboard"}
@@ -282,16 +238,6 @@ def as_network(text: str) -> str | None:
     return str(network.network_address) if network.num_addresses == 1 else str(network)
 
 
-Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
-
-
-def _within(inner: Network, outer: Network) -> bool:
-    """Tell whether a network lies in another of the same version."""
-    return int(outer.network_address) <= int(inner.network_address) and int(inner.broadcast_address) <= int(
-        outer.broadcast_address
-    )
-
-
 def collapsed(networks: Iterable[str]) -> list[str]:
     """Return networks without those that lie in others, as nftables wants them; IPv4 first."""
     parsed = {ipaddress.ip_network(network) for network in networks}
@@ -299,7 +245,8 @@ def collapsed(networks: Iterable[str]) -> list[str]:
         network
         for network in parsed
         if not any(
-            network != other and network.version == other.version and _within(network, other) for other in parsed
+            network != other and network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type]
+            for other in parsed
         )
     ]
     outer.sort(key=lambda network: (network.version, int(network.network_address)))
@@ -314,10 +261,6 @@ HARMLESS = ("/health", "/ping", "/version", "/ready", "/readyz", "/load", "/metr
 """Paths that report the state of a server, and neither use the model nor change the server."""
 
 
-def _guarded_prefixes(version: versions.Version) -> tuple[str, ...]:
-    return tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(version) is True)
-
-
 def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, Any]) -> list[str] | None:
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
@@ -326,7 +269,8 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     parsed_version = versions.parse_version(version) if version else None
     if parsed_version is None:
         return None
-    prefixes = _guarded_prefixes(parsed_version)
+    spans = catalogue.names("guarded_prefixes")
+    prefixes = tuple(name for name, span in spans.items() if span.has(parsed_version) is True)
     if not prefixes:
         return None
     dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
@@ -32,9 +32,10 @@ from .._common.reader import (
     SIZE,
     Either,
     Maybe,
-    Then,
+    is_relative,
     one_of,
     read,
+    text,
 )
 from .._common.sizes import GIB
 
@@ -117,17 +118,27 @@ def survey(
     load: dict[str, int] = {host: 0 for host in play}
     work: dict[str, list[dict[str, Any]]] = {host: [] for host in play}
     needed_images, bases, needed_models = needs_of(plan, play)
-    found = []
+    found: list[tuple[str, str, list[str], dict[str, dict[str, Any]], str]] = []
     for ref, hosts in sorted(needed_images.items()):
         reports = {host: (images.get(host) or {}).get(ref) or {} for host in play}
-        found.append(_image_holders(ref, hosts, reports, bases.get(ref, "")))
-    for (repo, revision), hosts in sorted(needed_models.items()):
-        entries = {
-            host: [entry for entry in models.get(host) or [] if (entry["repo"], entry["revision"]) == (repo, revision)]
-            for host in play
+        items = {
+            host: image_item(ref, report, bases.get(ref, ""))
+            for host, report in reports.items()
+            if report.get("present")
         }
-        found.append(_model_holders(f"{repo}@{revision}", hosts, entries))
-    for holders, refusal in found:
+        found.append(("image", ref, hosts, items, ""))
+    for (repo, revision), hosts in sorted(needed_models.items()):
+        entries = [
+            (host, entry)
+            for host in play
+            for entry in models.get(host) or []
+            if (entry["repo"], entry["revision"]) == (repo, revision) and entry.get("commit")
+        ]
+        items = {host: model_item(entry) for host, entry in entries if not entry["problems"]}
+        broken = "; ".join(f"{host}: {', '.join(entry['problems'])}" for host, entry in entries if entry["problems"])
+        found.append(("model", f"{repo}@{revision}", hosts, items, f" whole ({broken})" if broken else ""))
+    for kind, name, hosts, holders, why in found:
+        refusal = _refusal(kind, name, hosts, holders, why)
         if refusal:
             refusals.append(refusal)
             continue
@@ -135,6 +146,17 @@ def survey(
         work[host].append(holders[host])
         load[host] += holders[host]["bytes"]
     return work, refusals
+
+
+def _refusal(kind: str, name: str, hosts: Sequence[str], holders: Mapping[str, Mapping[str, Any]], why: str) -> str:
+    """Return why an image or model cannot be taken, or an empty text. hosts: that need it. holders: host to its entry of a bundle."""
+    if not holders:
+        return f"{kind} {name}: none of {', '.join(dict.fromkeys(hosts))} has it{why}; run site.yml there first."
+    key, noun = ("id", "builds") if kind == "image" else ("commit", "commits")
+    if len({item[key] for item in holders.values()}) == 1:
+        return ""
+    by_host = "; ".join(f"{host}: {item[key].removeprefix('sha256:')[:12]}" for host, item in sorted(holders.items()))
+    return f"{kind} {name}: hosts have different {noun} of it ({by_host}); lock one with dgxspark.vllm.lock first."
 
 
 def needs_of(
@@ -161,54 +183,6 @@ def needs_of(
             if model.get("repo"):
                 models.setdefault((model["repo"], model["revision"]), []).append(host)
     return images, bases, models
-
-
-def _image_holders(
-    ref: str, hosts: Sequence[str], reports: Mapping[str, Mapping[str, Any]], base: str
-) -> tuple[dict[str, dict[str, Any]], str]:
-    """Return the hosts that have an image, each with its entry of a bundle, and why it cannot be taken, or an empty text.
-
-    there: host to the image's entry in C(images) of M(dgxspark.vllm.spark_info). base: id of the image that it was made of, for one with Ray.
-    """
-    holders = {host: image_item(ref, image, base) for host, image in reports.items() if image.get("present")}
-    if not holders:
-        return {}, f"image {ref}: none of {', '.join(dict.fromkeys(hosts))} has it; run site.yml there first."
-    if len({item["id"] for item in holders.values()}) > 1:
-        by_host = "; ".join(f"{host}: {item['id'][7:19]}" for host, item in sorted(holders.items()))
-        return (
-            {},
-            f"image {ref}: hosts have different builds of it ({by_host}); lock one with dgxspark.vllm.lock first.",
-        )
-    return holders, ""
-
-
-def _model_holders(
-    name: str, hosts: Sequence[str], entries: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> tuple[dict[str, dict[str, Any]], str]:
-    """Return the hosts that have a model whole, each with its entry of a bundle, and why it cannot be taken, or an empty text.
-
-    entries: host to the model's entry in C(model_files) of M(dgxspark.vllm.spark_info).
-    """
-    holders: dict[str, dict[str, Any]] = {}
-    broken = []
-    for host, of_host in entries.items():
-        for entry in of_host:
-            if not entry.get("commit"):
-                continue
-            if entry["problems"]:
-                broken.append(f"{host}: {', '.join(entry['problems'])}")
-            else:
-                holders[host] = model_item(entry)
-    if not holders:
-        why = f" whole ({'; '.join(broken)})" if broken else ""
-        return {}, f"model {name}: none of {', '.join(dict.fromkeys(hosts))} has it{why}; run site.yml there first."
-    if len({item["commit"] for item in holders.values()}) > 1:
-        by_host = "; ".join(f"{host}: {item['commit'][:12]}" for host, item in sorted(holders.items()))
-        return (
-            {},
-            f"model {name}: hosts have different commits of it ({by_host}); lock one with dgxspark.vllm.lock first.",
-        )
-    return holders, ""
 
 
 def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
@@ -281,18 +255,12 @@ def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{error}. {copy_again}"]
 
 
-def _check_folder(folder: str, where: str) -> str:
-    if not folder.startswith("images/"):
-        raise Untrusted(f"{where} is {folder!r}, not a folder below images")
-    return folder
-
-
 _PIECES = [{"name": FILE_NAME, "size": SIZE, "sha256": SHA256}]
 _IMAGE = {
     "ref": LINE,
     "id": IMAGE_ID,
     "digests": [LINE],
-    "folder": Then(RELATIVE, _check_folder),
+    "folder": text("a folder below images", lambda path: is_relative(path) and path.startswith("images/")),
     "bytes": SIZE,
     "compression": one_of("zstd", "gzip"),
     "pieces": _PIECES,
@@ -316,51 +284,33 @@ MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the entry of an image of the bundle for a reference and an empty text, or None and the reason.
-
-    Locked images are matched by id, others by name, and by the digest if they have one.
-
-    :param locked: C({name, ids}) of the plan
-    """
+    """Return the entry of an image for a reference, by the id if it is locked, else by name and digest, and an empty text; or None and the reason."""
     name, _at, digest = ref.partition("@")
+    names = (ref, name, locked.get("name") if locked else None)
+    named = [image for image in manifest["images"] if image["ref"] in names]
     if locked:
-        return _find_locked(manifest, ref, locked, where)
-    named = [image for image in manifest["images"] if image["ref"] in (ref, name)]
-    # A tag may have been packed twice; it stands for the last.
-    named.sort(key=lambda image: image.get("current") is False)
-    match = next((image for image in named if not digest or _has_digest(image, digest)), None)
-    return (dict(match), "") if match else (None, _no_image(manifest, ref, where))
-
-
-def _find_locked(
-    manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any], where: str
-) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a locked reference, by its id, or None and the reason."""
-    match = next((image for image in manifest["images"] if image["id"] in locked["ids"]), None)
+        match = next((image for image in manifest["images"] if image["id"] in locked["ids"]), None)
+        if not match and named:
+            present = ", ".join(image["id"][7:19] for image in named)
+            expected = ", ".join(image_id[7:19] for image_id in locked["ids"])
+            return None, (
+                f"the bundle {where} has {locked['name']} as {present}, the lock file says {expected}. Make the bundle "
+                "again from hosts that were deployed with this lock file, or lock again."
+            )
+    else:
+        # A tag may have been packed twice; it stands for the last.
+        named.sort(key=lambda image: image.get("current") is False)
+        fitting = (
+            image for image in named if not digest or any(ref.endswith(f"@{digest}") for ref in image["digests"])
+        )
+        match = next(fitting, None)
     if match:
         return dict(match), ""
-    names = (ref, ref.partition("@")[0], locked.get("name"))
-    present = _short_ids(image["id"] for image in manifest["images"] if image["ref"] in names)
-    if not present:
-        return None, _no_image(manifest, ref, where)
-    return None, (
-        f"the bundle {where} has {locked['name']} as {present}, the lock file says {_short_ids(locked['ids'])}. Make the bundle "
-        "again from hosts that were deployed with this lock file, or lock again."
-    )
-
-
-def _no_image(manifest: Mapping[str, Any], ref: str, where: str) -> str:
-    """Return the message about an image that the bundle lacks."""
     content = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
-    return f"the bundle {where} has no image {ref}; it has {content}. Add it with dgxspark.vllm.bundle on a host that has it."
-
-
-def _has_digest(image: Mapping[str, Any], digest: str) -> bool:
-    return any(ref.endswith(f"@{digest}") for ref in image["digests"])
-
-
-def _short_ids(image_ids: Iterable[str]) -> str:
-    return ", ".join(image_id[7:19] for image_id in image_ids)
+    return (
+        None,
+        f"the bundle {where} has no image {ref}; it has {content}. Add it with dgxspark.vllm.bundle on a host that has it.",
+    )
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:

@@ -177,10 +177,7 @@ def connect(own_address: str, address: str, greeting: str) -> socket.socket:
 
 
 class Receiver:
-    """Receives files over an open stream.
-
-    :param limit: most bytes per second, 0 for no limit
-    """
+    """Receives files over an open stream. limit: most bytes per second, 0 for no limit."""
 
     def __init__(self, reader: Any, writer: Any, limit: float = 0.0) -> None:
         self._reader = reader

@@ -28,10 +28,7 @@ class Sums:
         self._known: dict[str, list[Any]] = {name: value for name, value in recorded.items() if isinstance(value, list)}
 
     def digest_of(self, handle: IO[bytes], name: str, renew: bool = False) -> str:
-        """Return the SHA-256 of a file, from the record if the file is unchanged.
-
-        :param renew: read it all the same
-        """
+        """Return the SHA-256 of a file, from the record if the file is unchanged. renew: read it all the same."""
         key = beneath.stat_key(os.fstat(handle.fileno()))
         recorded = self._known.get(name)
         if recorded and recorded[:-1] == key and not renew:

@@ -57,10 +57,7 @@ def judge(status: int, headers: Mapping[str, str], has_token: bool) -> str:
 
 
 def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, token_file: str) -> tuple[str, str]:
-    """Return why a model cannot be downloaded, with the fix.
-
-    :param meaning: of C(judge)
-    """
+    """Return why a model cannot be downloaded, with the fix. meaning: of C(judge)."""
     page = page_of(endpoint, repo)
     token = f"the token of {token_file}" if token_file else "a token"
     name_it = "name a file with a token in spark_hf_token_file"

@@ -179,10 +179,7 @@ def read_lists(lists: Mapping[str, bytes]) -> tuple[str, list[str], dict[str, An
 
 
 def write_lists(config: str, layers: Sequence[str], root: Mapping[str, Any] | None, name: str) -> dict[str, bytes]:
-    """Return the members that describe an image, and give it a name.
-
-    :param name: of the image, empty for none
-    """
+    """Return the members that describe an image, and give it a name. name: of the image, empty for none."""
     manifest: Any = [{"Config": config, "RepoTags": [name] if name else None, "Layers": list(layers)}]
     lists = {"manifest.json": json.dumps(manifest).encode()}
     if root:

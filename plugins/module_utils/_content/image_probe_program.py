@@ -227,30 +227,29 @@ def toolkit() -> str | None:
         return None
 
 
-def interpreter_of_vllm() -> str | None:
-    """Return the interpreter of the command C(vllm), if it differs from this one."""
+def go_on_in_vllm() -> None:
+    """Run this program once more in the interpreter of the command C(vllm), if it differs from this one."""
     script = shutil.which("vllm")
-    if not script:
-        return None
+    if not script or "DGXSPARK_PROBE_AGAIN" in os.environ:
+        return
     try:
         with Path(script).open("rb") as stream:
             first = stream.readline(512).decode(errors="replace").strip()
     except OSError:
-        return None
+        return
     path = first[2:].split(" ")[0] if first.startswith("#!") else ""
-    usable = "python" in Path(path).name and os.access(path, os.X_OK)
-    return path if usable and Path(path) != Path(sys.executable) else None
+    if "python" in Path(path).name and os.access(path, os.X_OK) and Path(path) != Path(sys.executable):
+        os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
+        words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
+        os.execv(path, [path.encode(), *words])
 
 
 def main() -> None:
     """Print one line of JSON behind C(MARK); go on in vLLM's own interpreter if this one has no vLLM."""
     sys.path = [place for place in sys.path if place]  # not the working directory: it may hold vLLM's sources
     root = location("vllm")
-    other = None if root or "DGXSPARK_PROBE_AGAIN" in os.environ else interpreter_of_vllm()
-    if other:
-        os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
-        words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
-        os.execv(other, [other.encode(), *words])
+    if not root:
+        go_on_in_vllm()
     answer = {
         "python": sys.version.split()[0],
         "packages": versions(),

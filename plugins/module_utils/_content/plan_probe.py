@@ -16,10 +16,9 @@ from functools import cache
 from typing import Any
 
 from .._common import program_text
-from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import containers
-from . import image_contents, image_probe, image_probe_program, plan_probe_program, plan_probe_standins
+from . import image_looks, image_probe, image_probe_program, plan_probe_program, plan_probe_standins
 
 SCHEMA = 1
 """Of the cached answers; one of another schema is asked for again."""
@@ -100,10 +99,7 @@ def trusts(argv: Sequence[str]) -> bool:
 
 
 def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> list[str]:
-    """Return messages about files of a model that an image must not get.
-
-    :param files: their texts, by name
-    """
+    """Return messages about files of a model that an image must not get. files: their texts, by name."""
     messages = []
     if "config.json" not in files and "params.json" not in files:
         messages.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
@@ -155,7 +151,7 @@ def digest(question: Mapping[str, Any]) -> str:
 
 def cache_name(image_id: str, question: Mapping[str, Any]) -> str:
     """Return the file name of the cached answer of an image to a question."""
-    return f"{image_contents.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
+    return f"{image_looks.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
 
 
 @cache
@@ -184,14 +180,10 @@ def parse(
 
     Nothing in it is checked yet: C(_memory/image_answer.py) does that.
     """
-    line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
-    if line is not None:
-        try:
-            answer = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
-        except ValueError:
-            answer = None
-        if isinstance(answer, dict):
-            return answer, ""
+    answer = image_probe.printed(out, plan_probe_program.PLAN_MARK)
+    if answer is not None:
+        return answer, ""
+    if any(line.startswith(plan_probe_program.PLAN_MARK) for line in out.splitlines()):
         return None, "its answer cannot be read"
     if rc in image_probe.TIMED_OUT:
         return None, f"no answer within {timeout} seconds and {memory_gib} GiB of memory"

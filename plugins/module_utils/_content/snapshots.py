@@ -234,23 +234,21 @@ def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     for folder in models_of(hf_home):
         repo = folder[len("models--") :].replace("--", "/", 1)
         try:
-            model = _commits(hf_home, repo, folder)
+            commits = entries(hf_home, f"hub/{folder}/snapshots")
+            complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+            selected = [
+                commit
+                for commit in commits
+                if commit not in complete and look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]
+            ]
+            refs = refs_of(hf_home, repo, folder)
         except Exception as error:  # the other models are still read
             unreadable[repo] = f"{hf_home}/hub/{folder} cannot be read: {error!r}"
             continue
-        if model["commits"] or model.get("selected"):
-            snapshots[repo] = model
+        if complete or selected:
+            model = {"commits": complete, "refs": refs}
+            snapshots[repo] = {**model, "selected": selected} if selected else model
     return snapshots, unreadable
-
-
-def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
-    """Return C({commits, refs, selected}) of a model. folder: below hub."""
-    commits = entries(hf_home, f"hub/{folder}/snapshots")
-    complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
-    refs = refs_of(hf_home, repo, folder)
-    incomplete = [commit for commit in commits if commit not in complete]
-    selected = [commit for commit in incomplete if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
-    return {"commits": complete, "refs": refs, **({"selected": selected} if selected else {})}
 
 
 def refs_of(hf_home: Path, repo: str, folder: str) -> dict[str, str]:
@@ -326,8 +324,7 @@ def texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of small files of a snapshot's own folder, and why others that are wanted are not among them.
 
-    :param most: bytes of one of them
-    :param most_all: bytes of all of them
+    :param most: bytes of one of them; C(most_all) of all
     """
     texts_by_name: dict[str, str] = {}
     files_present, wrong = listing(snapshot)
@@ -396,8 +393,7 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
 
     An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
-    :param only: patterns of the entry's files; other files may belong to another
-        service
+    :param only: patterns of the entry's files; other files may belong to another service
     """
     files_present, strange = listing(snapshot)
     twice = copies(snapshot, files_present)
@@ -522,10 +518,7 @@ REASONS = (
 
 
 def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
-    """Return why a download failed, with the fix, from the hub library's messages.
-
-    :param noun: REPO@REVISION
-    """
+    """Return why a download failed, with the fix, from the hub library's messages. noun: REPO@REVISION."""
     last = [line for line in log.strip().splitlines() if line.strip()][-1:] or ["it printed nothing"]
     hint = next((fix for words, fix in REASONS if any(word in log for word in words)), None)
     account = (

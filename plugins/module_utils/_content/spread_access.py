@@ -59,8 +59,7 @@ def programs() -> dict[str, str]:
 
 def serve_command(folder: Path, python: str) -> str:
     """Return the command that every key is restricted to. folder: of the run. python: path of the interpreter."""
-    name = spread_server.__name__.rpartition(".")[2]
-    return f"PYTHONPATH={folder} {python} -m {PACKAGE}._content.{name} {folder}"
+    return f"PYTHONPATH={folder} {python} -m {PACKAGE}._content.spread_server {folder}"
 
 
 def sshd_config(addresses: Sequence[str], port: int, folder: Path, python: str) -> str:
@@ -129,12 +128,11 @@ def worker_argv(python: str, folder: Path, lifetime: int) -> list[str]:
 
     :param lifetime: seconds after which it ends
     """
-    name = spread_worker.__name__.rpartition(".")[2]
     return [
         *("systemd-run", "--quiet", "--collect", f"--unit={WORKER_UNIT}"),
         "--description=Images and models are taken from other nodes",
         f"--property=RuntimeMaxSec={lifetime}",
         "--property=LimitCORE=0",  # a core dump holds keys
         *("--property=Nice=5", f"--setenv=PYTHONPATH={folder}"),
-        *(python, "-m", f"{PACKAGE}._content.{name}", str(folder)),
+        *(python, "-m", f"{PACKAGE}._content.spread_worker", str(folder)),
     ]

@@ -18,8 +18,8 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._host import docker
@@ -42,30 +42,14 @@ HUB = "hub"
 DOCKER_SECONDS = 120.0
 
 
-@dataclass(frozen=True)
-class Access:
-    """The files that peers may take, from the folder of the run."""
-
-    folder: Path
-    hub: Path
-    saved: Path
-    clear: Sequence[str]
-    images: Mapping[str, str]
-
-    @classmethod
-    def load(cls, folder: Path) -> Access:
-        """Read the settings of the run. folder: of the run."""
-        settings = parse_json((folder / SETTINGS).read_text(encoding="utf-8"), SETTINGS)
-        return cls(folder, Path(settings["hub"]), Path(settings["saved"]), settings["clear"], settings["images"])
-
-
 def main() -> None:
     """Answer one request of a peer."""
-    access = Access.load(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    settings = parse_json((folder / SETTINGS).read_text(encoding="utf-8"), SETTINGS)
     verb, *words = os.environ.get("SSH_ORIGINAL_COMMAND", "").split(" ")
     answer = {"hold": hold, "files": send_files}.get(verb)
     try:
-        if not answer or not answer(access, words):
+        if not answer or not answer(folder, settings, words):
             raise SystemExit("this key takes models and the images of this run, nothing else")
     except (OSError, Unknown, NoAnswer, image_archive.UnexpectedContent) as error:
         raise SystemExit(str(error)) from error
@@ -77,18 +61,17 @@ def announce(line: str) -> None:
     sys.stdout.flush()
 
 
-def hold(access: Access, words: Sequence[str]) -> bool:
-    """Reserve an item for one peer until the peer closes its connection, or answer why that is not possible.
+def hold(run: Path, settings: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Reserve an item, for one peer on each kind of network, until the peer closes its connection, or answer why not.
 
-    :param words: id of the item, and kind of the network; each network can serve a peer
     :returns: whether the request is allowed
     """
     if len(words) != 2 or not ITEM.fullmatch(words[0]) or words[1] not in ("fabric", "lan"):
         return False
     item, kind = words
-    folder = access.folder / ITEMS
+    folder = run / ITEMS
     if not (folder / f"{item}.ready").exists():
-        announce(f"{COMING if is_coming(access.folder, item) else GONE}\n")
+        announce(f"{COMING if is_coming(run, item) else GONE}\n")
         return True
     with (folder / f"{item}.{kind}").open("ab") as handle:
         try:
@@ -96,19 +79,19 @@ def hold(access: Access, words: Sequence[str]) -> bool:
         except BlockingIOError:
             announce(f"{BUSY}\n")
             return True
-        announce(f"{FREE}{' ' + describe_image(access, item) if item in access.images else ''}\n")
+        announce(f"{FREE}{' ' + describe_image(run, settings, item) if item in settings['images'] else ''}\n")
         sys.stdin.buffer.read()
     return True
 
 
-def describe_image(access: Access, item: str) -> str:
+def describe_image(run: Path, settings: Mapping[str, Any], item: str) -> str:
     """Return the description of an image in JSON, after saving it into files unless that was done.
 
     :raises OSError: if the disk has too little space
     :raises UnexpectedContent: if docker save fails
     """
-    name, folder = access.images[item], access.saved / item
-    with (access.folder / ITEMS / f"{item}.saving").open("ab") as handle:
+    name, folder = settings["images"][item], Path(settings["saved"]) / item
+    with (run / ITEMS / f"{item}.saving").open("ab") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # peers of two networks may come at once
         present = docker.images(reader(DOCKER_SECONDS), [name])[name]
         if not present:
@@ -138,15 +121,16 @@ def is_coming(folder: Path, item: str) -> bool:
     return time.time() - max(times) < COMING_SECONDS
 
 
-def send_files(access: Access, words: Sequence[str]) -> bool:
+def send_files(_run: Path, settings: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Send files inside SSH, or over TCP on an address; returns whether the request is allowed.
 
     :param words: C(HUB) or the id of an image, and the address
     """
     folder, *address = words or [""]
-    if (folder != HUB and folder not in access.images) or len(address) > 1 or not set(address) <= set(access.clear):
+    is_offered = folder == HUB or folder in settings["images"]
+    if not is_offered or len(address) > 1 or not set(address) <= set(settings["clear"]):
         return False
-    root = access.hub if folder == HUB else access.saved / folder
+    root = Path(settings["hub"]) if folder == HUB else Path(settings["saved"]) / folder
     if address:
         file_stream.serve_connection(root, address[0], announce)
     else:

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ from .spread_files import (
     Wrong,
     digests,
     put_aside,
-    safe,
     safe_link,
 )
 from .spread_names import item_id
@@ -92,33 +91,17 @@ class Progress:
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Link:
-    """A pair of addresses of this host and a source. kind: C(fabric) or C(lan)."""
-
-    kind: str
-    own: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """A host that has an item or is about to have it. links: the fastest first."""
-
-    name: str
-    links: tuple[Link, ...]
-
-    @classmethod
-    def from_dict(cls, source: Mapping[str, Any]) -> Source:
-        """Read a source of a task."""
-        return cls(source["name"], tuple(Link(**link) for link in source["links"]))
+Link = Mapping[str, str]
+"""A pair of addresses of this host (C(own)) and of a source (C(source)). C(kind): C(fabric) or C(lan)."""
+Source = Mapping[str, Any]
+"""A host that has an item or is about to have it: its C(name) and C(links), the fastest first."""
 
 
 @dataclass(frozen=True)
 class Route:
     """The links of one kind over which a source answers. folder: of the run, with its keys."""
 
-    source: Source
+    source: str
     links: Sequence[Link]
     port: int
     folder: Path
@@ -126,7 +109,7 @@ class Route:
     @property
     def kind(self) -> str:
         """Kind of the links."""
-        return self.links[0].kind
+        return self.links[0]["kind"]
 
     def ssh_argv(self, link: Link, request: str) -> list[str]:
         """Return the command that sends a request to the source; it ignores the host's own ssh settings."""
@@ -136,9 +119,9 @@ class Route:
             "UserKnownHostsFile": self.folder / "known_hosts",
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "yes",
-            "HostKeyAlias": self.source.name,
+            "HostKeyAlias": self.source,
             "BatchMode": "yes",
-            "BindAddress": link.own,
+            "BindAddress": link["own"],
             "ConnectTimeout": CONNECT_SECONDS * 3,
             "ServerAliveInterval": 15,
             "ServerAliveCountMax": 4,
@@ -149,30 +132,27 @@ class Route:
         argv = ["ssh", "-F", "none", "-T", "-l", "root", "-p", str(self.port)]
         for name, value in options.items():
             argv += ["-o", f"{name}={value}"]
-        return [*argv, link.source, request]
+        return [*argv, link["source"], request]
 
 
 def is_reachable(link: Link, port: int) -> bool:
     """Whether the source accepts connections on an address, from the address that it expects."""
     try:
-        socket.create_connection((link.source, port), CONNECT_SECONDS, (link.own, 0)).close()
+        socket.create_connection((link["source"], port), CONNECT_SECONDS, (link["own"], 0)).close()
     except OSError:
         return False
     return True
 
 
 def find_route(source: Source, port: int, folder: Path) -> Route:
-    """Return the route over all links of the fastest kind that answers.
-
-    :raises Failed: if no link answers
-    """
+    """Return the route over all links of the fastest kind that answers. Raises Failed if no link answers."""
     for kind in ("fabric", "lan"):
-        links = [link for link in source.links if link.kind == kind and is_reachable(link, port)]
+        links = [link for link in source["links"] if link["kind"] == kind and is_reachable(link, port)]
         if links:
-            return Route(source, links, port, folder)
-    tried = ", ".join(f"{link.source} from {link.own}" for link in source.links)
+            return Route(source["name"], links, port, folder)
+    tried = ", ".join(f"{link['source']} from {link['own']}" for link in source["links"])
     raise Failed(
-        f"{source.name} does not answer on port {port} ({tried}); a firewall between the nodes? Open that port between them, or set spread_port to "
+        f"{source['name']} does not answer on port {port} ({tried}); a firewall between the nodes? Open that port between them, or set spread_port to "
         "an open one"
     )
 
@@ -188,8 +168,6 @@ def request(route: Route, link: Link, text: str) -> Iterator[subprocess.Popen[by
     ):
         try:
             yield process
-        except file_stream.NoConnection:
-            raise
         except OSError as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1)
@@ -207,29 +185,19 @@ def read_line(process: subprocess.Popen[bytes]) -> str:
     return process.stdout.readline().decode("ascii", "replace").strip() if process.stdout else ""
 
 
-@dataclass
 class Pull:
-    """Takes an item from the first of its sources that has it and is free."""
+    """Takes an item from the first of its sources that has it and is free. folder: of the run."""
 
-    key: str
-    sources: Sequence[Source]
-    port: int
-    folder: Path
-    failures: list[dict[str, Any]] = field(default_factory=list)
-    """Failed attempts: C(source), C(why), and whether its data were C(wrong)."""
-    gone: set[str] = field(default_factory=set)
-    """Sources that will not get the item."""
-
-    @classmethod
-    def from_task(cls, task: Mapping[str, Any], folder: Path) -> Pull:
-        """Read the sources of a task. folder: of the run."""
-        sources = [Source.from_dict(source) for source in task.get("sources") or []]
-        return cls(task["key"], sources, int(task.get("port") or 0), folder)
-
-    @property
-    def item(self) -> str:
-        """The id of the item."""
-        return item_id(self.key)
+    def __init__(self, task: Mapping[str, Any], folder: Path) -> None:
+        self.key = str(task["key"])
+        self.item = item_id(self.key)
+        self.sources: list[Source] = list(task.get("sources") or [])
+        self.port = int(task.get("port") or 0)
+        self.folder = folder
+        self.failures: list[dict[str, Any]] = []
+        """Failed attempts: C(source), C(why), and whether its data were C(wrong)."""
+        self.gone: set[str] = set()
+        """Sources that will not get the item."""
 
     def run(self, take: Callable[[Route, str], None]) -> Route:
         """Ask the sources in turn until one is free, and take the item from it.
@@ -252,12 +220,13 @@ class Pull:
     def candidates(self) -> list[Source]:
         """Return the sources to ask next: those that have not failed before the others, a fabric before the LAN."""
         failed = {failure["source"] for failure in self.failures}
-        remaining = [source for source in self.sources if source.name not in self.gone]
-        untried = [source for source in remaining if source.name not in failed] or remaining
-        return [source for source in untried if source.links[0].kind == "fabric"] or untried
+        remaining = [source for source in self.sources if source["name"] not in self.gone]
+        untried = [source for source in remaining if source["name"] not in failed] or remaining
+        return [source for source in untried if source["links"][0]["kind"] == "fabric"] or untried
 
     def try_source(self, source: Source, take: Callable[[Route, str], None]) -> Route | None:
         """Take the item from a source if the source reserves it for this host. Returns the route if it was taken."""
+        name = str(source["name"])
         try:
             route = find_route(source, self.port, self.folder)
             with request(route, route.links[0], f"hold {self.item} {route.kind}") as holding:
@@ -266,11 +235,11 @@ class Pull:
                     take(route, description)
                     return route
                 if answer == GONE:
-                    self.gone.add(source.name)
+                    self.gone.add(name)
                 elif answer not in (BUSY, COMING):
-                    raise OSError(f"{source.name} does not give {self.key}")
+                    raise OSError(f"{name} does not give {self.key}")
         except (Failed, OSError) as error:
-            self.failures.append({"source": source.name, "why": str(error), "wrong": isinstance(error, Wrong)})
+            self.failures.append({"source": name, "why": str(error), "wrong": isinstance(error, Wrong)})
         return None
 
 
@@ -344,7 +313,7 @@ class Files:
         return {
             "bytes": self.size - self.before + self.repeated,
             "files": len(self.missing),
-            "source": route.source.name if route else "",
+            "source": route.source if route else "",
             "link": route.kind if route else "",
             "encrypted": self.encrypted,
             "seconds": round(time.monotonic() - began, 3),
@@ -363,7 +332,7 @@ class Files:
 
     def take_share(self, route: Route, link: Link, share: Sequence[Mapping[str, Any]]) -> Failed | None:
         """Take the files of one stream."""
-        pending, source = list(share), route.source.name
+        pending, source = list(share), route.source
         for _attempt in range(RECEIVE_TRIES):
             try:
                 with self.open_stream(route, link) as receiver:
@@ -383,17 +352,18 @@ class Files:
     @contextlib.contextmanager
     def open_stream(self, route: Route, link: Link) -> Iterator[file_stream.Receiver]:
         """Yield a receiver: over TCP on a fabric, if allowed and possible, otherwise inside SSH."""
-        with contextlib.ExitStack() as stack:
-            if self.uses_tcp and link.kind == "fabric":
+        if self.uses_tcp and link["kind"] == "fabric":
+            with request(route, link, f"files {self.folder} {link['source']}") as process:
                 try:
-                    stream = stack.enter_context(open_tcp(route, link, self.folder))
+                    connection = file_stream.connect(link["own"], link["source"], read_line(process))
                 except file_stream.NoConnection:
                     self.uses_tcp = False  # a firewall, for example, which leaves the port of SSH open
                 else:
-                    self.encrypted = False
-                    yield file_stream.Receiver(stream, stream, self.stream_limit)
-                    return
-            process = stack.enter_context(request(route, link, f"files {self.folder}"))
+                    with connection, connection.makefile("rwb", buffering=0) as stream:
+                        self.encrypted = False
+                        yield file_stream.Receiver(stream, stream, self.stream_limit)
+                        return
+        with request(route, link, f"files {self.folder}") as process:
             if process.stdout and process.stdin:
                 yield file_stream.Receiver(process.stdout, process.stdin, self.stream_limit)
 
@@ -428,9 +398,9 @@ class Model:
         self.progress = progress
         self.pull = pull
         self.home = Path(task["hf_home"])
-        self.repo = safe(task["folder"])
+        self.repo = str(task["folder"])
         self.sums = spread_files.sums_of(self.repo)
-        self.entries = {safe(entry["store"]): entry for entry in task["files"]}
+        self.entries = {str(entry["store"]): entry for entry in task["files"]}
         self.staging = -1
         """Descriptor of the staging folder."""
 
@@ -482,7 +452,7 @@ class Model:
             if "/snapshots/" not in entry["store"]:
                 beneath.move(self.staging, entry["store"], self.home, f"hub/{entry['store']}")
                 self.note_published(entry)
-        commit = safe(self.task["commit"])
+        commit = str(self.task["commit"])
         with beneath.folder(self.home, f"hub/{self.repo}", make=True) as root:
             if beneath.info(root, f"snapshots/{commit}") is not None:
                 self.fill_snapshot(root, f"snapshots/{commit}", commit)
@@ -493,7 +463,7 @@ class Model:
                 with beneath.folder(root, "snapshots", make=True):
                     beneath.move(self.staging, draft, root, f"snapshots/{commit}")
             if self.task["revision"] != commit:
-                beneath.write(root, f"refs/{safe(self.task['revision'])}", commit.encode())
+                beneath.write(root, f"refs/{self.task['revision']}", commit.encode())
         for entry in self.task["files"]:
             if not entry["link"]:
                 self.note_published(entry)
@@ -503,7 +473,7 @@ class Model:
     def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
         """Put the links and plain files of the snapshot into a folder."""
         for entry in self.task["files"]:
-            path = f"{folder}/{safe(entry['path'])}"
+            path = f"{folder}/{entry['path']}"
             if entry["link"]:
                 # Checked for the place where the link will be.
                 beneath.link(root, path, safe_link(f"snapshots/{commit}/{entry['path']}", entry["link"]))
@@ -517,33 +487,19 @@ class Model:
             self.sums.note(beneath.stat_key(info), self.path(entry), entry["sha256"])
 
 
-@contextlib.contextmanager
-def open_tcp(route: Route, link: Link, folder: str) -> Iterator[socket.SocketIO]:
-    """Yield an unencrypted stream to a source.
-
-    :raises file_stream.NoConnection: before anything is received
-    """
-    with (
-        request(route, link, f"files {folder} {link.source}") as process,
-        file_stream.connect(link.own, link.source, read_line(process)) as connection,
-        connection.makefile("rwb", buffering=0) as stream,
-    ):
-        yield stream
-
-
 def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Read every file of a snapshot, and take damaged files out of use.
 
     A file is damaged if its digest is neither the one in its name at the hub nor the one recorded when it was verified.
     """
     began = time.monotonic()
-    home, repo = Path(task["hf_home"]), safe(task["folder"])
+    home, repo = Path(task["hf_home"]), str(task["folder"])
     sums = spread_files.sums_of(repo)
     entries = list({entry["store"]: entry for entry in task["files"]}.values())
 
     def verify(entry: Mapping[str, Any]) -> str | None:
         try:
-            with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
+            with beneath.open_file(home, f"hub/{entry['store']}") as handle:
                 key, (sha256, git) = beneath.stat_key(os.fstat(handle.fileno())), digests(handle)
         except (FileNotFoundError, beneath.Refused):
             return str(entry["path"])
@@ -608,13 +564,16 @@ class Image:
 
     def take_from(self, files: Files, route: Route, description: str) -> None:
         """Receive the files of the image that this host needs, and load them. Raises C(Failed)."""
-        where = f"the image of {route.source.name}"
+        where = f"the image of {route.source}"
         image = read(image_archive.SAVED, parse_json(description, where), where)
         entries = [{"store": name, "path": name, "size": size, "sha256": name} for name, size in image["files"].items()]
         for name in beneath.names(files.staging):
             if name not in image["files"]:
                 beneath.remove(files.staging, name)
-        left_out = self.present_files(image)
+        try:
+            left_out = image_archive.present_files(image, docker.present_layers(self.run))
+        except NoAnswer:
+            left_out = set()
         while True:
             files.set_missing([entry for entry in entries if entry["store"] not in left_out])
             files.take_from(route)
@@ -623,13 +582,13 @@ class Image:
                 break
             except image_archive.UnexpectedContent as error:
                 if not left_out:
-                    raise Failed(f"loading {self.name} from {route.source.name} failed: {error}") from error
+                    raise Failed(f"loading {self.name} from {route.source} failed: {error}") from error
                 left_out = set()  # the whole image needs none of the present layers
         present = self.inspect([self.expected["id"], self.name])
         if not present or not spread_files.same_image(self.expected, present):
             docker.act(self.run, "image", "rm", "--", self.name)
             raise Failed(
-                f"{route.source.name} sent {self.name} as {(present or {}).get('id')}, not as {self.expected['id']}; it was removed again"
+                f"{route.source} sent {self.name} as {(present or {}).get('id')}, not as {self.expected['id']}; it was removed again"
             )
         self.image_id = str(present["id"])
         if not left_out:
@@ -637,24 +596,13 @@ class Image:
         for name in beneath.names(files.staging) if left_out else []:
             beneath.remove(files.staging, name)  # a part of an image serves nobody
 
-    def present_files(self, image: Mapping[str, Any]) -> set[str]:
-        """Return the files of the image that this host need not receive; none if its layers are not known."""
-        try:
-            return image_archive.present_files(image, docker.present_layers(self.run))
-        except NoAnswer:
-            return set()
-
 
 # --- the job ----------------------------------------------------------------------------------------------------------
 
 
 def run_task(task: Mapping[str, Any], progress: Progress, folder: Path) -> dict[str, Any]:
-    """Carry out one task; returns its result.
-
-    :param task: its C(kind) is C(verify), C(model) or C(image)
-    :returns: C(key), C(kind), C(ok), C(why), and the details of the kind
-    """
-    pull = Pull.from_task(task, folder)
+    """Carry out a task of kind C(verify), C(model) or C(image); returns C(key), C(kind), C(ok), C(why), and details of the kind."""
+    pull = Pull(task, folder)
     result: dict[str, Any] = {"key": task["key"], "kind": task["kind"], "ok": True, "why": ""}
     try:
         if task["kind"] == "verify":

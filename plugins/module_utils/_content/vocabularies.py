@@ -42,10 +42,7 @@ BY_ARCHITECTURE = {"GptOssForCausalLM": O200K_BASE}
 
 
 def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocabulary | None:
-    """Return the vocabulary of an engine.
-
-    :param env: its variables; an owner's folder of vocabularies wins
-    """
+    """Return the vocabulary of an engine. env: its variables; an owner's folder of vocabularies wins."""
     listed = (config or {}).get("architectures")
     for name in listed if isinstance(listed, list) else []:
         vocabulary = BY_ARCHITECTURE.get(str(name))

@@ -12,9 +12,9 @@ from . import host_report
 
 
 def _images(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import image_asker, image_looks
+    from .._content import image_looks, image_probe
 
-    return image_looks.section(view, request, image_asker.asker)
+    return image_looks.section(view, request, image_probe.asker)
 
 
 def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
@@ -72,9 +72,9 @@ def _distribution(view: HostView, request: Request) -> dict[str, Any]:
 
 
 def _upstream(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import upstream_looks
+    from .._content import upstream
 
-    return upstream_looks.section(view, request)
+    return upstream.section(view, request)
 
 
 def _cabling(view: HostView, request: Request) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load guard: steps against low free memory while a service loads. Decisions; no I/O. C(_addons/load_guard.py) has its settings.
+"""The load guard: steps against low free memory while a service loads. Decisions; no I/O. C(_addons/guard.py) has its settings.
 
 Reading weights fills the page cache, and on GB10 the driver allocates from C(MemFree): the cache that could be given back
 does not count. So caches are dropped whenever C(MemFree) is below a floor, from the start of the container to the first

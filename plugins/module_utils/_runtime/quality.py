@@ -72,7 +72,7 @@ _COLOURS = ("amber", "silver", "crimson", "olive", "indigo", "ivory", "scarlet",
 
 @dataclass(frozen=True)
 class Settings:
-    """How often a server is asked, and what follows. See C(_addons/watchdog.py) for the meaning."""
+    """How often a server is asked, and what follows. See C(roles/watchdog/meta/addon.yml) for the meaning."""
 
     quality: bool = False
     quality_minutes: float = 30.0

@@ -29,14 +29,6 @@ SECONDS, SECONDS_OF_HOST = 5.0, 0.2
 say = journal("status page", errors=True)
 
 
-def drop_privileges() -> None:
-    """Go on as nobody."""
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-
-
 def main() -> int:
     """Serve until it is stopped."""
     parser = argparse.ArgumentParser(prog="spark-status-page", description="Serves the live page of a fleet.")
@@ -71,7 +63,10 @@ def main() -> int:
     except (OSError, ValueError) as error:
         say(f"{address[0]}, port {address[1]}: {error}; see who has it: ss -ltnp", 3)
         return 1
-    drop_privileges()
+    if os.getuid() == 0:  # it goes on as nobody
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
     server.serve()
     say(f"serves {len(agents)} Sparks on {address[0]}, port {server.server_address[1]}")
     while True:

@@ -34,7 +34,9 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
-from dgxspark_vllm._common.foreign_text import parse_json
+from dgxspark_vllm._common import reader
+from dgxspark_vllm._common.foreign_text import Untrusted, parse_json
+from dgxspark_vllm._common.reader import SIZE
 from dgxspark_vllm._runtime import command, endpoint, engine_client, http_client, state_file
 
 CONTAINER = "spark-gateway"
@@ -42,22 +44,27 @@ POLL_SECONDS = 0.5
 RUNNING = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 SEEN_SECONDS = 15.0
 """A process of the gateway reads the list of drained backends twice a second; a process that does not has ended."""
-
-
 MOST_BYTES = 2**20
-MOST_NUMBER = 2**53
 ODD = "Start the gateway anew: systemctl restart spark-gateway"
 SUPERVISOR = {
-    "generation": int,
+    "generation": SIZE,
     "fingerprint": str,
-    "pid": int,
-    "starting": int,
-    "last": int,
+    "pid": SIZE,
+    "starting": SIZE,
+    "last": SIZE,
     "code": str,
     "error": str,
+    Any: Any,
 }
-CHILD = {"pid": int, "leaving": bool, "drained": [str], "running": {str: int}, "queued": int, "unhealthy": {str: str}}
-TOOLS: dict[str, Any] = {"fingerprint": str, "proved": [str]}
+CHILD = {
+    "pid": SIZE,
+    "leaving": bool,
+    "drained": [str],
+    "running": {str: SIZE},
+    "queued": SIZE,
+    "unhealthy": {str: str},
+}
+TOOLS = {"fingerprint": str, "proved": [str]}
 DRAINED = {"since": {str: str}, "held": [str]}
 
 
@@ -90,34 +97,15 @@ def read(path: Path) -> Any:
         return None
 
 
-def shaped(path: Path, shape: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a JSON file with the keys and types of C(shape), C(None) for a missing file. Lists and mappings have the type of their values."""
+def shaped(path: Path, form: dict[Any, Any]) -> dict[str, Any] | None:
+    """Return a JSON file of a form of C(reader.py), C(None) for a missing file."""
     content = read(path)
     if content is None:
         return None
-    for key, kind in shape.items():
-        value = content.get(key) if isinstance(content, dict) else None
-        if isinstance(kind, list):
-            right = isinstance(value, list) and all(_is(item, kind[0]) for item in value)
-        elif isinstance(kind, dict):
-            right = isinstance(value, dict) and all(_is(item, kind[str]) for item in value.values())
-        else:
-            right = _is(value, kind)
-        if not right:
-            raise GatewayError(f"{path} is not what the gateway writes: '{key}' is missing or no {_named(kind)}. {ODD}")
-    return dict(content)
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_NUMBER
-    return isinstance(value, kind)
-
-
-def _named(kind: Any) -> str:
-    if isinstance(kind, (list, dict)):
-        return f"{'list' if isinstance(kind, list) else 'mapping'} of {_named(kind[0] if isinstance(kind, list) else kind[str])}s"
-    return {int: "number", str: "text", bool: "yes or no"}[kind]
+    try:
+        return dict(reader.read(form, content, "it"))
+    except Untrusted as error:
+        raise GatewayError(f"{path} is not what the gateway writes: {error}. {ODD}") from error
 
 
 def plain(text: str) -> str:
@@ -249,16 +237,6 @@ def engine_requests(backend: dict[str, Any]) -> int | None:
         return None
 
 
-def check_spare(gateway: Gateway, key: str) -> None:
-    """Raise GatewayError if a name has no other backend that is admitted and healthy."""
-    unhealthy = {key for child in gateway.children() if not child["leaving"] for key in child["unhealthy"]}
-    gone = {key, *gateway.drained(), *unhealthy}
-    routes = gateway.settings()["routes"]
-    alone = sorted(name for name, keys in routes.items() if key in keys and not set(keys) - gone)
-    if alone:
-        raise GatewayError(f"{key} is the last backend of {', '.join(alone)}, so it is not drained.")
-
-
 def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare: bool = False) -> dict[str, Any]:
     """Give a backend no new requests, and wait for the end of its requests.
 
@@ -266,7 +244,12 @@ def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False, spare:
     """
     backend = gateway.backend(key)
     if spare:
-        check_spare(gateway, key)
+        unhealthy = {name for child in gateway.children() if not child["leaving"] for name in child["unhealthy"]}
+        gone = {key, *gateway.drained(), *unhealthy}
+        routes = gateway.settings()["routes"]
+        alone = sorted(name for name, keys in routes.items() if key in keys and not set(keys) - gone)
+        if alone:
+            raise GatewayError(f"{key} is the last backend of {', '.join(alone)}, so it is not drained.")
     with gateway.draining(key):
         with gateway.changing(key if hold else "") as since:
             changed = key not in since

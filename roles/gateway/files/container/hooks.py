@@ -219,11 +219,6 @@ async def tell() -> None:
 # ---------------------------------------------------------------- keys
 
 
-def is_open(path: str) -> bool:
-    """Tell whether a path needs no key."""
-    return path in OPEN or (path in METRICS and state.settings["open_metrics"])
-
-
 def who(key: bytes) -> dict[str, Any] | None:
     """Return the owner of a key. Compares every key in constant time, also after a match."""
     key_digest = hashlib.sha256(key).digest()
@@ -720,7 +715,7 @@ class AccessControl:
     def caller(self, scope: Message) -> Mapping[str, Any]:
         """Return the caller of a request: the owner of the key if the path needs a key. Raises C(Rejected) without such a key."""
         path = scope["path"]
-        if is_open(path):
+        if path in OPEN or (path in METRICS and state.settings["open_metrics"]):
             return {"role": "open", "name": "open"}
         if state.settings["open"]:
             return {"role": "anyone", "name": "anyone"}

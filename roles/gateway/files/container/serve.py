@@ -26,7 +26,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 BACKLOG = 2048
 START_SECONDS = 240
@@ -69,13 +68,6 @@ def fingerprint(*folders: Path) -> str:
             if path.is_file() and not path.name.startswith("."):
                 digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a file at once."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
 
 
 # ---------------------------------------------------------------- the first process
@@ -134,19 +126,19 @@ class Supervisor:
     def tell(self) -> None:
         """Write the state file for the helper on the host."""
         serving = self.serving
-        write_json(
-            self.state / "supervisor.json",
-            {
-                "generation": serving.generation if serving else 0,
-                "fingerprint": serving.fingerprint if serving else "",
-                "pid": serving.process.pid if serving else 0,
-                "starting": self.coming.generation if self.coming else 0,
-                "leaving": [child.process.pid for child in self.leaving],
-                "last": self.generation,
-                "code": self.code,
-                "error": self.error,
-            },
-        )
+        state = {
+            "generation": serving.generation if serving else 0,
+            "fingerprint": serving.fingerprint if serving else "",
+            "pid": serving.process.pid if serving else 0,
+            "starting": self.coming.generation if self.coming else 0,
+            "leaving": [child.process.pid for child in self.leaving],
+            "last": self.generation,
+            "code": self.code,
+            "error": self.error,
+        }
+        draft = self.state / f".supervisor.json.{os.getpid()}"
+        draft.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.state / "supervisor.json")
 
     def forget(self, child: Child) -> None:
         os.close(child.ready_fd)
@@ -261,14 +253,6 @@ class Supervisor:
 # ---------------------------------------------------------------- the child
 
 
-def put_secrets(folder: Path, settings: dict[str, Any]) -> None:
-    """Set the variables with keys of backends inside this process, so that they are not in its environment at start."""
-    for name, file in settings["backend_keys"].items():
-        os.environ[name] = (folder / file).read_text(encoding="utf-8").strip()
-    # LiteLLM requires a master key. hooks.py checks all access, so this key is random and secret.
-    os.environ["LITELLM_MASTER_KEY"] = "sk-" + secrets.token_urlsafe(32)
-
-
 def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, generation: int) -> int:
     config, keys, run = Path(options.config), Path(options.secrets), Path(options.run)
     settings = json.loads((config / "gateway.json").read_text(encoding="utf-8"))
@@ -276,7 +260,11 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
     os.environ["LITELLM_LOG"] = str(settings["log_level"]).upper()
     os.environ["CONFIG_FILE_PATH"] = str(config / "litellm.yaml")
     os.environ.setdefault("HOME", "/tmp")
-    put_secrets(keys, settings)
+    # Keys of backends are set inside this process, so that they are not in its environment at start.
+    for name, file in settings["backend_keys"].items():
+        os.environ[name] = (keys / file).read_text(encoding="utf-8").strip()
+    # LiteLLM requires a master key. hooks.py checks all access, so this key is random and secret.
+    os.environ["LITELLM_MASTER_KEY"] = "sk-" + secrets.token_urlsafe(32)
     # Docker may start containers with a limit of 1024 open files; each request takes two.
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))

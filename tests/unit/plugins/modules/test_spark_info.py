@@ -12,7 +12,7 @@ from programs_fixture import play
 from returned_fixture import named
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cable_probe
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_contents
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
@@ -152,7 +152,7 @@ def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     assert sum(call[:3] == ["docker", "image", "inspect"] for call in fake_run.calls) == 1
     # An earlier answer of the image is read from the cache.
     (tmp_path / "images").mkdir()
-    cached_answer = {"schema": image_contents.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
+    cached_answer = {"schema": image_looks.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
     (tmp_path / "images" / "aa.json").write_text(json.dumps(cached_answer))
     up = run_module(
         monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more

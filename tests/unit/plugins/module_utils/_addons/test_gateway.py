@@ -43,7 +43,8 @@ def made(
     settings, messages = gateway.read(host, written)
     assert messages == []
     assert written == before
-    return gateway.plan(host, settings, fleet)
+    outcome, _gateway, _endpoint, findings = gateway.plan(host, "192.168.1.11", settings, fleet)
+    return outcome, findings
 
 
 def leads(outcome: dict[str, Any], name: str) -> list[tuple[str, int]]:
@@ -127,9 +128,7 @@ def test_aliases_promise_tools_where_all_of_their_engines_do() -> None:
         "mixed": {"backends": ["spark-1/heavy", "spark-2/plain"]},
         "plain": "spark-2/plain",
     }
-    settings, messages = gateway.read("forge", {"aliases": aliases, "master_key_file": "/k"})
-    assert messages == []
-    outcome, _findings = gateway.plan("forge", settings, fleet)
+    outcome, _findings = made({"aliases": aliases, "master_key_file": "/k"}, fleet, "forge")
     assert sorted(outcome["settings"]["tools"]) == ["both", "writer"]
 
 

@@ -20,7 +20,7 @@ def planned(value: Any, *services: dict[str, Any]) -> dict[str, Any]:
 
 def test_without_a_key_it_is_served_on_loopback() -> None:
     made = planned(True, {"name": "heavy"})
-    assert (made["listen"], made["port"], made["key"]) == ("127.0.0.1", live.PORT, None)
+    assert (made["listen"], made["port"], made["key"]) == ("127.0.0.1", live.KEYS["port"].default, None)
     assert made["settings"]["rails"] == ["rail0", "rail1"] and made["settings"]["api_key_file"] is None
 
 
@@ -58,4 +58,3 @@ def test_nothing_is_open_without_a_key(value: dict[str, Any]) -> None:
 )
 def test_where_a_monitor_reads_it(listen: str, reader: str, url: str | None) -> None:
     assert live.url("s1", reader, {"listen": listen, "port": 8095}, "192.168.1.11") == url
-    assert live.unreachable("forge", "s1").rule == "fleet_monitor.no_agent"

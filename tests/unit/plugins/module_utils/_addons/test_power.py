@@ -109,10 +109,12 @@ def test_a_switch_of_an_idle_spark_is_planned_or_refused_with_the_reason(
 
 
 def test_every_switch_names_its_change_effect_source_and_undo() -> None:
-    assert set(power.SAVE) <= set(power.IDLE)
-    for name, switch in power.IDLE.items():
-        assert switch.changes and switch.published and switch.source, name
-        assert (switch.changes == "nothing") is bool(switch.refused)
+    switches = power.DESCRIPTION["idle_switches"]
+    assert set(power.DESCRIPTION["idle_save"]) <= set(switches)
+    for name, switch in switches.items():
+        assert switch["changes"] and switch["published"] and switch["source"], name
+        assert (switch["changes"] == "nothing") is bool(switch.get("refused"))
+        assert name in power.KEYS["idle"].meaning
 
 
 @pytest.mark.parametrize(("features", "is_set"), [([KNOB[5:]], True), ([], False)])

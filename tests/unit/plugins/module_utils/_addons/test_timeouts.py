@@ -50,9 +50,3 @@ def test_a_request_that_is_held_while_its_engine_loads_is_waited_for_on_top(leng
     ) or plain.answer == timeouts.WHOLE_SECONDS
     assert held.silent >= 870 + plain.silent and held.answer >= held.silent + timeouts.ANSWER_SECONDS
     assert held.reading == plain.silent == plain.reading
-
-
-def test_several_engines_wait_for_the_slowest() -> None:
-    slowest = timeouts.limits(1_048_576)
-    assert timeouts.longest([timeouts.limits(8192, 90.0), slowest, timeouts.limits(None)]) == slowest
-    assert timeouts.longest([]) == timeouts.limits(None)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
-    image_asker,
     image_looks,
+    image_probe,
     image_probe_program,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown
@@ -54,7 +54,7 @@ def test_an_image_is_asked_once_whatever_it_is_called(tmp_path: Path) -> None:
 def test_what_will_be_the_same_is_kept(tmp_path: Path) -> None:
     warned: list[str] = []
     out = f"{image_probe_program.MARK}{json.dumps({'packages': {'vllm': '0.24.0'}})}\n"
-    ask = image_asker.asker(lambda *_args: (0, out, ""), str(tmp_path / "kept"), 5, warned.append)
+    ask = image_probe.asker(lambda *_args: (0, out, ""), str(tmp_path / "kept"), 5, warned.append)
     assert ask("sha256:aa")["packages"] == {"vllm": "0.24.0"} and warned == []
     images = {"a": {"id": "sha256:aa", "present": True, "env": {}}}
     image_looks.add_contents(images, str(tmp_path / "kept"))

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
-    image_contents,
+    image_looks,
     image_probe,
     image_probe_program,
 )
@@ -153,7 +153,7 @@ def test_caches_that_an_image_brings_along_are_named(site: Path, tmp_path: Path)
     env = {"HOME": str(tmp_path / "home"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
     answer = ask("/nonexistent", PYTHONPATH=str(site), **env)
     assert answer["caches"] == {"TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    assert (image_contents.describe(answer, {}) or {})["caches"] == answer["caches"]
+    assert (image_looks.describe(answer, {}) or {})["caches"] == answer["caches"]
 
 
 @pytest.mark.parametrize("place", ["openai", "launchers", "common"])
@@ -181,7 +181,7 @@ def test_an_image_without_vllm_answers_too(tmp_path: Path) -> None:
     (tmp_path / "vllm").chmod(0o755)
     answer = ask(str(tmp_path))
     assert answer["options"] == [] and "vllm" not in answer["packages"]
-    description = image_contents.describe(answer, {})
+    description = image_looks.describe(answer, {})
     assert description is not None and description["vllm_version"] is None and description["ray"] is None
 
 
@@ -237,24 +237,24 @@ def test_an_answer_is_found_behind_what_else_python_prints() -> None:
     ],
 )
 def test_cuda_release(packages: dict[str, str], toolkit: str | None, env: dict[str, str], cuda: str | None) -> None:
-    description = image_contents.describe({"packages": packages, "cuda_toolkit": toolkit}, env)
+    description = image_looks.describe({"packages": packages, "cuda_toolkit": toolkit}, env)
     assert description is not None and description["cuda"] == cuda
 
 
 def test_few_options_mean_that_the_sources_could_not_be_read() -> None:
-    few = image_contents.describe({"options": ["model"]}, {})
-    many = image_contents.describe({"options": [f"o{number}" for number in range(200)]}, {})
+    few = image_looks.describe({"options": ["model"]}, {})
+    many = image_looks.describe({"options": [f"o{number}" for number in range(200)]}, {})
     assert few is not None and few["options"] == []
     assert many is not None and len(many["options"]) == 200
 
 
 def test_an_image_that_was_not_asked_says_nothing() -> None:
-    assert image_contents.describe(None, {}) is None
+    assert image_looks.describe(None, {}) is None
 
 
 def test_cache_names_are_plain() -> None:
-    assert image_contents.cache_name("sha256:" + "ab" * 32) == "ab" * 32 + ".json"
-    assert image_contents.cache_name("../../etc/passwd") == "______etc_passwd.json"
+    assert image_looks.cache_name("sha256:" + "ab" * 32) == "ab" * 32 + ".json"
+    assert image_looks.cache_name("../../etc/passwd") == "______etc_passwd.json"
 
 
 def test_assemblers_say_their_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,12 +93,12 @@ class Site:
         self.open(name)
 
     def ssh_argv(self, route: worker.Route, link: worker.Link, request: str) -> list[str]:
-        self.requests.append((route.source.name, link.source, request))
+        self.requests.append((route.source, link["source"], request))
         if request.split(" ")[0] in self.refused:
             return ["sh", "-c", self.refused[request.split(" ")[0]]]
         words = [f"SSH_ORIGINAL_COMMAND={request}", f"PYTHONPATH={REPOSITORY / 'collections'}"]
         module = "dgxspark_vllm._content.spread_server"
-        return ["env", *words, sys.executable, "-m", module, str(self.tmp_path / route.source.name / "run")]
+        return ["env", *words, sys.executable, "-m", module, str(self.tmp_path / route.source / "run")]
 
     def task(self, **more: Any) -> dict[str, Any]:
         return {
@@ -291,8 +291,8 @@ def test_a_lan_and_an_encrypted_fabric_use_ssh(site: Site, more: dict[str, Any])
 
 
 def test_a_source_serves_one_host_at_a_time_over_each_network(site: Site, tmp_path: Path) -> None:
-    link = worker.Link(**LAN[0])
-    route = worker.Route(worker.Source.from_dict(source_of()), [link], 8722, tmp_path)
+    link = LAN[0]
+    route = worker.Route("spark-1", [link], 8722, tmp_path)
     item = spread_names.item_id(KEY)
     with worker.request(route, link, f"hold {item} lan") as first:
         assert worker.read_line(first) == spread_server.FREE
@@ -338,14 +338,14 @@ def test_another_source_is_tried_after_a_failure_and_goes_on_there(site: Site) -
 
 def test_the_lan_is_the_last_choice(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [source_of("spark-1"), source_of("spark-2", FABRIC)]
-    pull = worker.Pull.from_task({"key": KEY, "sources": sources, "port": 1}, site.tmp_path)
-    assert [source.name for source in pull.candidates()] == ["spark-2"]
+    pull = worker.Pull({"key": KEY, "sources": sources, "port": 1}, site.tmp_path)
+    assert [source["name"] for source in pull.candidates()] == ["spark-2"]
     pull.failures.append({"source": "spark-2"})
-    assert [source.name for source in pull.candidates()] == ["spark-1"]
+    assert [source["name"] for source in pull.candidates()] == ["spark-1"]
     pull.failures.append({"source": "spark-1"})
-    assert [source.name for source in pull.candidates()] == ["spark-2"]
+    assert [source["name"] for source in pull.candidates()] == ["spark-2"]
     pull.gone.add("spark-2")
-    assert [source.name for source in pull.candidates()] == ["spark-1"]
+    assert [source["name"] for source in pull.candidates()] == ["spark-1"]
 
 
 def test_the_last_words_of_ssh_are_reported(site: Site) -> None:
@@ -361,19 +361,18 @@ def test_the_last_words_of_ssh_are_reported(site: Site) -> None:
 
 def test_the_fabric_comes_first_and_the_lan_when_it_does_not_answer(closed_port: int, tmp_path: Path) -> None:
     fabric = {"kind": "fabric", "own": "127.0.0.2", "source": "127.0.0.2"}
-    source = worker.Source.from_dict(source_of(links=[fabric, *LAN]))
+    source = source_of(links=[fabric, *LAN])
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert worker.find_route(source, port, tmp_path).links == [source.links[1]]
+        assert worker.find_route(source, port, tmp_path).links == [source["links"][1]]
         with socket.create_server(("127.0.0.2", port)):
-            assert worker.find_route(source, port, tmp_path).links == [source.links[0]]
+            assert worker.find_route(source, port, tmp_path).links == [source["links"][0]]
     with pytest.raises(spread_files.Failed, match=f"spark-1 does not answer on port {closed_port} .*set spread_port"):
         worker.find_route(source, closed_port, tmp_path)
 
 
 def test_ssh_ignores_the_settings_of_the_host(tmp_path: Path) -> None:
-    source = worker.Source.from_dict(source_of())
-    argv = worker.Route(source, source.links, 8722, tmp_path).ssh_argv(source.links[0], "files")
+    argv = worker.Route("spark-1", LAN, 8722, tmp_path).ssh_argv(LAN[0], "files")
     assert argv[:3] == ["ssh", "-F", "none"] and argv[-2:] == ["127.0.0.1", "files"]
     assert {"StrictHostKeyChecking=yes", "HostKeyAlias=spark-1", "BindAddress=127.0.0.1"} <= set(argv)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import load_guard as variable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import guard as settings_reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import load_guard
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.load_guard import (
     COMPACT,
@@ -178,7 +178,7 @@ def test_large_blocks_by_the_size_of_a_page() -> None:
     ],
 )
 def test_read(value: Any, settings: dict[str, Any]) -> None:
-    assert variable.read("spark-1", value) == (settings, [])
+    assert settings_reader.read_load_guard("spark-1", value) == (settings, [])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_read(value: Any, settings: dict[str, Any]) -> None:
     ],
 )
 def test_read_says_what_is_wrong(value: Any, message: str) -> None:
-    settings, messages = variable.read("spark-1", value)
+    settings, messages = settings_reader.read_load_guard("spark-1", value)
     assert len(messages) == 1 and message in messages[0], messages
     assert settings["floor_gib"] == 8.0
 
@@ -230,5 +230,5 @@ def test_settings_that_a_service_leaves_out_have_defaults() -> None:
 
 
 def test_settings_of_a_service_as_the_plan_writes_them() -> None:
-    planned = json.loads(json.dumps(variable.read("spark-1", {"floor_gib": 6})[0]))
+    planned = json.loads(json.dumps(settings_reader.read_load_guard("spark-1", {"floor_gib": 6})[0]))
     assert load_guard.from_service({"load_guard": planned}) == load_guard.Settings(6.0, 1.0)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tests of upstream.py and upstream_looks.py: a small server plays registry and hub."""
+"""Tests of upstream.py: a small server plays registry and hub."""
 
 from __future__ import annotations
 
