@@ -12,11 +12,10 @@ from typing import Any
 from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
-from .._common.findings import Finding
 from .._vllm import known_failures
 from . import client_tools, lock_findings, on_demand
 from . import lock as lock_file
-from .planned import Backend, PlannedHost, PlannedService
+from .planned import PlannedHost, PlannedService
 from .service import Host, Sources
 
 
@@ -42,7 +41,14 @@ def plan_add_ons(
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
     }
     settings = {name: place["settings"] for name, place in places.items()}
-    client_findings = client_tools.findings(outcome, settings, engines, _architectures(sparks, planned))
+    architectures = {
+        service.key(name): str(names[0])
+        for name, host in sparks.items()
+        for service in planned[name].services
+        for spec in host.services
+        if spec.name == service.name and isinstance(names := spec.config.get("architectures"), list) and names
+    }
+    client_findings = client_tools.findings(outcome, settings, engines, architectures)
     for name, host in hosts.items():
         findings[name] += client_findings.get(name, [])
         if sources.pin:
@@ -62,7 +68,11 @@ def plan_add_ons(
             if lock:
                 body.image_candidates = sorted({*body.image_candidates, *references})
             _add_services(planned[name], name, outcome)
-        _add_findings(host, findings[name], planned.get(name), outcome[name])
+        ignored = host.ignored if name in planned else set(host.settings["spark_ignore_rules"])
+        reported = [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
+        outcome[name]["findings"] = [] if name in planned else reported
+        if name in planned:
+            planned[name].findings += reported
     return outcome
 
 
@@ -84,18 +94,6 @@ def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[st
         service if service.rank else replace(service, gateway=_gateway(outcome, service.key(name)))
         for service in body.services
     ]
-
-
-def _architectures(sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]) -> dict[str, str]:
-    """Return the architecture of each engine's model by its key in the fleet, if its config.json is known."""
-    architectures = {}
-    for name, host in sparks.items():
-        by_service = {service.name: (service.config or {}).get("architectures") for service in host.services}
-        for service in planned[name].services:
-            names = by_service.get(service.name)
-            if isinstance(names, list) and names:
-                architectures[service.key(name)] = str(names[0])
-    return architectures
 
 
 _NO_SPARK: Mapping[str, Any] = {
@@ -125,10 +123,11 @@ def _places(
     clusters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Return the hosts as C(addons.plan) takes them."""
-    rails: dict[str, dict[str, int]] = {}
-    for cluster in clusters.values():
-        for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items():
-            rails[name] = {rail["netdev"]: rail["mtu"] for rail in part["rails"]}
+    rails = {
+        name: {rail["netdev"]: rail["mtu"] for rail in part["rails"]}
+        for cluster in clusters.values()
+        for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items()
+    }
     places = {name: _spark_place(host, planned[name], rails.get(name, {})) for name, host in sparks.items()}
     for name, host in other_hosts.items():
         address = str(host.variables.get("spark_management_address") or host.address or name)
@@ -263,16 +262,8 @@ def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -
     return round(float(planned.total_gib) - used, 2)
 
 
-def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:
+def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, str] | None:
     """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
-    gateways = ((name, made["gateway"]) for name, made in outcome.items() if made["gateway"])
-    return next((Backend(name, key) for name, gateway in gateways if key in gateway["settings"]["backends"]), None)
-
-
-def _add_findings(host: Host, findings: list[Finding], body: PlannedHost | None, outcome: dict[str, Any]) -> None:
-    """Add the findings of add-on services to the planned Spark, or to the add-on services of another host."""
-    ignored = host.ignored if body is None else set(host.settings["spark_ignore_rules"])
-    reported = [finding.to_dict() for finding in findings if finding.rule not in ignored]
-    outcome["findings"] = reported if body is None else []
-    if body is not None:
-        body.findings += reported
+    gateways = {name: made["gateway"] for name, made in outcome.items() if made["gateway"]}
+    hosts = (name for name, gateway in gateways.items() if key in gateway["settings"]["backends"])
+    return next(({"host": name, "backend": key} for name in hosts), None)

@@ -39,13 +39,9 @@ def render_command(
         wrapper = [WITH_SECRETS] if with_secrets else []
         run = f"pip install --no-input --cache-dir {CONTAINER_CACHE}/pip"
         bare = [f"'{name}'" for name in pip if not HASHED.fullmatch(name)]
-        install = " && ".join(
-            [
-                *([f"{run} --require-hashes --requirement {REQUIREMENTS}"] if len(bare) < len(pip) else []),
-                *([" ".join([run, *bare])] if bare else []),
-            ]
-        )
-        return [*shell, "-c", f'{install} && exec "$@"', "vllm", *wrapper, *command]
+        steps = [f"{run} --require-hashes --requirement {REQUIREMENTS}"] if len(bare) < len(pip) else []
+        steps += [" ".join([run, *bare])] if bare else []
+        return [*shell, "-c", " && ".join([*steps, 'exec "$@"']), "vllm", *wrapper, *command]
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._addons import addons
@@ -43,7 +43,10 @@ def plan_firewalls(
         body.firewall = wall or (firewall.ABSENT if has_firewall else None)
         findings += _wall_findings(host, body, wall)
         findings += addons.exposure(name, listening, wall)
-        findings += _reach_findings(host, body, bool(wall))
+        ignored_by = {service.name: service.ignore for service in host.services}
+        for service in body.services:
+            reach = reached(service, host.settings, bool(wall))
+            findings += [finding for finding in reach if finding.rule not in ignored_by[service.name]]
         ignored = host.settings["spark_ignore_rules"]
         body.findings += [finding.to_dict() for finding in findings if finding.rule not in ignored]
     for name, host in other_hosts.items():
@@ -72,19 +75,6 @@ def _wall_findings(host: Host, body: PlannedHost, wall: Mapping[str, Any] | None
     return [firewall.ray_open(host.name, rays)] if rays and not host.settings["spark_firewall"] else []
 
 
-def _reach_findings(host: Host, body: PlannedHost, has_wall: bool) -> Iterator[Finding]:
-    """Yield the findings about services that other hosts reach."""
-    ignored = {service.name: service.ignore for service in host.services}
-    for service in body.services:
-        for finding in reached(service, host.settings, has_wall):
-            if finding.rule not in ignored[service.name]:
-                yield finding
-
-
 def _names(host: Host) -> list[str]:
-    names = (
-        host.variables.get("spark_management_address"),
-        host.address,
-        (host.measured or {}).get("management_address"),
-    )
-    return [str(name) for name in names if name]
+    measured = (host.measured or {}).get("management_address")
+    return [str(name) for name in (host.variables.get("spark_management_address"), host.address, measured) if name]

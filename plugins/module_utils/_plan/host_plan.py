@@ -38,11 +38,19 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     budget = budget_of(settings, list(services.values()), launches, measured, (host, sources))
     planned = _plan_services(host, sources, services, launches, budget)
     fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
-    planned = _with_combinations(planned, fitting)
+    planned = [
+        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
+        if service.on_demand and service.exclusive
+        else service
+        for service in planned
+    ]
     launch_findings = [finding for launch in launches.values() for finding in launch.findings]
     findings = _explain_by_option(_explain_by_length([*launch_findings, *budget["findings"]]))
-    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *_check_planned(host, sources, services, planned)]
+    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *(_check_host(host, planned) if measured else [])]
+    for service in planned:
+        checks += service_findings.check(host, sources, service, services[service.name])
     findings += [finding.to_dict() for finding in checks]
+    offered = {ref for service in host.services for ref in service.alternatives}
     order = [service.name for service in planned]
     refs = {service.image.ref for service in planned}
     return PlannedHost(
@@ -59,7 +67,8 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         image_answers=budget.get("image_answers", {}),
         basis="measured" if measured else "inventory",
         images=sorted(refs),
-        image_candidates=_image_candidates(host, sources),
+        # Of all alternatives the first image on the host serves.
+        image_candidates=sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
         models=_models(planned, sources.lock, sources.pin, settings["spark_hf_home"]),
         # Another host may have them, so that they are copied.
         missing=_missing(planned, host),
@@ -127,28 +136,6 @@ def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return findings
 
 
-def _with_combinations(
-    planned: Sequence[PlannedService], fitting: Mapping[str, Sequence[Sequence[str]]]
-) -> list[PlannedService]:
-    """Return the services, with the combinations of their set for services on demand. fitting: of C(judging.combinations)."""
-    return [
-        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
-        if service.on_demand and service.exclusive
-        else service
-        for service in planned
-    ]
-
-
-def _check_planned(
-    host: Host, sources: Sources, services: Mapping[str, ServiceSpec], planned: Sequence[PlannedService]
-) -> list[Finding]:
-    """Return the findings about the planned services, and about a host with facts."""
-    findings = _check_host(host, planned) if host.measured else []
-    for service in planned:
-        findings += service_findings.check(host, sources, service, services[service.name])
-    return findings
-
-
 def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
     """Compare the facts of a host with the needs of its plan."""
     facts, settings = host.measured or {}, host.settings
@@ -170,22 +157,13 @@ def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     sidecars = [*settings["spark_sidecars"], *settings["beside"]]
+    resident = [sidecar for sidecar in sidecars if not sidecar.get("idle") and not sidecar.get("on_demand")]
+    names = ("hf_home", "cache_dir", "sysroot", "hf_endpoint", "hf_token_file", "verify", "bundle_dir")
     return {
         # Memory in use before the first engine starts.
-        "reserve_gib": settings["spark_os_reserve_gib"]
-        + sum(
-            float(sidecar["memory_gib"])
-            for sidecar in sidecars
-            if not sidecar.get("idle") and not sidecar.get("on_demand")
-        ),
-        "hf_home": settings["spark_hf_home"],
-        "cache_dir": settings["spark_cache_dir"],
-        "sysroot": settings["spark_sysroot"],
+        "reserve_gib": settings["spark_os_reserve_gib"] + sum(float(sidecar["memory_gib"]) for sidecar in resident),
         "gpu_args": [str(arg) for arg in settings["spark_gpu_args"]],
-        "hf_endpoint": settings["spark_hf_endpoint"],
-        "hf_token_file": settings["spark_hf_token_file"],
-        "verify": settings["spark_verify"],
-        "bundle_dir": settings["spark_bundle_dir"],
+        **{name: settings[f"spark_{name}"] for name in names},
     }
 
 
@@ -198,7 +176,20 @@ def _models(
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
-        _add_models(rows, service)
+        model, image = service.model, service.image.run
+        if model.source:
+            rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
+        else:
+            key = (str(model.repo), str(model.revision))
+            link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
+            rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
+        for extra in model.extra:
+            key = (extra.repo, extra.revision)
+            new = {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""}
+            row = rows.setdefault(key, new)
+            row["link"] = row["link"] or extra.link or ""
+            # Two services may name different files of one repository; no pattern means all files.
+            row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
     for row in rows.values():
         if "repo" in row:
             row["files"] = lock_file.files_of(lock, row["repo"], row["revision"], row["only"]) if pin else {}
@@ -210,29 +201,6 @@ def _models(
             row = {"url": vocabulary.url, "sha256": vocabulary.sha256, "bytes": vocabulary.bytes, "path": path}
             rows[(path, "")] = row
     return [rows[key] for key in sorted(rows)]
-
-
-def _add_models(rows: dict[tuple[str, str], dict[str, Any]], service: PlannedService) -> None:
-    """Add the model of a service and its further repositories to the rows of a host."""
-    model, image = service.model, service.image.run
-    if model.source:
-        rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
-    else:
-        key = (str(model.repo), str(model.revision))
-        link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
-        rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
-    for extra in model.extra:
-        key = (extra.repo, extra.revision)
-        row = rows.setdefault(key, {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""})
-        row["link"] = row["link"] or extra.link or ""
-        # Two services may name different files of one repository; no pattern means all files.
-        row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
-
-
-def _image_candidates(host: Host, sources: Sources) -> list[str]:
-    """Return all alternatives of the services, of which the first image on the host serves."""
-    offered = {ref for service in host.services for ref in service.alternatives}
-    return sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)})
 
 
 def _once(images: Iterable[Any]) -> list[Any]:

@@ -63,30 +63,21 @@ def findings(
     :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
     """
-    probe = image.get("probe") or {}
-    yield from _architecture(ref, image, measured)
-    yield from _stated(ref, probe, stated_version)
-    yield from _old_ptxas(ref, image, probe, env)
-    yield from _new_ptxas(ref, image, probe, measured)
-
-
-def _architecture(ref: str, image: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Finding]:
-    architecture = image.get("architecture")
+    probe, architecture = image.get("probe") or {}, image.get("architecture")
     of_host = {"aarch64": "arm64", "x86_64": "amd64"}.get(str(measured.get("architecture")))
     if architecture and of_host and architecture != of_host:
         message = f"image {ref} is built for {architecture}, the host is {of_host}."
-        yield Finding(
-            "image.architecture", "error", message, f"Name an image that has a {of_host} build.", basis="probed"
-        )
-
-
-def _stated(ref: str, probe: Mapping[str, Any], stated: str | None) -> Iterator[Finding]:
-    probed_version = versions.parse_version(credible(probe.get("vllm_version")) or "")
-    stated_version = versions.parse_version(stated or "")
-    if probed_version and stated_version and probed_version != stated_version:
-        message = f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
+        fix = f"Name an image that has a {of_host} build."
+        yield Finding("image.architecture", "error", message, fix, basis="probed")
+    probed, stated = (
+        versions.parse_version(text or "") for text in (credible(probe.get("vllm_version")), stated_version)
+    )
+    if probed and stated and probed != stated:
+        message = f"image.vllm_version says {stated_version} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
         fix = "Remove image.vllm_version, or correct the image."
         yield Finding("image.version", "warning", message, fix, basis="probed")
+    yield from _old_ptxas(ref, image, probe, env)
+    yield from _new_ptxas(ref, image, probe, measured)
 
 
 def _release(text: Any) -> tuple[int, ...]:

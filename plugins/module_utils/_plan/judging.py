@@ -74,33 +74,24 @@ def check_launch(
         fixed = result["fixed"]
         args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
         findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
-    findings = [{**finding, "basis": _basis(finding["rule"], on_host)} for finding in findings]
+    probed = on_host.get("probe")
+    findings = [
+        {**finding, "basis": "probed" if probed and image_check.rests_on_image(finding["rule"]) else "inventory"}
+        for finding in findings
+    ]
     image_findings = image_check.findings(image["ref"], on_host, measured or {}, image.get("vllm_version"), service.env)
     findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
     version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
     if (settings.get("addons") or {}).get("power", {}).get("spin_wait") == "low":
-        quiet, finding = _spin_wait(service, args, env, version, request["catalogue"])
+        sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
+        workers = max(math.prod(size for size in sizes if isinstance(size, int)), service.nodes)
+        entries = [entry for entry in request["catalogue"] if isinstance(entry, Mapping)]
+        features = (image_catalogue.lookup(image["ref"], entries) or {}).get("features") or ()
+        quiet, finding = power.spin_wait(service.name, version, features, workers, env)
         env = {**quiet, **env}
         findings = [*(item for item in findings if item["rule"] != "SPK829"), finding.to_dict()]
     findings = [{**finding, "service": service.name} for finding in findings]
     return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
-
-
-def _spin_wait(
-    service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
-) -> tuple[dict[str, str], Finding]:
-    """Return C(power.spin_wait) of a launch. entries: of the catalogue of images, those of the host first."""
-    sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
-    workers = math.prod(size for size in sizes if isinstance(size, int))
-    entry = (
-        image_catalogue.lookup(service.image["ref"], [entry for entry in entries if isinstance(entry, Mapping)]) or {}
-    )
-    return power.spin_wait(service.name, version, entry.get("features") or (), max(workers, service.nodes), env)
-
-
-def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
-    """Return the source of a rule's facts. on_host: the image as the host has it."""
-    return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
 def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,11 +176,9 @@ def budget_of(
     request = budget_request(settings, services, launches, measured)
     if host_and_sources:
         measured_starts.add(request, services, launches, *host_and_sources)
-    solved, questions = (
-        image_questions.solve(request, services, launches, *host_and_sources)
-        if host_and_sources
-        else (memory_budget(request), [])
-    )
+        solved, questions = image_questions.solve(request, services, launches, *host_and_sources)
+    else:
+        solved, questions = memory_budget(request), []
     solved["questions"] = questions
     solved["image_plans"] = {
         entry["name"]: entry["image_plan"] for entry in request["services"] if entry.get("image_plan")
@@ -202,18 +191,14 @@ def budget_of(
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
     resident, leaving = _residents(settings, {service.name for service in services}, facts, solved)
     request["measured"] = {"mem_available_gib": available + leaving, "resident": resident}
-    return _with_assumed(request, _judged_budget(request, solved))
-
-
-def _judged_budget(request: dict[str, Any], solved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the budget with the free memory of the host, and the solved options of the budget from totals alone."""
+    # The free memory of the host, with the solved options of the budget from totals alone.
     judged = memory_budget(request)
     judged.update({key: solved.get(key, {}) for key in ("questions", "image_answers", "image_plans")})
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
-    return judged
+    return _with_assumed(request, judged)
 
 
 def _residents(
@@ -233,17 +218,13 @@ def _residents(
     for holder in facts.get("resident") or []:
         gib = float(holder["gib"]) + HOST_SIDE_GIB
         if holder["name"] in planned:
-            gib += _host_memory_at_start(solved["services"][holder["name"]])
+            host_memory = solved["services"][holder["name"]].get("host_memory", ())
+            gib += float(sum(part["gib"]["typical"] for part in host_memory if part["at_start"]))
             resident.append({"name": holder["name"], "gib": gib})
         elif holder["name"] not in {addon["name"] for addon in staying}:
             # A service that this run removes, or a model of Ollama that the gate unloads.
             leaving += gib
     return resident, leaving
-
-
-def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
-    """Return the GiB of host memory that an engine takes at its start. figures: of its budget."""
-    return float(sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"]))
 
 
 def combinations(

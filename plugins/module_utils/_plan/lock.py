@@ -211,13 +211,12 @@ def recipe_sum(recipe: Mapping[str, Any] | None, variants: Sequence[str], digest
     if not recipe:
         return ""
 
-    def launch_keys(body: Mapping[str, Any]) -> dict[str, Any]:
+    bodies = []
+    for body in (recipe, *((recipe.get("variants") or {}).get(name) or {} for name in variants)):
         copy = {key: body[key] for key in LAUNCHES if body.get(key) is not None}
         if copy.get("images"):
             copy["images"] = [_with_sums(image, digest) for image in copy["images"]]
-        return _with_sums(copy, digest)
-
-    bodies = [launch_keys(recipe), *(launch_keys((recipe.get("variants") or {}).get(name) or {}) for name in variants)]
+        bodies.append(_with_sums(copy, digest))
     return hashlib.sha256(json.dumps(bodies, sort_keys=True).encode()).hexdigest()
 
 
@@ -241,7 +240,7 @@ def describe(
     :returns: C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256})
     """
     model = service.model
-    models = [model] if model.get("repo") else []
+    models = [{**model, "only": None}] if model.get("repo") else []
     return {
         "key": key,
         "image": service.image.get("ref"),
@@ -249,7 +248,7 @@ def describe(
             {
                 "repo": entry["repo"],
                 "revision": entry.get("revision") or "main",
-                "only": list(entry.get("only") or []) if entry is not model else [],
+                "only": list(entry.get("only") or []),
             }
             for entry in [*models, *(model.get("extra") or [])]
         ],
@@ -260,24 +259,17 @@ def describe(
 
 def pin(service: ServiceSpec, lock: Mapping[str, Any] | None, machine: str | None = None) -> ServiceSpec:
     """Return a service with its image by digest and its models by commit, if the lock has them."""
-    pinned: dict[str, Any] = {}
-    image = service.image
-    locked = locked_image(lock, str(image.get("ref")))
+    locked = locked_image(lock, str(service.image.get("ref")))
     if locked:
-        ref = pinned_ref(image["ref"], locked, machine)
-        pinned["image"] = {
-            **image,
-            "ref": ref,
-            **({"vllm_version": locked["vllm_version"]} if locked.get("vllm_version") else {}),
-        }
-        pinned["alternatives"] = [ref]
-    model = service.model
+        ref = pinned_ref(service.image["ref"], locked, machine)
+        version = {"vllm_version": locked["vllm_version"]} if locked.get("vllm_version") else {}
+        service = replace(service, image={**service.image, "ref": ref, **version}, alternatives=[ref])
+    model = dict(service.model)
     if model.get("repo"):
-        pinned["model"] = {**model, "revision": commit(lock, model)}
+        model["revision"] = commit(lock, model)
     if model.get("extra"):
-        extra = [{**entry, "revision": commit(lock, entry)} for entry in model["extra"]]
-        pinned["model"] = {**pinned.get("model", model), "extra": extra}
-    return replace(service, **pinned)
+        model["extra"] = [{**entry, "revision": commit(lock, entry)} for entry in model["extra"]]
+    return replace(service, model=model)
 
 
 def commit(lock: Mapping[str, Any] | None, model: Mapping[str, Any]) -> Any:

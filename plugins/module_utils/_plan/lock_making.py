@@ -100,12 +100,8 @@ class _Collection:
         """Return the lock's entry of each model. reports: host to its models."""
         entries: dict[str, Any] = {}
         for key, hosts in sorted(self.model_hosts.items()):
-            on_hosts = {
-                host: entry
-                for host in hosts
-                for entry in reports.get(host) or []
-                if model_key(entry["repo"], entry["revision"]) == key
-            }
+            rows = [(host, entry) for host in hosts for entry in reports.get(host) or []]
+            on_hosts = {host: row for host, row in rows if model_key(row["repo"], row["revision"]) == key}
             entries[key] = self._model(key, hosts, on_hosts)
         return entries
 
@@ -154,7 +150,9 @@ class _Collection:
         by_platform: dict[str, dict[str, tuple[str, set[str]]]] = {}
         for host, image in present.items():
             platform = f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}"
-            by_platform.setdefault(platform, {})[host] = (str(image["id"]), _digests_of(image, repository))
+            names = [name for name in image.get("repo_digests") or [] if image_names.split_image(name)[0] == repository]
+            digests = {name.partition("@")[2] for name in names}
+            by_platform.setdefault(platform, {})[host] = (str(image["id"]), digests)
         platforms = {
             platform: entry
             for platform, builds in sorted(by_platform.items())
@@ -245,11 +243,6 @@ def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
     image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
 
 
-def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
-    digests = image.get("repo_digests") or []
-    return {name.partition("@")[2] for name in digests if image_names.split_image(name)[0] == repository}
-
-
 def _who(values: Mapping[str, str]) -> str:
     """Return the hosts with each value: C(a, b: x; c: y)."""
     groups: dict[str, list[str]] = {}
@@ -265,13 +258,11 @@ def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
     for part, noun in (("images", "image"), ("models", "model"), ("services", "service")):
         for key in sorted({*before[part], *new[part]}):
             was, now = before[part].get(key), new[part].get(key)
-            if was == now:
-                continue
             if was is None:
                 lines.append(f"{noun} {key}: added{_short(part, now)}")
             elif now is None:
                 lines.append(f"{noun} {key}: removed")
-            else:
+            elif was != now:
                 lines.append(f"{noun} {key}: changed{_short(part, was)} ->{_short(part, now)}")
     return lines
 

@@ -8,7 +8,7 @@ C(judging.py) asks the memory budget which of them fit together; C(_runtime/on_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations as subsets
 from typing import TYPE_CHECKING, Any, Union
@@ -89,7 +89,19 @@ def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[Service
 
 def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
     """Return the conflicts between the services on demand of a host."""
-    messages = [f"{where}: {conflict}" for conflict in _port_conflicts(services)]
+    messages = []
+    # Only the first rank of a cluster's service listens at its ports.
+    listening = [service for service in services if not service.rank]
+    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
+    for service in listening:
+        port = int(service.on_demand["engine_port"]) if service.on_demand else 0
+        if port in ports:
+            messages.append(
+                f"{where}: {service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
+                "on_demand.engine_port to a free one."
+            )
+        if port:
+            ports[port] = f"that of the engine of {service.name}"
     for name, members in sets_of(services).items():
         permanent = [service.name for service in services if service.exclusive == name and not service.on_demand]
         if permanent:
@@ -106,22 +118,6 @@ def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
                 f"{where}: the set {name} has {len(members)} services, {MOST_OF_A_SET} are the most that are planned. Make two sets."
             )
     return messages
-
-
-def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
-    # Only the first rank of a cluster's service listens at its ports.
-    listening = [service for service in services if not service.rank]
-    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
-    for service in listening:
-        if not service.on_demand:
-            continue
-        port = int(service.on_demand["engine_port"])
-        if port in ports:
-            yield (
-                f"{service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
-                "on_demand.engine_port to a free one."
-            )
-        ports[port] = f"that of the engine of {service.name}"
 
 
 def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
@@ -187,8 +183,13 @@ class _Choice:
 
     def __init__(self, sets: Mapping[str, Sequence[Member]], fits: Fits) -> None:
         self.fits = fits
-        self.order = sorted(sets, key=lambda name: (-max(map(_priority, sets[name]), default=0), name))
-        self.most = {name: _most_at_once(members) for name, members in sets.items()}
+        settings = {name: [member.on_demand or {} for member in members] for name, members in sets.items()}
+        priorities = {name: max((int(row.get("priority") or 0) for row in settings[name]), default=0) for name in sets}
+        self.order = sorted(sets, key=lambda name: (-priorities[name], name))
+        self.most = {
+            name: min([len(rows), *(int(row["keep"]) for row in rows[:1] if row.get("keep"))])
+            for name, rows in settings.items()
+        }
         every = {name: [frozenset((member.name,)) for member in members] for name, members in sets.items()}
         self.singles = {
             name: [single for single in sorted(every[name], key=sorted) if fits({**every, name: [single]})]
@@ -222,14 +223,6 @@ class _Choice:
             if not self.fits({**self.singles, other: self.granted[other], name: [combination]})
         ]
         self.cuts.append(Cut(name, services, tuple(preventing or other_sets)))
-
-
-def _most_at_once(members: Sequence[Member]) -> int:
-    return min([int((member.on_demand or {}).get("keep") or len(members)) for member in members[:1]] + [len(members)])
-
-
-def _priority(service: Member) -> int:
-    return int((service.on_demand or {}).get("priority") or 0)
 
 
 def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:

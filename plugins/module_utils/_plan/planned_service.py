@@ -27,12 +27,10 @@ from .planned import (
     ClusterOf,
     Container,
     Limits,
-    Peer,
     PlannedImage,
     PlannedModel,
     PlannedService,
     Probe,
-    RankModel,
     RankSettings,
     RayImage,
     Secret,
@@ -56,7 +54,7 @@ def plan_service(
     earlier: Sequence[str],
 ) -> PlannedService:
     """Return a planned service. position: its place in the order of starts, from 1."""
-    settings, name = host.settings, service.name
+    settings, name, span = host.settings, service.name, service.cluster
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # unsolved; vLLM knows this value
@@ -81,7 +79,7 @@ def plan_service(
         unit=f"spark-{name}.service",
         container=f"spark-{name}",
         rank=service.rank,
-        cluster=_cluster(service),
+        cluster=ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None,
         order=position,
         after=[f"spark-{other}.service" for other in earlier],
         recipe=service.recipe,
@@ -145,11 +143,6 @@ def plan_service(
     return _with_containers(host, service, planned)
 
 
-def _cluster(service: ServiceSpec) -> ClusterOf | None:
-    span = service.cluster
-    return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
-
-
 def _images(service: ServiceSpec, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
     """Return the image of a service, and the images to build for it: by its Dockerfile, and with Ray."""
     span, steps, base = service.cluster, service.image.get("dockerfile"), image.id or image.run
@@ -205,7 +198,15 @@ def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) 
     # After `docker run`; the next run compares it.
     label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
     parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
-    running = _running(host.measured, planned.name)
+    # Another mark, if an earlier run wrote new files and was interrupted before the restart.
+    running = next(
+        (
+            container.get("fingerprint")
+            for container in (host.measured or {}).get("containers") or []
+            if container.get("service") == planned.name and container.get("state") == "running"
+        ),
+        None,
+    )
     rank = _rank_settings(host.settings, service, planned, parts)
     return replace(
         planned,
@@ -237,30 +238,20 @@ def _rank_settings(
         address=span.address,
         port=PORTS + span.position,
         peers=[
-            Peer(number, host, span.addresses[host]) for number, host in enumerate(span.hosts) if number != service.rank
+            {"rank": number, "host": host, "address": span.addresses[host]}
+            for number, host in enumerate(span.hosts)
+            if number != service.rank
         ],
         links=list(span.links) or None,
         fingerprint="",
         # Each host builds its image with Ray from the same base.
         image=planned.ray_image.base if planned.ray_image else planned.image.run,
-        model=RankModel(model.repo, model.revision, f"{settings['spark_hf_home']}/hub"),
+        model={"repo": model.repo, "revision": model.revision, "hub": f"{settings['spark_hf_home']}/hub"},
         peer_timeout_seconds=span.peer_timeout,
         starts=planned.limits.starts,
         start_interval=planned.limits.start_interval,
         parts=parts,
     )
-
-
-def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the fingerprint of the service's running container, or None.
-
-    It differs from the planned one if an earlier run wrote new files and was interrupted before the restart.
-    """
-    for container in (measured or {}).get("containers") or []:
-        if container.get("service") == name and container.get("state") == "running":
-            mark = container.get("fingerprint")
-            return None if mark is None else str(mark)
-    return None
 
 
 def _listen(host: Host, service: ServiceSpec) -> str:

@@ -10,6 +10,7 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,18 +81,12 @@ def _engine(host: str, body: Mapping[str, Any], service: Mapping[str, Any], way:
     key = next((secret["source"] for secret in service["secrets"] if secret["name"] == "VLLM_API_KEY"), "")
     args = service["args"]
     chat = not (args.get("runner") == "pooling" or args.get("convert"))
-    admitted = _admitted(body.get("firewall") or {}, service["port"])
-    models = [service["served_model_name"]]
-    return _endpoint(
-        host, way, models, service["host"], service["port"], key, used, admitted, chat, bool(service["gateway"])
-    )
-
-
-def _admitted(firewall: Mapping[str, Any], port: int) -> list[str] | None:
-    """Return the clients that the firewall admits to a port, None if it admits all."""
-    if port not in firewall.get("closed", ()):
-        return None
-    return [client for row in firewall["admitted"] if port in row["ports"] for client in row["from"]]
+    firewall, port = body.get("firewall") or {}, service["port"]
+    admitted = None
+    if port in firewall.get("closed", ()):
+        admitted = [client for row in firewall["admitted"] if port in row["ports"] for client in row["from"]]
+    models, fronted = [service["served_model_name"]], bool(service["gateway"])
+    return _endpoint(host, way, models, service["host"], port, key, used, admitted, chat, fronted)
 
 
 def _endpoint(
@@ -106,6 +101,7 @@ def _endpoint(
     chat: bool = True,
     fronted: bool = False,
 ) -> Endpoint:
+    """Return an endpoint. admitted: the clients that the firewall admits, None for all. used: forwarded ports."""
     loopback, every = is_loopback(listen), is_any(listen)
     target = "127.0.0.1" if loopback or every else bracketed(listen)
     outside = f"http://{bracketed(way.address if every else listen)}:{port}/v1"
@@ -129,14 +125,11 @@ def _is_admitted(source: str, admitted: Sequence[str] | None) -> bool:
     if admitted is None or not source:
         return True
     address = ipaddress.ip_address(source)
-    return any(_contains(client, address) for client in admitted)
-
-
-def _contains(client: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    try:
-        return address in ipaddress.ip_network(client, strict=False)
-    except ValueError:  # a range or a name
-        return False
+    for client in admitted:
+        with suppress(ValueError):  # a range or a name
+            if address in ipaddress.ip_network(client, strict=False):
+                return True
+    return False
 
 
 def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> str:
@@ -157,7 +150,15 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     example = next((entry for entry in listed if entry.chat), None)
     if example:
         lines += ["", f"Try {example.models[0]}:", f"  {request(example, home, vaults)}"]
-    lines += _tunnels([entry for entry in listed[:MOST] if entry.tunnel])
+    tunnels: dict[tuple[str, ...], list[Endpoint]] = {}
+    for entry in listed[:MOST]:
+        if entry.tunnel:
+            tunnels.setdefault(tuple(entry.login), []).append(entry)
+    lines += [
+        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
+        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
+        for login, hidden in tunnels.items()
+    ]
     local = [entry.models[0] for entry in listed[:MOST] if entry.lan == "-" and not entry.fronted]
     if local:
         lines.append(
@@ -165,18 +166,6 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
             "or add a gateway (docs/gateway.md)."
         )
     return "\n".join(lines)
-
-
-def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
-    """Return a line for each login, with the command that forwards its endpoints to this machine."""
-    groups: dict[tuple[str, ...], list[Endpoint]] = {}
-    for entry in listed:
-        groups.setdefault(tuple(entry.login), []).append(entry)
-    return [
-        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
-        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
-        for login, hidden in groups.items()
-    ]
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:

@@ -27,7 +27,6 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: Service
     settings = host.settings
     findings = [
         *_image_findings(planned, placed),
-        *_not_taken_over(planned, placed),
         *_moving_revisions(planned),
         *_unhashed(planned),
         *_container_findings(settings, placed),
@@ -65,7 +64,7 @@ def _impossible_rates(sources: Sources, planned: PlannedService, placed: Service
 
 
 def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
-    """Yield findings about an image that is not the first of the recipe, is too old for it, or is built on the host."""
+    """Yield findings about an image that is not the first of the recipe, is too old or built on the host, and about omitted parts of a recipe."""
     first, ref = placed.alternatives[0], service.image.ref
     if ref != first:
         message = f"served from {ref}, which the host has; the recipe's first choice is {first}."
@@ -81,10 +80,6 @@ def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Fi
         message = f"{built.tag} is built on the host of {ref}: {steps}"
         fix = "An image that you built and pushed yourself is the same on all hosts; name it by digest instead."
         yield Finding("image.built", "info", message, fix, service.name)
-
-
-def _not_taken_over(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
-    """Yield a finding about the steps of a recipe by reference that are left out."""
     if placed.left_out and not placed.rank:
         message = f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}."
         fix = "If the engine needs them, put them into 'dockerfile' of the service's image, or build an image with them and name it."
