@@ -89,12 +89,9 @@ def ranked(rows: Sequence[Mapping[str, Any]], wish: Wish) -> tuple[list[Mapping[
             left_out[reasons[0]] += 1
         else:
             chosen.setdefault((row["recipe"], row["variant"]), row)
-    return sorted(chosen.values(), key=_order), left_out
-
-
-def _order(row: Mapping[str, Any]) -> tuple[float, int, str, str]:
-    rate = model_table.rate(row)
-    return -(rate.value if rate else 0.0), row["nodes"], row["recipe"], row["variant"] or ""
+    rates = {key: rate.value if (rate := model_table.rate(row)) else 0.0 for key, row in chosen.items()}
+    order = sorted(chosen, key=lambda key: (-rates[key], chosen[key]["nodes"], key[0], key[1] or ""))
+    return [chosen[key] for key in order], left_out
 
 
 HEADER = ("recipe", "variant", "Sparks", "tokens/s", "", "longest", "weights", "features", "for")

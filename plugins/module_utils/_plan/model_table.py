@@ -96,16 +96,8 @@ def reference_rows(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[dic
 def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of recipes by reference for a terminal, with their parts that are left out."""
     header = ("recipe of others", "model", "Sparks", "variants", "before it is planned")
-    cells = [
-        [
-            row["recipe"],
-            row["model"] or "-",
-            str(row["nodes"] or "-"),
-            ", ".join(row["variants"]) or "-",
-            row["remark"] or "-",
-        ]
-        for row in rows
-    ]
+    columns = [(row["recipe"], row["model"], row["nodes"], ", ".join(row["variants"]), row["remark"]) for row in rows]
+    cells = [[str(value or "-") for value in column] for column in columns]
     left_out = [f"- {row['recipe']}: not taken over: {text}" for row in rows for text in row["left_out"]]
     return "\n".join([tables.table(header, cells), "", *left_out])
 
@@ -141,7 +133,9 @@ def model_row(
         "images": [image],
         "nodes": service.nodes,
         "fits": _fits(service, verdict, other_counts),
-        "weights_gib": _weights(service, memory),
+        "weights_gib": _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
+        if stated is None
+        else float(stated["weights_gib"]),
         "kv_gib": planned_kv if stated is None else stated.get("kv_gib"),
         "longest": _longest(service, verdict),
         "requests": service.args.get("max-num-seqs"),
@@ -150,14 +144,9 @@ def model_row(
         "jobs": jobs,
         "features": [name for name in FEATURES if name in jobs or service.checks.get(name)],
         "speed": to_dict(speeds.of_service(service, {**launch.args, **judging.solved_args(memory)}, launch, memory)),
-        "published": _published(body if variant else recipe),
+        "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
         "remark": decisive(verdict["findings"]),
     }
-
-
-def _published(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the published rates of a recipe or variant."""
-    return [row for row in described.get("expect") or [] if row.get("tokens_per_second")]
 
 
 def _has_stated_memory(service: ServiceSpec) -> bool:
@@ -215,12 +204,6 @@ def least_vllm(service: ServiceSpec) -> str:
     # The first version in the catalogue may not be the first with the architecture.
     first = min((start for span in spans for start, _end in span.runs()), default=0)
     return str(catalogue.versions()[first]) if first else ""
-
-
-def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
-    if service.memory is not None:
-        return float(service.memory["weights_gib"])
-    return _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
 
 
 def judged(service: ServiceSpec, sparks: int) -> dict[str, Any]:

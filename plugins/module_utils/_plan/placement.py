@@ -89,22 +89,16 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         over = over_gib(bodies[host])
         if not over:
             continue
-        releasing = [
-            service for service in services({"hosts": {host: bodies[host]}}, stopped=True) if service.frees >= over
-        ]
-        alone = [service for service in releasing if not _spans(bodies[host], service.name)]
+        spanning = {service["name"] for service in bodies[host]["services"] if service.get("cluster")}
+        planned = services({"hosts": {host: bodies[host]}}, stopped=True)
+        alone = [service for service in planned if service.frees >= over and service.name not in spanning]
         move = min(alone, key=lambda service: service.gib, default=None)
-        to = max(
-            (other for other in room if move and room[other] >= move.gib), key=lambda other: room[other], default=None
-        )
+        roomy = [other for other in room if move and room[other] >= move.gib]
+        to = max(roomy, key=lambda other: room[other], default=None)
         rows[host] = {"over_gib": over, "move": move.name if move else None, "to": to}
         if move and to:
             room[to] -= move.gib
     return rows
-
-
-def _spans(body: Mapping[str, Any], name: str) -> bool:
-    return any(service["name"] == name and service.get("cluster") for service in body["services"])
 
 
 def check(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._cluster import clustering, sockets
 from .._cluster.clustering import Cluster
+from .._common.findings import SEVERITIES
 from .._common.plain_data import InputError
 from .._common.reader import to_dict
 from . import image_questions, inventory, preflight
@@ -21,7 +22,7 @@ from .addon_plan import plan_add_ons
 from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
-from .known_starts import KnownStarts
+from .measured_starts import KnownStarts
 from .planned import PlannedHost
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
@@ -167,11 +168,10 @@ def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) 
 
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of all hosts, errors first, each with C(host), and C(cluster) if all ranks may have it."""
-    order = {"error": 0, "warning": 1, "info": 2}
     findings = [
         {"host": host, **finding, **_cluster_of(plan, host, finding)}
         for part in ("hosts", "addons")
         for host, body in (plan.get(part) or {}).items()
         for finding in body["findings"]
     ]
-    return sorted(findings, key=lambda finding: order[finding["severity"]])
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding["severity"]))

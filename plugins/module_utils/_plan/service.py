@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._cluster.clustering import Span
-from .known_starts import KnownStarts
 from .planned import File
+
+if TYPE_CHECKING:
+    from .measured_starts import KnownStarts
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._cluster import clustering, collective, fabric, fabric_layout
-from .._cluster.clustering import Cluster, Span
+from .._cluster.clustering import Cluster
 from .._common import schema
 from .._common.findings import Finding
 from .._common.reader import to_dict
@@ -58,11 +58,16 @@ def plan_cluster(
         part = clustering.part_fabric(network, spanning.cluster.hosts)
         reach = clustering.check_reach(spanning.cluster, spanning.service.name, spanning.service.args, part)
         findings += [finding.to_dict() for finding in reach]
-    ranks = _ranks_by_host(services, network)
-    hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
-    if services and not refused:
-        problems += _idle_hosts(cluster, hosts)
+        for rank, name in enumerate(spanning.cluster.hosts):
+            placed = _rank(spanning, rank, part)
+            ranks = [*hosts[name].services, placed]
+            beside = on_demand.with_proxy(hosts[name].settings["beside"], ranks)
+            hosts[name] = replace(hosts[name], services=ranks, settings={**hosts[name].settings, "beside": beside})
     for name, host in hosts.items():
+        if services and not refused and not host.services and not host.settings["spark_services"]:
+            problems.append(
+                f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
+            )
         servers = on_demand.servers(host.settings["beside"])
         conflicts = on_demand.find_conflicts_of_ranks(name, [*host.services, *servers])
         problems += [text for text in conflicts if text not in messages]
@@ -72,7 +77,15 @@ def plan_cluster(
     cluster_plan = {
         "hosts": cluster.hosts,
         "head": cluster.head,
-        "services": list(map(_service_row, services)),
+        "services": [
+            {
+                "name": spanning.service.name,
+                "executor": spanning.executor,
+                "reason": spanning.reason,
+                "hosts": list(spanning.cluster.hosts),
+            }
+            for spanning in services
+        ],
         "fabric": network,
         "settings": dict(cluster.fabric),
         "findings": findings,
@@ -80,40 +93,10 @@ def plan_cluster(
     return cluster_plan, hosts
 
 
-def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[ServiceSpec]]:
-    ranks: dict[str, list[ServiceSpec]] = {}
-    for spanning in services:
-        part = clustering.part_fabric(network, spanning.cluster.hosts)
-        for rank, name in enumerate(spanning.cluster.hosts):
-            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
-            placed = _rank(spanning.service, span, environment, rank, spanning.needs_ray)
-            ranks.setdefault(name, []).append(placed)
-    return ranks
-
-
-def _service_row(spanning: _Spanning) -> dict[str, Any]:
-    """Return the row of a service in the cluster's plan."""
-    hosts = list(spanning.cluster.hosts)
-    return {"name": spanning.service.name, "executor": spanning.executor, "reason": spanning.reason, "hosts": hosts}
-
-
-def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
-    """Return a message for each host of a cluster without a service."""
-    return [
-        f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
-        for name, host in hosts.items()
-        if not host.services and not host.settings["spark_services"]
-    ]
-
-
-def _with_ranks(host: Host, ranks: Sequence[ServiceSpec]) -> Host:
-    services = [*host.services, *ranks]
-    beside = on_demand.with_proxy(host.settings["beside"], services)
-    return replace(host, services=services, settings={**host.settings, "beside": beside})
-
-
-def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool) -> ServiceSpec:
-    """Return a service of a cluster placed on one of its hosts. environment: variables that the host's network needs."""
+def _rank(spanning: _Spanning, rank: int, network: Mapping[str, Any] | None) -> ServiceSpec:
+    """Return a service of a cluster placed on one of its hosts. network: of the hosts that it spans."""
+    service = spanning.service
+    span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, network)
     return replace(
         service,
         args=clustering.spanning_args(
@@ -124,17 +107,15 @@ def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank
         nodes=span.size,
         rank=rank,
         cluster=span,
-        needs_ray=needs_ray,
+        needs_ray=spanning.needs_ray,
     )
-
-
-def _present_images(host: Host) -> set[str]:
-    return {ref for ref, image in host.images.items() if image.get("present")}
 
 
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
     head = hosts[cluster.head]
-    present = set.intersection(*map(_present_images, hosts.values()))
+    present = set.intersection(
+        *({ref for ref, image in host.images.items() if image.get("present")} for host in hosts.values())
+    )
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
     ports = {name: {port: str(claimed) for claimed, port in claims(host)} for name, host in hosts.items()}
     services: list[_Spanning] = []
@@ -223,15 +204,22 @@ def _is_rank(service: ServiceSpec, cluster: Cluster) -> bool:
 def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sources) -> dict[str, Host]:
     """Solve open options once for all ranks, with the least value of their hosts. Returns the hosts with it."""
     ranks = [service for host in hosts.values() for service in host.services if _is_rank(service, cluster)]
-    if all(map(_is_solved, ranks)):
+    if all(key in rank.args and not is_open(key, rank.args[key]) for rank in ranks for key in SOLVED):
         return hosts
     by_host: dict[str, list[dict[str, Any]]] = {}
     for host in hosts.values():
-        budget = _solved_budget(host, sources)
+        placed = [place(host.settings, service, sources.digest) for service in host.services]
+        launches = {spec.name: check_launch(spec, host.settings, host.measured, host.images) for spec in placed}
+        request = budget_request(host.settings, placed, launches, host.measured)
+        budget, _questions = image_questions.solve(request, placed, launches, host, sources)
         for service in host.services:
             if _is_rank(service, cluster):
-                by_host.setdefault(service.name, []).append(solved_args(budget.get(service.name) or {}))
-    least = {name: _least(solutions) for name, solutions in by_host.items()}
+                figures = budget["services"].get(service.name) or {}
+                by_host.setdefault(service.name, []).append(solved_args(figures))
+    least = {
+        name: {key: min(row[key] for row in rows) for key in SOLVED if all(row.get(key) is not None for row in rows)}
+        for name, rows in by_host.items()
+    }
     return {
         name: replace(
             host,
@@ -243,27 +231,6 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
             ],
         )
         for name, host in hosts.items()
-    }
-
-
-def _is_solved(rank: ServiceSpec) -> bool:
-    return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
-
-
-def _solved_budget(host: Host, sources: Sources) -> dict[str, Any]:
-    """Return the memory figures of a host's services, with open options solved."""
-    placed = [place(host.settings, service, sources.digest) for service in host.services]
-    launches = {service.name: check_launch(service, host.settings, host.measured, host.images) for service in placed}
-    request = budget_request(host.settings, placed, launches, host.measured)
-    budget: dict[str, Any] = image_questions.solve(request, placed, launches, host, sources)[0]["services"]
-    return budget
-
-
-def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        key: min(solution[key] for solution in solutions)
-        for key in SOLVED
-        if all(solution.get(key) is not None for solution in solutions)
     }
 
 
@@ -310,8 +277,11 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
     for (decides, name), by_host in sets.items():
+        # The names of the set on each host, and the combinations that fit there.
+        fitting = [members[0].on_demand.combinations for members in by_host.values() if members[0].on_demand]
+        names_by_host = [{member.name for member in members} for members in by_host.values()]
         joined = on_demand.combinations_on_all_hosts(
-            [_members_and_combinations(members) for members in by_host.values()]
+            [(sorted(names.union(*fits)), fits) for names, fits in zip(names_by_host, fitting)]
         )
         planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, members in by_host.items():
@@ -322,12 +292,6 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 else service
                 for service in planned[host].services
             ]
-
-
-def _members_and_combinations(members: Sequence[PlannedService]) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Return the names in a set on one host, and the combinations that fit there."""
-    fitting = members[0].on_demand.combinations if members[0].on_demand else ()
-    return sorted({member.name for member in members}.union(*fitting)), fitting
 
 
 def _collective(

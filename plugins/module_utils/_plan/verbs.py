@@ -40,37 +40,27 @@ def select(
     :param speech_servers: on demand, by host; they are only selected by name
     :returns: host to names in start order, and messages about wrong names
     """
-    services = _selectable(planned, names, speech_servers or {})
+    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
+    for host, servers in (speech_servers or {}).items():
+        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
     hosts_by_service: dict[str, list[str]] = {}
     for host, service in ((host, service) for host, listed in services.items() for service in listed):
         hosts_by_service.setdefault(service, []).append(host)
-    candidates = names or hosts_by_service
-    selected = {name for name in candidates if not set(hosts_by_service.get(name, ())).isdisjoint(play)}
-    messages = [text for name in names if (text := _why_not_selected(name, hosts_by_service, play))]
+    selected = {name for name, hosts in hosts_by_service.items() if not set(hosts).isdisjoint(play)}
+    messages = []
+    for name in names:
+        if name not in hosts_by_service:
+            known = ", ".join(sorted(hosts_by_service)) or "none"
+            messages.append(
+                f"service {name}: the inventory has no service of this name{nearest(name, hosts_by_service)} Known: {known}."
+            )
+        elif name not in selected:
+            where = ", ".join(sorted(hosts_by_service[name]))
+            messages.append(f"service {name}: it is on {where}, which this run leaves out. Add it to --limit.")
+    selected &= set(names or selected)
     messages += _cut_clusters(planned, play, selected)
     chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
     return chosen, messages
-
-
-def _selectable(
-    planned: Mapping[str, Mapping[str, Any]], names: Sequence[str], speech_servers: Mapping[str, Sequence[str]]
-) -> dict[str, list[str]]:
-    """Return the services of each host, and the speech servers that are selected by name."""
-    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
-    for host, servers in speech_servers.items():
-        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
-    return services
-
-
-def _why_not_selected(name: str, hosts_by_service: Mapping[str, Sequence[str]], play: Sequence[str]) -> str:
-    """Return why a run cannot select a service, empty if it can."""
-    if name not in hosts_by_service:
-        names = ", ".join(sorted(hosts_by_service)) or "none"
-        return f"service {name}: the inventory has no service of this name{nearest(name, hosts_by_service)} Known: {names}."
-    hosts = hosts_by_service[name]
-    if set(hosts) & set(play):
-        return ""
-    return f"service {name}: it is on {', '.join(sorted(hosts))}, which this run leaves out. Add it to --limit."
 
 
 def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:

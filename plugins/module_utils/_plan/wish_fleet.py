@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -146,16 +146,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Layout:
-    """Proposed engines on their hosts. pieces: by host or cluster. clusters: of the inventory and proposed ones. cluster_of: by host."""
+    """Proposed engines on their hosts. pieces: by host or cluster. clusters: of the inventory and proposed ones."""
 
     pieces: Mapping[str, tuple[Piece, ...]]
     clusters: Mapping[str, tuple[str, ...]]
-    cluster_of: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Derive the cluster of each host."""
-        cluster_of = {host: name for name, hosts in self.clusters.items() for host in hosts}
-        object.__setattr__(self, "cluster_of", cluster_of)
+    @cached_property
+    def cluster_of(self) -> dict[str, str]:
+        """The cluster of each host."""
+        return {host: name for name, hosts in self.clusters.items() for host in hosts}
 
     def hosts_with(self, host: str) -> tuple[str, ...]:
         """Return the hosts that are planned together with a host."""
@@ -178,12 +177,9 @@ class Layout:
 
     def without(self, wish: str, fixed: Mapping[str, Any]) -> Layout:
         """Return the layout without a wish, and without clusters that are left empty and not among the C(fixed) ones."""
-        pieces = {
-            place: tuple(piece for piece in listed if piece.wish != wish) for place, listed in self.pieces.items()
-        }
-        return Layout(
-            pieces, {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
-        )
+        pieces = {place: tuple(piece for piece in row if piece.wish != wish) for place, row in self.pieces.items()}
+        clusters = {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
+        return Layout(pieces, clusters)
 
 
 class Fleet:
@@ -211,11 +207,9 @@ class Fleet:
         used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
         self.ports = [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
         self.vars = {name: self._without_rest(name, hosts[name]["vars"]) for name in self.names}
-        classes: dict[str, int] = {}
-        alike = {
-            name: {key: value for key, value in self.vars[name].items() if key not in _OF_HOST} for name in self.names
-        }
-        self.class_of = {name: classes.setdefault(_text(alike[name]), len(classes)) for name in self.names}
+        common = [{key: self.vars[name][key] for key in self.vars[name] if key not in _OF_HOST} for name in self.names]
+        texts = [json.dumps(variables, sort_keys=True, default=str) for variables in common]
+        self.class_of = dict(zip(self.names, map(texts.index, texts)))
         self.busy = {name: bool(self.base["hosts"][name]["services"]) for name in self.names}
         self._verdicts: dict[Any, Verdict] = {}
         self._gib: dict[Offer, float] = {}
@@ -251,10 +245,8 @@ class Fleet:
                 for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
             ]
             sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
-            local["spark_sidecars"] = [
-                *(local.get("spark_sidecars") or []),
-                *([sidecar] if sidecar["memory_gib"] else []),
-            ]
+            sidecars = [sidecar] if sidecar["memory_gib"] else []
+            local["spark_sidecars"] = [*(local.get("spark_sidecars") or []), *sidecars]
         return local
 
     def alone(self, offer: Offer) -> Figures | str:
@@ -341,10 +333,8 @@ class Fleet:
             if _VERDICTS.index(body["verdict"]) > _VERDICTS.index(before):
                 return f"the memory of {host} is tight: its use depends on overheads that differ from start to start"
             for service in body["services"]:
-                new, (_piece, old) = (
-                    Figures.of_service(service),
-                    self.existing.get(f"{host}/{service['name']}", (None, None)),
-                )
+                new = Figures.of_service(service)
+                _piece, old = self.existing.get(f"{host}/{service['name']}", (None, None))
                 if old and (new.context < old.context or new.concurrency < min(old.concurrency, old.requests)):
                     return f"{host}/{service['name']} would keep {new.concurrency:.1f} requests of {new.context} tokens"
         return ""
@@ -361,7 +351,3 @@ def with_entries(
         body = variables.get("spark_cluster") or {"name": cluster}
         result["spark_cluster"] = {**body, "services": [*(body.get("services") or []), *spanning]}
     return result
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

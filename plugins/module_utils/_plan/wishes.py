@@ -161,7 +161,10 @@ class Catalogue:
         """Return the ways to serve a wish on the fewest Sparks, but C(least_sparks), the largest model first, or the reason for an empty list."""
         launches = self.fitting(wish)
         if not launches:
-            return [], self._no_launch(wish)
+            needed, named = ", ".join([*wish.features, *wish.jobs]), wish.recipe or wish.model
+            if named and not needed:
+                return [], f"no recipe that can be planned serves {named}"
+            return [], f"{f'{named} is not' if named else 'no recipe is'} able to do all of {needed}"
         near: list[tuple[float, str]] = []
         for level in LEVELS:
             if level < least_sparks or level > len(self.fleet.names):
@@ -175,7 +178,11 @@ class Catalogue:
             ]
             if offers := self._served(wish, candidates, near):
                 return offers, ""
-        return [], self._nearest(near)
+        if not near:
+            return [], f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
+        fastest = max(near, key=lambda row: row[0])[1]
+        count = len({text.partition(":")[0] for _rate, text in near})
+        return [], f"on free Sparks none of its {count} candidates serves it; the fastest is {fastest}"
 
     def _served(self, wish: Wish, candidates: Sequence[Offer], near: list[tuple[float, str]]) -> list[Offer]:
         """Return the candidates that serve a wish, the largest model first; C(near) receives the reasons of others.
@@ -220,22 +227,6 @@ class Catalogue:
             if len(offers) == most:
                 break
         return offers
-
-    def _no_launch(self, wish: Wish) -> str:
-        needed = ", ".join([*wish.features, *wish.jobs])
-        named = wish.recipe or wish.model
-        if not named:
-            return f"no recipe is able to do all of {needed}"
-        return (
-            f"{named} is not able to do all of {needed}" if needed else f"no recipe that can be planned serves {named}"
-        )
-
-    def _nearest(self, near: Sequence[tuple[float, str]]) -> str:
-        """Return why nothing serves a wish on free Sparks: the reason of the fastest candidate."""
-        if not near:
-            return f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
-        why = max(near, key=lambda row: row[0])[1]
-        return f"on free Sparks none of its {len({text.partition(':')[0] for _rate, text in near})} candidates serves it; the fastest is {why}"
 
 
 def splits(nodes: int, ranks: int) -> Iterator[str]:
