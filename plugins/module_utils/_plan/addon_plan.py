@@ -68,7 +68,7 @@ def plan_add_ons(
             if lock:
                 body.image_candidates = sorted({*body.image_candidates, *references})
             _add_services(planned[name], name, outcome)
-        ignored = host.ignored if name in planned else set(host.settings["spark_ignore_rules"])
+        ignored = set(host.settings["spark_ignore_rules"]) if name in planned else host.ignored
         reported = [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
         outcome[name]["findings"] = [] if name in planned else reported
         if name in planned:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import schema, validation
@@ -165,34 +165,35 @@ def findings(service: PlannedService, args: Mapping[str, Any]) -> Iterator[Findi
     if tiers is None or service.rank:
         return
 
-    def finding(rule: str, severity: str, message: str, fix: str) -> Finding:
-        return Finding(f"kv_tiers.{rule}", severity, message, fix=fix, service=service.name)
-
     kinds: Sequence[str] = [group["kind"] for group in service.memory.get("kv_groups") or []]
     ranks = int(args.get("tensor-parallel-size") or 1) * int(args.get("pipeline-parallel-size") or 1)
     sparks = service.cluster.size if service.cluster else 1
     refused = kv_tiers.refusal(service.vllm_version, args, kinds, ranks, sparks)
     if refused:
-        yield finding("refused", "error", f"its KV cache cannot be kept in files: {refused[0]}.", refused[1])
+        message = f"its KV cache cannot be kept in files: {refused[0]}."
+        yield Finding("kv_tiers.refused", "error", message, refused[1], service.name)
         return
     if service.vllm_version is None:
         message = f"kv_tiers needs vLLM {kv_tiers.LEAST}; the version in {service.image.ref} is unknown."
-        yield finding("refused", "warning", message, "Pull the image, or set image.vllm_version.")
+        fix = "Pull the image, or set image.vllm_version."
+        yield Finding("kv_tiers.refused", "warning", message, fix, service.name)
     if tiers.prompt_tokens is not None and tiers.prompt_tokens < min(
         LEAST_PROMPT, service.memory.get("max_model_len") or LEAST_PROMPT
     ):
         message = f"kv_tiers restores {tiers.prompt_tokens:,} tokens of a prompt, as many as host_gib, {tiers.host_gib:g}, holds."
         # vLLM cannot map a region of no block.
         severity = "error" if tiers.host_gib * GIB < (service.memory.get("bytes_per_block") or 0) else "warning"
-        yield finding("host", severity, message, "Make kv_tiers.host_gib larger, or remove kv_tiers.")
-    yield _worth(finding, service, tiers)
+        fix = "Make kv_tiers.host_gib larger, or remove kv_tiers."
+        yield Finding("kv_tiers.host", severity, message, fix, service.name)
+    severity, message, fix = _worth(tiers)
+    yield Finding("kv_tiers.worth", severity, message, fix, service.name)
 
 
-def _worth(finding: Callable[[str, str, str, str], Finding], service: PlannedService, tiers: KvTiers) -> Finding:
-    """Return the finding that says what the tiers are worth, a warning if reading takes as long as computing."""
+def _worth(tiers: KvTiers) -> tuple[str, str, str]:
+    """Return severity, message and fix of the finding that says what the tiers are worth, a warning if reading takes as long as computing."""
     if tiers.prompt_tokens is None:
         message = "what kv_tiers is worth is unknown: the plan does not know the bytes of a token."
-        return finding("worth", "info", message, "Name a recipe, or a model whose config.json is known.")
+        return "info", message, "Name a recipe, or a model whose config.json is known."
     texts, slower = [], False
     for row in tiers.worth:
         read, prefill = row["read_seconds"], row["prefill_seconds"]
@@ -208,9 +209,8 @@ def _worth(finding: Callable[[str, str, str, str], Finding], service: PlannedSer
         f"a million new tokens write at most {tiers.written_gib:g} GiB."
     )
     if slower:
-        fix = "Remove kv_tiers, unless the proof measures otherwise on this disk."
-        return finding("worth", "warning", message, fix)
-    return finding("worth", "info", message, "Compare with the proof, which measures it.")
+        return "warning", message, "Remove kv_tiers, unless the proof measures otherwise on this disk."
+    return "info", message, "Compare with the proof, which measures it."
 
 
 def _seconds(seconds: Mapping[str, float]) -> str:

@@ -141,27 +141,25 @@ def as_of(at: str, inventory: str = "") -> str:
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
     """Return a whole page."""
     rules = f"{STYLE}\n{style}" if style else STYLE
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            MARK,
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>\n{rules}\n</style>",
-            "</head>",
-            "<body>",
-            "<main>",
-            f"<h1>{escape(title)}</h1>",
-            *sections,
-            "</main>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *sections])
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+{MARK}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{rules}
+</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
 
 
 def tiles(items: Iterable[tuple[str, str, str]]) -> str:

@@ -28,7 +28,6 @@ from .planned import (
     Container,
     Limits,
     PlannedImage,
-    PlannedModel,
     PlannedService,
     Probe,
     RankSettings,
@@ -74,6 +73,9 @@ def plan_service(
     keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
     probe = Probe(name, url, service.served_model_name, next(keys, None))
     timeout, requested = service.start_timeout, memory.get("requested_bytes")
+    options = {**args, "host": engine_host, "port": port, "served-model-name": service.served_model_name}
+    if model.revision and model.repo:
+        options.setdefault("revision", model.revision)
     planned = PlannedService(
         name=name,
         unit=f"spark-{name}.service",
@@ -114,7 +116,7 @@ def plan_service(
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
         speed=speeds.of_service(service, args, launch, memory),
-        command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
+        command=render_command(launch.entrypoint, model.argument, options, bool(service.secrets), service.pip),
         probe=probe,
         settings=UnitSettings(
             name=name,
@@ -184,17 +186,10 @@ def _environment(service: ServiceSpec, env: Mapping[str, str], version: str | No
     }
 
 
-def _command(service: ServiceSpec, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the command after the name of the image. args: options of the engine, with its address and port."""
-    args = {**args, "served-model-name": service.served_model_name}
-    if model.revision and model.repo:
-        args.setdefault("revision", model.revision)
-    return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
-
-
 def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:
     bare = parts_of(host.settings, service, planned)
-    mark = fingerprint([word for part in bare for word in part.argv], planned.env)
+    words = [word for part in bare for word in part.argv]
+    mark = hashlib.sha256(json.dumps([words, planned.env], sort_keys=True).encode()).hexdigest()[:16]
     # After `docker run`; the next run compares it.
     label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
     parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
@@ -216,11 +211,6 @@ def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) 
         argv=parts[-1].argv,
         stale=running is not None and running != mark,
     )
-
-
-def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return a short hash of the arguments and the environment of an engine."""
-    return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _rank_settings(

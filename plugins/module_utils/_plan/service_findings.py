@@ -35,19 +35,17 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: Service
     ]
     if settings["spark_bundle_dir"]:
         findings += bundle.findings(planned.name, planned.pip)
-    return [*findings, *_lock_findings(host, sources, planned)] if sources.pin else findings
-
-
-def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
-    name, described = service.name, service.lock
-    findings = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
+    if not sources.pin:
+        return findings
+    name, described = planned.name, planned.lock
+    findings += lock_findings.other_image(planned.image.ref, host.images, name, settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
     refs = {repo: snapshot.get("refs") or {} for repo, snapshot in snapshots.items()}
     # An image that no registry knows has its own error if the host has another one.
     reported = {ref: image for ref, image in host.reported_images.items() if not host.images[ref].get("other_id")}
     findings += lock_findings.moved(sources.lock, described, reported, refs, name, sources.upstream)
-    if not service.rank:
-        findings += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)
+    if not planned.rank:
+        findings += lock_findings.findings(sources.lock, described, name, sources.sparks, settings)
     return findings
 
 
@@ -138,17 +136,14 @@ def _container_findings(settings: Mapping[str, Any], service: ServiceSpec) -> li
 def _writes_weights(service: ServiceSpec) -> Iterator[Finding]:
     """Yield findings about options of a service that would write below HF_HOME, which is read-only."""
     folder, offline = str(service.args.get("download-dir") or ""), str(service.env.get("HF_HUB_OFFLINE", "1"))
-    problems = []
+    state = "HF_HOME is read-only in the container"
+    fix = f"weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args."
     if f"{folder}/".startswith(f"{CONTAINER_HF_HOME}/"):
-        why = "vLLM creates a lock file in it before it looks for weights"
-        problems.append(("error", f"download-dir is {folder}", why, "Leave download-dir out"))
+        message = f"download-dir is {folder}, and {state}: vLLM creates a lock file in it before it looks for weights."
+        yield Finding("container.read_only", "error", message, f"Leave download-dir out: {fix}", service.name)
     if offline.lower() in ("0", "false", "no", "off"):
-        why = "vLLM cannot store its downloads"
-        problems.append(("warning", f"HF_HUB_OFFLINE is {offline}", why, "Name it in model.extra"))
-    for severity, problem, why, fix in problems:
-        message = f"{problem}, and HF_HOME is read-only in the container: {why}."
-        fix += f": weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args."
-        yield Finding("container.read_only", severity, message, fix, service.name)
+        message = f"HF_HUB_OFFLINE is {offline}, and {state}: vLLM cannot store its downloads."
+        yield Finding("container.read_only", "warning", message, f"Name it in model.extra: {fix}", service.name)
 
 
 LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
