@@ -20,7 +20,7 @@ from .._memory.kv_plan import STATE_KINDS
 from .._speed.service_speed import Range, round_figure
 from .._vllm import kv_tiers
 from . import speeds
-from .planned import KvFiles, KvTiers, PlannedModel, PlannedService
+from .planned import KvTiers, PlannedModel, PlannedService
 from .service import ServiceSpec
 
 KEYS: dict[str, Key] = {
@@ -95,8 +95,11 @@ def options(service: ServiceSpec) -> dict[str, Any]:
     return {"kv-transfer-config": kv_tiers.transfer_config(int(service.kv_tiers["host_gib"] * GIB))}
 
 
-def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedModel) -> KvFiles | None:
-    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers)."""
+def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedModel) -> dict[str, Any] | None:
+    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers).
+
+    The files are removed when one of these changes: C(key), a hash of the launch; the image; a model.
+    """
     if not service.kv_tiers:
         return None
     launch = {
@@ -105,14 +108,14 @@ def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedMo
         "files": [[entry.path, entry.sha256] for entry in service.files],
         "pip": list(service.pip),
     }
-    return KvFiles(
-        folder=folder_of(settings, service),
-        disk_gib=float(service.kv_tiers["disk_gib"]),
-        key=hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()[:16],
-        hub=f"{settings['spark_hf_home']}/hub",
-        models=[{"repo": part.repo, "revision": part.revision or "main"} for part in model.parts if part.repo],
-        path=model.path,
-    )
+    return {
+        "folder": folder_of(settings, service),
+        "disk_gib": float(service.kv_tiers["disk_gib"]),
+        "key": hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        "hub": f"{settings['spark_hf_home']}/hub",
+        "models": [{"repo": part.repo, "revision": part.revision or "main"} for part in model.parts if part.repo],
+        **({"path": model.path} if model.path else {}),  # of a model without a repository
+    }
 
 
 def planned(

@@ -23,13 +23,11 @@ class KnownStarts:
 
     def __init__(self, starts_by_host: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Sort recorded starts. starts_by_host: starts by host, as C(residency.start) makes them, terms as the least and the most."""
-        self._here: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-        self._all: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        self._starts: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
         self._joined: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
         for host, starts in starts_by_host.items():
             for start in starts:
-                self._here.setdefault((host, start["model"], start["options"]), []).append(start)
-                self._all.setdefault((start["model"], start["options"]), []).append(start)
+                self._starts.setdefault((start["model"], start["options"]), []).append((host, start))
 
     def matching(self, host: str, launch: Mapping[str, Any], driver: str | None) -> list[dict[str, Any]]:
         """Return the starts of a launch, for C(memory_budget).
@@ -37,35 +35,26 @@ class KnownStarts:
         :param driver: version of the host's driver now, None if unknown
         :returns: starts; C(exact) are starts of this host, image and driver
         """
-        starts_here = self._here.get((host, launch["model"], launch["options"]), ())
-        matches = []
-        for start in starts_here:
-            same = bool(launch["image_id"]) and start["image_id"] == launch["image_id"]
-            if same or _same_name(start, launch):
-                matches.append(_for_budget(start, same and driver in (None, start["driver"])))
-        return matches + self._elsewhere(launch)
+        image = "image_id" if launch["image_id"] else "image_ref"  # the name, if the id is not known
+        key = (launch["model"], launch["options"], image, launch[image])
+        starts = [row for row in self._starts.get(key[:2], ()) if row[1][image] == launch[image]]
+        if key not in self._joined:
+            # What the fleet knows of a launch is joined by its sizes: one Spark is like another, not the same.
+            joined: dict[tuple[Any, ...], dict[str, Any]] = {}
+            for _host, start in starts:
+                sizes, entry = tuple(start[name] for name in _KEYS), _for_budget(start, False)
+                joined[sizes] = merged(joined[sizes], entry) if sizes in joined else entry
+            self._joined[key] = list(joined.values())
+        here = [start for name, start in starts if name == host]
+        known = bool(launch["image_id"])
+        return [
+            *(_for_budget(start, known and driver in (None, start["driver"])) for start in here),
+            *self._joined[key],
+        ]
 
     def measured(self, host: str, launch: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return all that was kept of a launch on a host, of any image, driver and size; launch: of C(launch_of)."""
-        return self._here.get((host, launch["model"], launch["options"]), ())
-
-    def _elsewhere(self, launch: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what the fleet knows of a launch, joined by its sizes: one Spark is like another, not the same."""
-        key = (launch["model"], launch["options"], launch["image_id"], launch["image_ref"])
-        if key not in self._joined:
-            joined: dict[tuple[Any, ...], dict[str, Any]] = {}
-            for start in self._all.get(key[:2], ()):
-                if start["image_id"] == launch["image_id"] or _same_name(start, launch):
-                    sizes = tuple(start[name] for name in _KEYS)
-                    entry = _for_budget(start, False)
-                    joined[sizes] = merged(joined[sizes], entry) if sizes in joined else entry
-            self._joined[key] = list(joined.values())
-        return self._joined[key]
-
-
-def _same_name(start: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
-    """Return whether an image without a known id has the name of a start's image."""
-    return not launch["image_id"] and start["image_ref"] == launch["image_ref"]
+        return [start for name, start in self._starts.get((launch["model"], launch["options"]), ()) if name == host]
 
 
 def _for_budget(start: Mapping[str, Any], exact: bool) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._cluster import clustering, sockets
+from .._addons import addons
+from .._cluster import clustering, firewall, sockets
 from .._cluster.clustering import Cluster
-from .._common.findings import SEVERITIES
+from .._common.findings import SEVERITIES, Finding
 from .._common.plain_data import InputError
 from .._common.reader import to_dict
-from . import image_questions, inventory, preflight
+from . import image_questions, inventory, preflight, service_findings
 from .addon_plan import plan_add_ons
-from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
 from .measured_starts import KnownStarts
@@ -153,6 +153,69 @@ def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
             hosts = service.cluster.hosts if service.cluster else [name]
             shared_by = max([1, *(busy[other] for other in hosts if other in busy)])
             host.services[position] = replace(service, speed=replace(service.speed, shared_by=shared_by))
+
+
+def plan_firewalls(
+    sparks: Mapping[str, Host],
+    other_hosts: Mapping[str, Host],
+    planned: Mapping[str, PlannedHost],
+    clusters: Mapping[str, Mapping[str, Any]],
+    add_ons: Mapping[str, dict[str, Any]],
+    resolve: Callable[[str], Sequence[str]],
+) -> None:
+    """Close the ports of all hosts, except for the hosts that need them.
+
+    :param planned: the planned Sparks; receive firewall and findings
+    :param add_ons: the planned add-on services by host; receive findings
+    """
+    names = {name: _names(host) for name, host in {**other_hosts, **sparks}.items()}
+    not_asked = {
+        name for name, host in sparks.items() if host.measured is None and host.settings["spark_plan_facts"] != "never"
+    }
+    for name, host in sparks.items():
+        body, listening = planned[name], add_ons[name]["sockets"]
+        ports, peers = _cluster_access(name, body, clusters)
+        wall, findings = firewall.plan(name, host.settings, listening, names, resolve, ports, peers, not_asked)
+        # A firewall of an earlier run is removed.
+        has_firewall = body.cluster or (host.measured or {}).get("firewall")
+        body.firewall = wall or (firewall.ABSENT if has_firewall else None)
+        findings += _wall_findings(host, body, wall)
+        findings += addons.exposure(name, listening, wall)
+        ignored_by = {service.name: service.ignore for service in host.services}
+        for service in body.services:
+            reach = service_findings.reached(service, host.settings, bool(wall))
+            findings += [finding for finding in reach if finding.rule not in ignored_by[service.name]]
+        ignored = host.settings["spark_ignore_rules"]
+        body.findings += [finding.to_dict() for finding in findings if finding.rule not in ignored]
+    for name, host in other_hosts.items():
+        findings = addons.exposure(name, add_ons[name]["sockets"], None)
+        add_ons[name]["findings"].extend(finding.to_dict() for finding in findings if finding.rule not in host.ignored)
+
+
+def _cluster_access(
+    host: str, body: PlannedHost, clusters: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[int], Mapping[str, Any] | None]:
+    """Return the ports of a host's ranks, and the addresses of the other hosts of its cluster; None without a cluster."""
+    if not body.cluster:
+        return [], None
+    network = clusters[body.cluster["name"]]["fabric"] or {}
+    peers = (network.get("hosts") or {}).get(host, {}).get("firewall") or {}
+    return [service.port for service in body.services if service.cluster], peers
+
+
+def _wall_findings(host: Host, body: PlannedHost, wall: Mapping[str, Any] | None) -> list[Finding]:
+    """Return the findings about a planned firewall, or about ports of Ray without one."""
+    if wall:
+        listening = (host.measured or {}).get("listening") or []
+        blocked = firewall.blocked_listeners(listening, wall["allowed"], wall["closed"], wall["ranges"])
+        return [*blocked, *preflight.check_nft(host.measured or {})]
+    rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
+    return [firewall.ray_open(host.name, rays)] if rays and not host.settings["spark_firewall"] else []
+
+
+def _names(host: Host) -> list[str]:
+    measured = (host.measured or {}).get("management_address")
+    return [str(name) for name in (host.variables.get("spark_management_address"), host.address, measured) if name]
 
 
 def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) -> dict[str, str]:

@@ -164,22 +164,6 @@ class RankSettings:
 
 
 @dataclass(frozen=True)
-class KvFiles:
-    """The files of a KV cache, for the helper of the unit; they are removed when one of these changes: C(key), the image, a model.
-
-    disk_gib: bound of the folder. key: hash of the launch. hub: folder of the snapshots. models: C(repo) and C(revision). path: folder of a
-    model without a repository.
-    """
-
-    folder: str
-    disk_gib: float
-    key: str
-    hub: str
-    models: Sequence[Mapping[str, str]]
-    path: str | None = field(default=None, metadata=OPTIONAL)
-
-
-@dataclass(frozen=True)
 class KvTiers:
     """The tiers of a KV cache behind the GPU.
 
@@ -198,7 +182,7 @@ class KvTiers:
 
 @dataclass(frozen=True)
 class UnitSettings:
-    """Settings of the helper of a service's unit: the probe, and the conditions of its start."""
+    """Settings of the helper of a service's unit: the probe, and the conditions of its start. kv_files: of C(kv_tiers.files_of)."""
 
     name: str
     url: str | None
@@ -216,7 +200,7 @@ class UnitSettings:
     load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
     rank: RankSettings | None = field(default=None, metadata=OPTIONAL)
     on_demand: bool | None = field(default=None, metadata=OPTIONAL)
-    kv_files: KvFiles | None = field(default=None, metadata=OPTIONAL)
+    kv_files: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,14 @@ def plan_cluster(
 ) -> tuple[dict[str, Any], dict[str, Host]]:
     """Add the ranks of a cluster to its hosts."""
     hosts = {name: sparks[name] for name in cluster.hosts}
-    problems = _differing_settings(cluster, hosts)
+    head = hosts[cluster.head]
+    problems = [
+        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
+        "the group."
+        for name in ALIKE
+        for host in cluster.hosts[1:]
+        if hosts[host].settings[name] != head.settings[name]
+    ]
     planned_fabric = next((host.fabric for host in hosts.values() if host.fabric), None)
     network = clustering.plan_fabric(
         cluster,
@@ -159,24 +166,12 @@ def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]
     """
     actions = {host["action"] for host in ((network or {}).get("hosts") or {}).values()}
     repairs = bool(actions & set(fabric_layout.WRITES)) and "refuse" not in actions
+    handled = {"fabric.mtu_differs", *(fabric.REPAIRED if repairs else ())}
     return [
         {**finding, "severity": "warning"}
-        if finding["severity"] == "error"
-        and (finding["rule"] == "fabric.mtu_differs" or (repairs and finding["rule"] in fabric.REPAIRED))
+        if finding["severity"] == "error" and finding["rule"] in handled
         else dict(finding)
         for finding in (network or {}).get("findings") or []
-    ]
-
-
-def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
-    """Return messages about settings that hosts of a cluster must have in common."""
-    head = hosts[cluster.head]
-    return [
-        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
-        "the group."
-        for name in ALIKE
-        for host in cluster.hosts[1:]
-        if hosts[host].settings[name] != head.settings[name]
     ]
 
 
@@ -245,7 +240,9 @@ def join_ranks(
         ranks = {host: _named(planned[host].services, name) for host in row["hosts"]}
         mark = clustering.fingerprint([[host, to_dict(rank.settings.rank), rank.env] for host, rank in ranks.items()])
         for host, rank in ranks.items():
-            joined = _joined(rank, mark, sorted(solved[name]))
+            settings = rank.settings.rank and replace(rank.settings.rank, fingerprint=mark)
+            memory = {**rank.memory, "solved": sorted(solved[name])}
+            joined = replace(rank, settings=replace(rank.settings, rank=settings), memory=memory)
             body = planned[host]
             body.services = [joined if service is rank else service for service in body.services]
         images = {host: to_dict(rank.image) for host, rank in ranks.items()}
@@ -255,8 +252,21 @@ def join_ranks(
     verbs.join_states([planned[host].services for host in cluster.hosts])
     _join_combinations({host: planned[host] for host in cluster.hosts})
     for name in cluster.hosts:
-        test = _collective(cluster, cluster_plan, sparks[name], planned)
-        _join_host(cluster, sparks[name], planned[name], test)
+        host, body = sparks[name], planned[name]
+        for service in host.services:
+            if _is_rank(service, cluster):
+                wrong = clustering.check_interfaces(service.name, service.env, host.measured, name)
+                body.findings += [finding.to_dict() for finding in wrong]
+        body.cluster = {
+            "name": cluster.name,
+            "hosts": cluster.hosts,
+            "rank": cluster.hosts.index(name),
+            "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
+            "fabric_addresses": host.settings["spark_fabric_addresses"],
+            "collective": _collective(cluster, cluster_plan, host, planned),
+        }
+        ignored = set(host.settings["spark_ignore_rules"])
+        body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _named(services: Iterable[PlannedService], name: str) -> PlannedService:
@@ -321,31 +331,6 @@ def _collective(
         test = {"service": chosen, "host": host.name, "hosts": order, "topology": topology, "argv": argv}
         return {**test, **unit_files.controller_files(rank)}
     return None
-
-
-def _joined(service: PlannedService, mark: str, solved: Sequence[str]) -> PlannedService:
-    """Return a rank with the fingerprint of all ranks, and the options that were solved for all of them."""
-    rank = service.settings.rank and replace(service.settings.rank, fingerprint=mark)
-    settings = replace(service.settings, rank=rank)
-    return replace(service, settings=settings, memory={**service.memory, "solved": solved})
-
-
-def _join_host(cluster: Cluster, host: Host, body: PlannedHost, test: Mapping[str, Any] | None) -> None:
-    """Add to the plan of a host its part in the cluster. test: of C(_collective)."""
-    for service in host.services:
-        if _is_rank(service, cluster):
-            wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
-            body.findings += [finding.to_dict() for finding in wrong]
-    body.cluster = {
-        "name": cluster.name,
-        "hosts": cluster.hosts,
-        "rank": cluster.hosts.index(host.name),
-        "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
-        "fabric_addresses": host.settings["spark_fabric_addresses"],
-        "collective": test,
-    }
-    ignored = set(host.settings["spark_ignore_rules"])
-    body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _span_finding(cluster: Cluster, row: Mapping[str, Any], solved: Mapping[str, Any], head: PlannedService) -> Finding:
