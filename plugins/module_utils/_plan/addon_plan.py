@@ -206,13 +206,10 @@ def engine_facts(body: PlannedHost) -> dict[str, dict[str, Any]]:
 
 def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
     """Return the planned GiB of services by name, without measured starts, which must not change files of hosts."""
-    memory = {}
-    for service in services:
-        typical = (service.memory.get("residency_gib") or {}).get("typical")
-        expected = service.memory.get("assumed_residency_gib", typical)
-        if expected is not None:
-            memory[service.name] = round(float(expected), 3)
-    return dict(sorted(memory.items()))
+    memory = {service.name: service.memory for service in sorted(services, key=lambda service: service.name)}
+    typical = {name: (figures.get("residency_gib") or {}).get("typical") for name, figures in memory.items()}
+    planned = {name: figures.get("assumed_residency_gib", typical[name]) for name, figures in memory.items()}
+    return {name: round(float(gib), 3) for name, gib in planned.items() if gib is not None}
 
 
 def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:

@@ -119,6 +119,7 @@ def collective_argv(
     span = service.cluster
     if span is None:
         return []
+    ulimits = [word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))]
     env = collective.environment(planned.env, rank, span.size, span.addresses[span.head], port, pairs)
     passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
     return [
@@ -127,7 +128,7 @@ def collective_argv(
         "none",
         *own_docker_args(settings, service),
         *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
-        *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
+        *ulimits,
         *(str(arg) for arg in settings["spark_gpu_args"]),
         # An NCCL of the owner among them; files in the folder of the weights may not be there yet.
         *mounts([entry for entry in planned.files if entry.sha256]),

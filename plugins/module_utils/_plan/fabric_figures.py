@@ -69,12 +69,12 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
 
 
 def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    ends = set(figure["hosts"])
+    ends, rails = set(figure["hosts"]), fabric["rails"]
     if figure["kind"] == "rail":
-        return any(rail["name"] == figure.get("rail") and ends <= set(rail["ends"]) for rail in fabric["rails"])
-    if figure["kind"] == "cable":
-        return any(ends <= set(rail["ends"]) for rail in fabric["rails"])
-    return bool(fabric["rails"]) and ends <= set(fabric["hosts"])
+        rails = [rail for rail in rails if rail["name"] == figure.get("rail")]
+    if figure["kind"] == "all":
+        return bool(rails) and ends <= set(fabric["hosts"])
+    return any(ends <= set(rail["ends"]) for rail in rails)
 
 
 def with_rails(

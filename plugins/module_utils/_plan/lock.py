@@ -141,10 +141,9 @@ def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str
     """Return further references and ids under which a host may have the locked images."""
     aliases: set[str] = set()
     for ref in refs:
-        image = locked_image(lock, ref)
-        if image:
+        if image := locked_image(lock, ref):
             # Includes the name itself: a finding tells if it has moved on the host.
-            aliases |= {locked_name(lock, ref), pin_ref(lock, ref, machine), *ids(image)}
+            aliases |= {locked_name(lock, ref), pinned_ref(ref, image, machine), *ids(image)}
     return sorted(aliases - set(refs))
 
 
@@ -181,8 +180,7 @@ def by_planned_names(
         names = ids(image) if pinned == ref else [pinned, *ids(image)]
         present = next((entry for name in names if (entry := _present(images, name))), None)
         if not pin:
-            if present and not _present(images, ref):
-                planned[ref] = present
+            planned |= {ref: present} if present and not _present(images, ref) else {}
         elif present:
             planned[pinned] = present
         elif pinned == ref and (images.get(ref) or {}).get("id") not in (None, *ids(image)):

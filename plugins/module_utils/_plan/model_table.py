@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -255,7 +256,9 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table for a terminal, then the remarks."""
-    remarks = [(f"{row['recipe']} {row['variant'] or ''}".strip(), row) for row in rows]
+    remarks = [
+        f"- {row['recipe']} {row['variant'] or ''}".rstrip() + f": {row['remark']}" for row in rows if row["remark"]
+    ]
     lines: list[list[str]] = []
     for row in rows:
         line = cells(row)
@@ -268,7 +271,7 @@ def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
             "",
             "Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory; tokens/s of one stream.",
             "",
-            *dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"]),
+            *dict.fromkeys(remarks),
         ]
     )
 
@@ -290,10 +293,10 @@ def rate(row: Mapping[str, Any]) -> Rate | None:
     That is the lowest published rate of this launch, since rates depend on the content, at most what the memory bus allows; without one
     the prediction.
     """
-    rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]
     speed = row["speed"]
+    rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]
     if rates:
-        return Rate(min([*rates, bus_limit(speed) or min(rates)]), "published")
+        return Rate(min([*rates, bus_limit(speed) or math.inf]), "published")
     return Rate(speed["one_stream"]["typical"], "predicted") if speed["one_stream"] else None
 
 

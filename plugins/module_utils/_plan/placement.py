@@ -43,20 +43,16 @@ def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
         for service in host_services:
             if service.get("state", "started") == "stopped" and not stopped:
                 continue
+            name, exclusive = service["name"], service.get("exclusive")
             place = (service.get("cluster") or {}).get("name") or host
             model = service["model"].get("repo") or service["model"].get("source") or service["recipe"]
-            placed = by_key.setdefault(
-                (place, service["name"]), Placed(service["name"], model, service["served_model_name"])
-            )
+            placed = by_key.setdefault((place, name), Placed(name, model, service["served_model_name"]))
             placed.hosts.append(host)
             placed.gib = _size(service)
-            exclusive = service.get("exclusive")
             mates = [
-                _size(mate)
-                for mate in host_services
-                if mate is not service and exclusive and mate.get("exclusive") == exclusive
+                row for row in host_services if exclusive and row is not service and row.get("exclusive") == exclusive
             ]
-            placed.frees = max(0.0, placed.gib - max(mates, default=0.0))
+            placed.frees = max(0.0, placed.gib - max(map(_size, mates), default=0.0))
     return list(by_key.values())
 
 
@@ -104,17 +100,14 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def check(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the placement: C({hosts, services, without_replica: [{service, model, hosts}], over_committed})."""
     placed = services(plan)
+    alone = without_replica(placed)
+    # A folder of the controller is nothing that a reader of the plan knows the model by.
+    models = [service.served if service.model.startswith("/") else service.model for service in alone]
     return {
         "hosts": len(plan["hosts"]),
         "services": len(placed),
         "without_replica": [
-            # A folder of the controller is nothing that a reader of the plan knows the model by.
-            {
-                "service": service.name,
-                "model": service.served if service.model.startswith("/") else service.model,
-                "hosts": service.hosts,
-            }
-            for service in without_replica(placed)
+            {"service": service.name, "model": model, "hosts": service.hosts} for service, model in zip(alone, models)
         ],
         "over_committed": over_committed(plan),
     }

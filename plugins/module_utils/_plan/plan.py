@@ -174,7 +174,11 @@ def plan_firewalls(
     }
     for name, host in sparks.items():
         body, listening = planned[name], add_ons[name]["sockets"]
-        ports, peers = _cluster_access(name, body, clusters)
+        ports = [service.port for service in body.services if service.cluster]
+        peers = None  # addresses of the other hosts of its cluster
+        if body.cluster:
+            network = clusters[body.cluster["name"]]["fabric"] or {}
+            peers = (network.get("hosts") or {}).get(name, {}).get("firewall") or {}
         wall, findings = firewall.plan(name, host.settings, listening, names, resolve, ports, peers, not_asked)
         # A firewall of an earlier run is removed.
         has_firewall = body.cluster or (host.measured or {}).get("firewall")
@@ -190,17 +194,6 @@ def plan_firewalls(
     for name, host in other_hosts.items():
         findings = addons.exposure(name, add_ons[name]["sockets"], None)
         add_ons[name]["findings"].extend(finding.to_dict() for finding in findings if finding.rule not in host.ignored)
-
-
-def _cluster_access(
-    host: str, body: PlannedHost, clusters: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[int], Mapping[str, Any] | None]:
-    """Return the ports of a host's ranks, and the addresses of the other hosts of its cluster; None without a cluster."""
-    if not body.cluster:
-        return [], None
-    network = clusters[body.cluster["name"]]["fabric"] or {}
-    peers = (network.get("hosts") or {}).get(host, {}).get("firewall") or {}
-    return [service.port for service in body.services if service.cluster], peers
 
 
 def _wall_findings(host: Host, body: PlannedHost, wall: Mapping[str, Any] | None) -> list[Finding]:

@@ -123,11 +123,8 @@ class Piece:
     def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
         """Return the entry of C(spark_services), or of the services of a cluster."""
         offer = self.offer
-        args: dict[str, Any] = {
-            "max-model-len": offer.context,
-            "max-num-seqs": offer.users,
-            "gpu-memory-utilization": "auto",
-        }
+        sizes = {"max-model-len": offer.context, "max-num-seqs": offer.users}
+        args: dict[str, Any] = {**sizes, "gpu-memory-utilization": "auto"}
         args |= {} if offer.split == "own" else {f"{offer.split}-parallel-size": offer.ranks}
         entry: dict[str, Any] = {"name": name, "recipe": offer.recipe, "port": port, "args": args}
         entry |= {"variant": offer.variant} if offer.variant else {}
@@ -197,10 +194,8 @@ class Fleet:
         }
         for name, members in self.fixed.items():
             if set(members) & set(self.left_out):
-                self.left_out = {
-                    **dict.fromkeys(members, f"cluster {name} has an error on another host"),
-                    **self.left_out,
-                }
+                others = dict.fromkeys(members, f"cluster {name} has an error on another host")
+                self.left_out = {**others, **self.left_out}
         self.names = sorted((name for name in hosts if name not in self.left_out), key=natural)
         services = [service for body in self.base["hosts"].values() for service in body["services"]]
         used = {service["port"] for service in services}
@@ -219,12 +214,8 @@ class Fleet:
                 figures, span = Figures.of_service(service), service["cluster"]
                 members = tuple(span["hosts"]) if span else (host,)
                 launch = (str(service["recipe"]), ",".join(service["variant"]), "own", len(members), 1)
-                piece = Piece(
-                    service["name"],
-                    Offer(*launch, figures.requests, figures.context),
-                    members,
-                    service["state"] == "on_demand",
-                )
+                offer = Offer(*launch, figures.requests, figures.context)
+                piece = Piece(service["name"], offer, members, service["state"] == "on_demand")
                 if not service["rank"] and service["state"] != "stopped":
                     self.existing[f"{host}/{service['name']}"] = piece, figures
         self.empty = Layout({}, self.fixed)
@@ -236,15 +227,16 @@ class Fleet:
         if variables.keys() & set(_ELSEWHERE):
             services = {service["name"] for service in self.base["hosts"][name]["services"]}
             bare = {**local, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
-            plain = [
+            bodies = (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
+            plain, without = (
                 sum(
-                    part["gib"]
-                    for part in body["memory_map"]
-                    if part["kind"] == "plain" and part["service"] not in services
+                    row["gib"]
+                    for row in body["memory_map"]
+                    if row["kind"] == "plain" and row["service"] not in services
                 )
-                for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
-            ]
-            sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
+                for body in bodies
+            )
+            sidecar = {"name": "add-ons", "memory_gib": round(plain - without, 2)}
             sidecars = [sidecar] if sidecar["memory_gib"] else []
             local["spark_sidecars"] = [*(local.get("spark_sidecars") or []), *sidecars]
         return local
@@ -274,12 +266,9 @@ class Fleet:
 
     def slowest(self, layout: Layout, wish: str) -> tuple[list[tuple[str, ...]], Figures]:
         """Return the hosts of each engine of a wish, and the figures of the slowest one."""
-        engines = layout.of(wish)
-        heads = [piece.hosts[0] for piece in engines]
-        figures = [
-            self.verdict(layout, host).figures[layout.on(host).index(piece)] for host, piece in zip(heads, engines)
-        ]
-        return [piece.hosts for piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
+        engines = [(piece.hosts[0], piece) for piece in layout.of(wish)]
+        figures = [self.verdict(layout, head).figures[layout.on(head).index(piece)] for head, piece in engines]
+        return [piece.hosts for _head, piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
 
     def free(self, layout: Layout, host: str) -> float:
         """Return the free memory of a host, GiB."""
@@ -301,9 +290,8 @@ class Fleet:
             variables = {name: self.vars[name] for name in hosts}
             self._verdicts[key] = self._judge(variables, [pieces[number] for number in order], cluster)
         judged = self._verdicts[key]
-        return replace(
-            judged, figures=[figures for _number, figures in sorted(zip(order, judged.figures), key=lambda row: row[0])]
-        )
+        by_number = dict(zip(order, judged.figures))
+        return replace(judged, figures=[by_number[number] for number in sorted(by_number)])
 
     def _judge(self, variables: Mapping[str, Mapping[str, Any]], pieces: Sequence[Piece], cluster: str) -> Verdict:
         """Plan hosts, variables by name, with pieces."""

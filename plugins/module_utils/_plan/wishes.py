@@ -8,7 +8,7 @@ C(wish_fleet.py) plans Sparks with such services, C(wish_search.py) chooses betw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -174,7 +174,8 @@ class Catalogue:
                 Offer(name, variant, split, ranks, replicas, -(-wish.users // replicas), wish.context)
                 for ranks, replicas in shapes
                 for name, variant, nodes in launches
-                for split in splits(nodes, ranks)
+                # As the recipe has it, or one for a single Spark split.
+                for split in (["own"] if nodes == ranks else ["tensor", "pipeline"] if nodes == 1 else [])
             ]
             if offers := self._served(wish, candidates, near):
                 return offers, ""
@@ -204,9 +205,8 @@ class Catalogue:
             rows.sort(key=lambda row: (*row[:2], row[2].label))
         sized = sized or silent
         largest = self._lighter(wish, sized, LARGEST, near)
-        return largest + [
-            offer for offer in self._lighter(wish, sized[::-1], SMALLEST, near)[::-1] if offer not in largest
-        ]
+        smallest = self._lighter(wish, sized[::-1], SMALLEST, near)[::-1]
+        return largest + [offer for offer in smallest if offer not in largest]
 
     def _lighter(
         self, wish: Wish, sized: Sequence[tuple[float, float, Offer]], most: int, near: list[tuple[float, str]]
@@ -227,14 +227,6 @@ class Catalogue:
             if len(offers) == most:
                 break
         return offers
-
-
-def splits(nodes: int, ranks: int) -> Iterator[str]:
-    """Yield the ways to split a launch over C(ranks), whose recipe is for C(nodes): C(own), as it has it, C(tensor) or C(pipeline)."""
-    if nodes == ranks:
-        yield "own"
-    elif nodes == 1:
-        yield from ("tensor", "pipeline")
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:
