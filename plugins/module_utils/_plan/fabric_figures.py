@@ -80,11 +80,7 @@ def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
 def with_rails(
     state: Mapping[str, Any], name: str, results: Sequence[Mapping[str, Any]], least: Mapping[str, float], at: str
 ) -> dict[str, Any]:
-    """Return a state with the bandwidth of rails, which the role fabric has measured.
-
-    :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
-    :param least: required Gb/s by tool
-    """
+    """Return a state with the bandwidth of rails. results: C(bandwidth) of M(dgxspark.vllm.fabric_check). least: required Gb/s by tool."""
     figures = [
         {
             "kind": "rail",

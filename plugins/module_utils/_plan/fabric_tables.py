@@ -52,11 +52,7 @@ class Cable:
 
 
 def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return the section of the plan's page with the networks of its clusters, or an empty text if no network is known.
-
-    :param plan: of C(plan.make_plan)
-    :param figures: of C(fabric_figures.of_clusters)
-    """
+    """Return the section of the plan's page with the networks of its clusters, empty if none is known. figures: of C(fabric_figures)."""
     fabrics = {
         name: cluster["fabric"] for name, cluster in (plan.get("clusters") or {}).items() if cluster.get("fabric")
     }

@@ -170,10 +170,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _models(
     planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, pin: bool, hf_home: str
 ) -> list[dict[str, Any]]:
-    """Return every model snapshot that the host needs, once, with an image that can fetch it and its files in the lock file.
-
-    Vocabularies that are not on the hub follow as rows with C(url), C(sha256), C(bytes) and C(path).
-    """
+    """Return every model snapshot that the host needs, with an image that can fetch it and its locked files, and vocabularies by C(url)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
         model, image = service.model, service.image.run

@@ -21,7 +21,7 @@ from .._memory.service_input import VARIABLES
 from .._vllm import image_catalogue
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
-from .container_argv import own_docker_args
+from .container_argv import given_docker_args, own_docker_args
 from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 # Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
@@ -116,8 +116,7 @@ def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: 
         "docker_args": [
             *own_docker_args(settings, service),
             *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
-            *settings["spark_docker_args"],
-            *service.docker_args,
+            *given_docker_args(settings, service),
             *service_files.mounts(service.files),
         ],
         "packages": [*map(validation.package_name, service.pip), *(["ray"] if service.needs_ray else [])],
@@ -168,10 +167,7 @@ def budget_of(
 
     Open options are solved from totals alone: a figure that followed the momentary free memory would change from
     run to run, and every run would restart the engines. The host's free memory then decides whether the result can start.
-
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param host_and_sources: the host, and the source of images' answers; without it no image is asked
-    :returns: as C(budget.memory_budget), with C(questions)
+    Without C(host_and_sources), the source of images' answers, no image is asked.
     """
     request = budget_request(settings, services, launches, measured)
     if host_and_sources:
@@ -204,11 +200,7 @@ def budget_of(
 def _residents(
     settings: Mapping[str, Any], planned: Collection[str], facts: Mapping[str, Any], solved: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], float]:
-    """Return planned services that hold memory now, and the GiB that other services free.
-
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :returns: names with GiB, and GiB
-    """
+    """Return planned services that hold memory now, with GiB, and the GiB that other services free."""
     # Sidecars count as running, so that the momentary figure is without them.
     resident = [{"name": sidecar["name"], "gib": sidecar["memory_gib"]} for sidecar in settings["spark_sidecars"]]
     running = {unit["name"] for unit in facts.get("units") or [] if unit["active_state"] == "active"}

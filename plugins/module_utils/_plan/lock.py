@@ -21,6 +21,7 @@ from typing import Any
 from .._common import plain_data, reader
 from .._common.foreign_text import Untrusted
 from .._common.reader import Maybe
+from . import service_keys
 from .service import ServiceSpec
 
 SCHEMA = 1
@@ -29,26 +30,7 @@ PLATFORM = "linux/arm64"
 """Platform of a Spark; used for a lock with several platforms until the host has reported its machine."""
 MACHINES = {"aarch64": "linux/arm64", "arm64": "linux/arm64", "x86_64": "linux/amd64", "amd64": "linux/amd64"}
 # Keys of a recipe that decide the launch; texts and figures for people do not.
-LAUNCHES = (
-    "model",
-    "images",
-    "args",
-    "env",
-    "checks",
-    "files",
-    "pip",
-    "nodes",
-    "config",
-    "quant_config",
-    "weights_gib",
-    "draft_weights_gib",
-    "memory",
-    "memory_gib",
-    "draft_config",
-    "served_model_name",
-    "start_timeout",
-    "shm_size",
-)
+LAUNCHES = {*service_keys.AS_IN_A_SERVICE, *service_keys.OF_A_RECIPE, "images", "nodes"} - {"ignore"}
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -111,12 +93,10 @@ def image_on(image: Mapping[str, Any], machine: str | None) -> Mapping[str, Any]
 
 
 def pinned_ref(ref: str, image: Mapping[str, Any], machine: str | None = None) -> str:
-    """Return a reference that cannot move; the tag stays in it for people and for the catalogue of images.
+    """Return NAME:TAG@DIGEST, which cannot move; the tag is for people and for the catalogue of images.
 
     An image that no registry knows has no digest: its name stays, and C(by_planned_names) checks its id.
-
-    :param machine: C(aarch64) or C(x86_64), None for the lock's only one
-    :returns: NAME:TAG@DIGEST
+    machine: C(aarch64) or C(x86_64), None for the lock's only one.
     """
     digest = image_on(image, machine).get("digest")
     return f"{ref.partition('@')[0]}@{digest}" if digest else ref
@@ -169,10 +149,8 @@ def by_planned_names(
     """Return the images of a host, with locked ones under the names that the plan uses.
 
     An image from a bundle or another host lacks a registry's digest there, and an image pulled by digest has no
-    tag; by its id it is the same image.
-
-    :param images: by reference, C(images) of M(dgxspark.vllm.spark_info)
-    :param pin: a name without digest counts only with the id in the lock
+    tag; by its id it is the same image. images: C(images) of M(dgxspark.vllm.spark_info). pin: a name without digest counts only with the
+    id in the lock.
     """
     planned = dict(images)
     for ref, image in _entries(lock, "images").items():
@@ -201,11 +179,7 @@ def preferred(lock: Mapping[str, Any] | None, key: str) -> list[str]:
 
 
 def recipe_sum(recipe: Mapping[str, Any] | None, variants: Sequence[str], digest: Callable[[str], str | None]) -> str:
-    """Return a hash of all that a recipe and the chosen variants fix about the launch; files count by their content.
-
-    :param digest: returns the SHA-256 of a file, None for a missing file
-    :returns: 64 hexadecimal digits, empty without a recipe
-    """
+    """Return the SHA-256 of what a recipe and the chosen variants fix about the launch, empty without a recipe; files count by content."""
     if not recipe:
         return ""
 
@@ -232,11 +206,7 @@ def _with_sums(body: Mapping[str, Any], digest: Callable[[str], str | None]) -> 
 def describe(
     service: ServiceSpec, key: str, recipe: Mapping[str, Any] | None, digest: Callable[[str], str | None]
 ) -> dict[str, Any]:
-    """Return the names that a service uses, and its recipe, for the lock.
-
-    :param key: C(host/name), or C(cluster/name)
-    :returns: C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256})
-    """
+    """Return C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256}) of a service. key: C(host/name), or C(cluster/name)."""
     model = service.model
     models = [{**model, "only": None}] if model.get("repo") else []
     return {
@@ -280,12 +250,7 @@ def commit(lock: Mapping[str, Any] | None, model: Mapping[str, Any]) -> Any:
 def files_of(
     lock: Mapping[str, Any] | None, repo: str, revision: str, only: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return the locked files of a model at a commit.
-
-    :param repo: ORG/NAME
-    :param only: patterns of file names; all files if empty
-    :returns: name to C({size, sha256}), size in bytes; empty if not locked
-    """
+    """Return the locked files of a model at a commit by name: C({size, sha256}), size in bytes. only: patterns of names, empty for all."""
     for key, model in sorted(_entries(lock, "models").items()):
         name, _at, named_revision = key.rpartition("@")
         if name == repo and revision in (model["commit"], named_revision):
@@ -316,10 +281,7 @@ def pin_ref(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None
 
 
 def run_ref(lock: Mapping[str, Any] | None, ref: str, images: Mapping[str, Any], machine: str | None = None) -> str:
-    """Return the reference of an image that a host runs: its digest, or its id if the host's image lacks the digest.
-
-    :param images: of the host, as C(by_planned_names) returns them; empty if unknown
-    """
+    """Return the reference of an image that a host runs: its digest, or its id if its image, of C(by_planned_names), lacks the digest."""
     image = locked_image(lock, ref)
     if not image:
         return ref

@@ -28,11 +28,7 @@ def addon_findings(
     upstream: Mapping[str, Mapping[str, str]] | None,
     bundle: str = "",
 ) -> list[Finding]:
-    """Return the findings about the images of a host's add-on services.
-
-    :param named: server to its image, as the inventory has it
-    :param images: of the host, as C(by_planned_names) returns them
-    """
+    """Return the findings about the images of a host's add-on services. named: image by server. images: of C(lock.by_planned_names)."""
     result: list[Finding] = []
     by_tag = sorted({ref for ref in named.values() if "@" not in ref and locked_image(lock, ref) is None})
     for name, ref in named.items():
@@ -93,10 +89,9 @@ def _differences(
 
 
 def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> list[Finding]:
-    """Return a finding if a host has another image under a locked name without a digest of a registry.
+    """Return a finding if a host has another image under a locked name without a digest of a registry, and no bundle has the image.
 
-    :param images: of the host, as C(by_planned_names) returns them
-    :param bundle: the folder of a bundle, which has the image; empty without one
+    images: of the host, of C(lock.by_planned_names). bundle: a folder, empty for none.
     """
     other = (images.get(ref) or {}).get("other_id")
     if not other or bundle:

@@ -30,11 +30,7 @@ class KnownStarts:
                 self._starts.setdefault((start["model"], start["options"]), []).append((host, start))
 
     def matching(self, host: str, launch: Mapping[str, Any], driver: str | None) -> list[dict[str, Any]]:
-        """Return the starts of a launch, for C(memory_budget).
-
-        :param driver: version of the host's driver now, None if unknown
-        :returns: starts; C(exact) are starts of this host, image and driver
-        """
+        """Return the starts of a launch, for C(memory_budget); C(exact) are those of this host, image and driver (None if unknown)."""
         image = "image_id" if launch["image_id"] else "image_ref"  # the name, if the id is not known
         key = (launch["model"], launch["options"], image, launch[image])
         starts = [row for row in self._starts.get(key[:2], ()) if row[1][image] == launch[image]]
@@ -101,10 +97,7 @@ SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
 
 
 def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a launch that may change its memory, without its sizes.
-
-    Options of the front end, of logs and of names are left out, as for questions to an image.
-    """
+    """Return the options of a launch that may change its memory, without its sizes, and without those that C(plan_probe) leaves out."""
     return {
         key: value
         for key, value in args.items()

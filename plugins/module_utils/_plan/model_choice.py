@@ -98,10 +98,7 @@ HEADER = ("recipe", "variant", "Sparks", "tokens/s", "", "longest", "weights", "
 
 
 def choice_text(rows: Sequence[Mapping[str, Any]], wish: Wish) -> str:
-    """Return the short table of recipes for a terminal: those that satisfy a wish; without a wish one row for each recipe.
-
-    :param rows: of C(model_table.model_rows)
-    """
+    """Return the short table of recipes for a terminal: those that satisfy a wish; without a wish one row for each recipe."""
     chosen, left_out = ranked(rows, wish)
     if wish == ANY:  # variants change how a recipe is served; those for more Sparks are other ways to serve it
         chosen = [row for row in chosen if row["variant"] is None or row["nodes"] > 1]

@@ -505,7 +505,7 @@ def _some_of(word: str, numbers: Sequence[int], size: int) -> str:
 def label_notes(
     services: Iterable[Mapping[str, Any]], sets: Mapping[str, Sequence[Sequence[str]]] | None = None
 ) -> list[str]:
-    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on. sets: combinations of each."""
+    """Say what the labels of services mean, and what the figures of their memory rest on. sets: combinations by set."""
     names = list(services)
     notes = source_notes(names)
     if any(service.get("cluster") and replicas(service) > 1 for service in names):
@@ -573,11 +573,7 @@ def plan_text(
     page: str = "",
     notes: bool = True,
 ) -> str:
-    """Return the whole plan: the hosts' memory, then every finding, then how it stands.
-
-    :param plan: as C(plan.make_plan) returns it
-    :param notes: print findings of severity C(info); else they are counted
-    """
+    """Return the whole plan: the hosts' memory, then the findings, then how it stands. notes: print those of severity C(info), or count them."""
     groups = host_groups(plan)
     services = [service for group in groups for service in group.body["services"]]
     blocks = [legend(color)] if groups else []

@@ -36,7 +36,6 @@ def page(
 ) -> str:
     """Return the page of a plan with its findings.
 
-    :param plan: as C(plan.make_plan) returns it
     :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
     :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
     """

@@ -133,11 +133,7 @@ def _is_admitted(source: str, admitted: Sequence[str] | None) -> bool:
 
 
 def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> str:
-    """Return the endpoints for people: a table, a request, and how to open endpoints on loopback.
-
-    :param home: the home folder of the user, which is shown as C(~)
-    :param vaults: key files that ansible-vault has encrypted
-    """
+    """Return a table of endpoints, a request, and how to open endpoints on loopback. home: shown as C(~). vaults: encrypted key files."""
     if not listed:
         return ""
     rows = [

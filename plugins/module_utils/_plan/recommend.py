@@ -61,10 +61,7 @@ def service_name(recipe: str) -> str:
 
 
 def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int, wish: Wish = ANY) -> list[Pick]:
-    """Return the recipes for so many Sparks that fit unchanged and satisfy a wish, the fastest first.
-
-    :param wish: requirements of the model; its number of Sparks does not count
-    """
+    """Return the recipes for so many Sparks that fit unchanged and satisfy a wish but its number of Sparks, the fastest first."""
     rows = [
         model_table.model_row(recipes_by_name, name, variant, image, other_counts=False)
         for name, variant, image in _ways(recipes_by_name, nodes)
@@ -100,10 +97,7 @@ def _ways(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> Itera
 
 
 def recommend(picks: Sequence[Pick], hosts: Sequence[str]) -> dict[str, Pick]:
-    """Choose a model for each Spark that serves on its own; the plan lists what a host lacks for it, such as disk space.
-
-    :param hosts: in the order in which they are served
-    """
+    """Choose a model for each Spark that serves on its own, in their order; the plan lists missing disk space and so on."""
     chosen: dict[str, Pick] = {}
     used: set[str] = set()
     for host in hosts if picks else ():

@@ -331,7 +331,7 @@ _COMMON: dict[str, Key] = {
     "expect": Key(list, [], "published figures and required kernels, see below", of=EXPECT),
     "source": Key(list, [], "sources of flags and sizes", of=TEXT),
 }
-_AS_IN_A_SERVICE = (
+AS_IN_A_SERVICE = (
     "model",
     "args",
     "env",
@@ -347,7 +347,10 @@ _AS_IN_A_SERVICE = (
     "pip",
     "ignore",
 )
-VARIANT: dict[str, Key] = {**_COMMON, **{name: SERVICE[name] for name in _AS_IN_A_SERVICE}}
+"""Keys of a service that recipes and variants have too."""
+OF_A_RECIPE = ("served_model_name", "start_timeout", "shm_size")
+"""Keys of a service that recipes have too, and variants do not."""
+VARIANT: dict[str, Key] = {**_COMMON, **{name: SERVICE[name] for name in AS_IN_A_SERVICE}}
 """Keys of a variant: C(config) and C(model) replace the recipe's fields one by one, lists are replaced whole."""
 _NEEDED = ("name", "summary", "model", "images", "args", "config", "source")
 RECIPE: dict[str, Key] = {
@@ -361,7 +364,7 @@ RECIPE: dict[str, Key] = {
             like="letters, digits, dots and dashes",
         ),
         **VARIANT,
-        **{name: SERVICE[name] for name in ("served_model_name", "start_timeout", "shm_size")},
+        **{name: SERVICE[name] for name in OF_A_RECIPE},
         "variants": Key(
             dict,
             {},

@@ -159,10 +159,9 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
 
 
 def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the findings about the network of a cluster.
+    """Return the findings about the network of a cluster; errors that the role fabric is about to repair become warnings.
 
-    Errors that the role fabric is about to repair become warnings, and so does an MTU that differs: the role tests it and
-    reports the lost packets itself.
+    So does an MTU that differs: the role tests it and reports the lost packets itself.
     """
     actions = {host["action"] for host in ((network or {}).get("hosts") or {}).values()}
     repairs = bool(actions & set(fabric_layout.WRITES)) and "refuse" not in actions
@@ -274,11 +273,9 @@ def _named(services: Iterable[PlannedService], name: str) -> PlannedService:
 
 
 def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
-    """Set the combinations of each on-demand set to those that fit on all hosts of its services.
+    """Set the combinations of each on-demand set of a cluster's hosts to those that fit on all hosts of its services.
 
     Speech servers belong to their own host, whose combinations name them.
-
-    :param planned: the hosts of a cluster, which are changed
     """
     sets: dict[tuple[str, str], dict[str, list[PlannedService]]] = {}
     for host, body in planned.items():

@@ -101,11 +101,7 @@ def launch_checksum(service: Mapping[str, Any]) -> str:
 def variants(
     service: Mapping[str, Any], levers: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the changed options of each variant by its name, the unchanged service first.
-
-    :param levers: of playbooks/vars/tune_levers.yml
-    :param settings: C(spark_tune) with all defaults
-    """
+    """Return the changed options of each variant by its name, the unchanged service first. levers, settings: see C(read)."""
     changes: dict[str, dict[str, Any]] = {BASE: {}}
     for lever in levers:
         if (not settings["levers"] or lever["name"] in settings["levers"]) and _applies(lever, service):
@@ -201,10 +197,9 @@ def figures_of(section: Mapping[str, Any]) -> dict[str, float]:
 
 
 def gain(session: Session, variant: str, goal: str) -> float | None:
-    """Return the gain of a variant over the unchanged service, None if one of the two was not measured.
+    """Return the gain of a variant over the unchanged service, 0.1 for 10 %, None if one of the two was not measured.
 
-    :param goal: of C(GOALS), or C(balance) for their mean
-    :returns: 0.1 for 10 %
+    goal: of C(GOALS), or C(balance) for their mean.
     """
     base, figures = session.trials[BASE].figures, session.trials[variant].figures
     names = [name for name in (GOALS if goal == "balance" else (goal,)) if name in base and name in figures]

@@ -461,9 +461,7 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     """Return the folders, files and unit of the agent with one of its loops; see C(services).
 
     The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
-
-    :param loop: one of C(AGENT_LOOPS)
-    :param writes: a folder of the host that the loop writes to, beside its state
+    loop: of C(AGENT_LOOPS). writes: a folder of the host that the loop writes to, beside its state.
     """
     program = f"{LIBEXEC}/spark_agent.py"
     imported = library("agent")

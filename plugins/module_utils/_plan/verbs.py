@@ -32,13 +32,10 @@ def select(
     names: Sequence[str],
     speech_servers: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the services that a run selects.
+    """Return the services that a run selects, by host in start order, and messages about wrong names.
 
-    A service of several hosts is selected as a whole or refused: its ranks start and stop together.
-
-    :param names: of services; empty for all services of those hosts
-    :param speech_servers: on demand, by host; they are only selected by name
-    :returns: host to names in start order, and messages about wrong names
+    A service of several hosts is selected as a whole or refused: its ranks start and stop together. names: of services; empty for all of
+    the play's hosts. speech_servers: on demand, by host; they are only selected by name.
     """
     services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
     for host, servers in (speech_servers or {}).items():
@@ -86,9 +83,7 @@ def choose_states(
 ) -> list[PlannedService]:
     """Choose the service of each exclusive set of a host that runs; the C(state) of the others becomes stopped.
 
-    The choice is the running service, or the first in the inventory. A service with C(state: stopped) is never chosen.
-
-    :param names: of all services, in the order of the inventory
+    The choice is the running service, or the first by C(names), the order of the inventory; never one with C(state: stopped).
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}

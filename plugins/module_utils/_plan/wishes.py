@@ -133,13 +133,13 @@ class Catalogue:
         """All recipes and variants, with their Sparks, their C(model) and their abilities: jobs and features."""
         rows = []
         for name, recipe in sorted(self.recipes.items()):
-            for variant in ("", *(recipe.get("variants") or {})):
+            variants: Mapping[str, Any] = {"": {}, **(recipe.get("variants") or {})}
+            for variant, body in variants.items():
                 entry = {"name": "model", "port": 8000, "recipe": name, "variant": [variant] if variant else []}
                 service, _problems = recipes.resolve_service(entry, name, self.recipes)
                 if service is None:
                     continue
-                body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
-                able = set(body.get("jobs") or recipe.get("jobs") or [])
+                able = {*((body or {}).get("jobs") or recipe.get("jobs") or [])}
                 able |= {feature for feature in ("tools", "reasoning") if service.checks.get(feature)}
                 able |= {"tools"} if service.args.get("enable-auto-tool-choice") else set()
                 rows.append((name, variant, service.nodes, service.model, able))
