@@ -34,10 +34,10 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     """Return the planned host, without clusters, add-on services and firewall. Raises C(InputError) for a model with unusable figures."""
     settings, measured = host.settings, host.measured
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
-    launches = {name: check_launch(service, settings, measured, host.images) for name, service in services.items()}
-    budget = budget_of(settings, list(services.values()), launches, measured, (host, sources))
+    launches = {name: check_launch(host, service) for name, service in services.items()}
+    budget = budget_of(host, list(services.values()), launches, sources)
     planned = _plan_services(host, sources, services, launches, budget)
-    fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
+    fitting, cuts = combinations(host, list(services.values()), launches, budget)
     planned = [
         replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
         if service.on_demand and service.exclusive

@@ -203,8 +203,8 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
     by_host: dict[str, list[dict[str, Any]]] = {}
     for host in hosts.values():
         placed = [place(host.settings, service, sources.digest) for service in host.services]
-        launches = {spec.name: check_launch(spec, host.settings, host.measured, host.images) for spec in placed}
-        request = budget_request(host.settings, placed, launches, host.measured)
+        launches = {spec.name: check_launch(host, spec) for spec in placed}
+        request = budget_request(host, placed, launches)
         budget, _questions = image_questions.solve(request, placed, launches, host, sources)
         for service in host.services:
             if _is_rank(service, cluster):
