@@ -93,11 +93,11 @@ def _plan_services(
     order = [name for name in budget["start_order"] if name in launches]
     order += [name for name in sorted(launches) if name not in order]
     planned = []
-    for position, name in enumerate(order, start=1):
+    for position, name in enumerate(order):
         memory = dict(budget["services"].get(name) or {})
         if memory.get("sources"):
             memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
-        planned.append(plan_service(host, services[name], launches[name], memory, position, order[: position - 1]))
+        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
     return verbs.choose_states(planned, host.measured, list(services))
 
 

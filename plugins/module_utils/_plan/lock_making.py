@@ -120,10 +120,7 @@ class _Collection:
         return services
 
     def answers(
-        self,
-        services: Mapping[str, dict[str, Any]],
-        before: Mapping[str, str],
-        answers: Callable[[str], str | None],
+        self, services: Mapping[str, dict[str, Any]], before: Mapping[str, str], answers: Callable[[str], str | None]
     ) -> dict[str, str]:
         """Return the answers that services were planned with; remove the name of an answer without a text from its service."""
         texts: dict[str, str] = {}
@@ -153,11 +150,8 @@ class _Collection:
             names = [name for name in image.get("repo_digests") or [] if image_names.split_image(name)[0] == repository]
             digests = {name.partition("@")[2] for name in names}
             by_platform.setdefault(platform, {})[host] = (str(image["id"]), digests)
-        platforms = {
-            platform: entry
-            for platform, builds in sorted(by_platform.items())
-            if (entry := self._platform(ref, builds))
-        }
+        platforms = {platform: self._platform(ref, builds) for platform, builds in sorted(by_platform.items())}
+        platforms = {platform: entry for platform, entry in platforms.items() if entry}
         if not platforms:
             return None
         versions = sorted({str(image["vllm_version"]) for image in present.values() if image.get("vllm_version")})
@@ -211,11 +205,8 @@ class _Collection:
         """Return size and checksum of each file of a model. files: host to its files by name."""
         merged: dict[str, dict[str, Any]] = {}
         for name in sorted({name for names in files.values() for name in names}):
-            sums = {
-                host: (int(names[name]["size"]), str(names[name]["sha256"]))
-                for host, names in files.items()
-                if name in names
-            }
+            rows = {host: names[name] for host, names in files.items() if name in names}
+            sums = {host: (int(row["size"]), str(row["sha256"])) for host, row in rows.items()}
             if len(set(sums.values())) > 1:
                 by_host = _who({host: f"{size} bytes, {checksum[:12]}" for host, (size, checksum) in sums.items()})
                 self.refusals.append(

@@ -43,9 +43,8 @@ def page(
     hosts = len(plan["hosts"])
     is_refused = bool(list_causes(findings))
     title = f"{'Refused plan' if is_refused else 'Plan'} of {hosts} DGX Spark{'s'[: hosts != 1]}"
-    head = [
-        '<p class="error"><span class="word">Refused:</span> the plan has errors, so it changes no host.</p>'
-    ] * is_refused
+    refusal = '<p class="error"><span class="word">Refused:</span> the plan has errors, so it changes no host.</p>'
+    head = [refusal] if is_refused else []
     head += [f'<p class="soft">{escape(about)}</p>'] if about else []
     groups = picture.worst_first(picture.host_groups(plan))
     sections = [_hosts(groups), _findings(findings)]
@@ -78,14 +77,12 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
         for key in picture.VERDICTS
         if verdicts[key]
     ]
-    services = len(
-        {
-            ((service.get("cluster") or {}).get("name") or host, service["name"])
-            for host, body in plan["hosts"].items()
-            for service in body["services"]
-        }
-    )
-    tiles.append((str(services), _counted(services, "services"), ""))
+    services = {
+        ((service.get("cluster") or {}).get("name") or host, service["name"])
+        for host, body in plan["hosts"].items()
+        for service in body["services"]
+    }
+    tiles.append((str(len(services)), _counted(len(services), "services"), ""))
     tiles += [
         (str(severities[key]), _counted(severities[key], SEVERITIES[key]), style)
         for key, style in (("error", "fails"), ("warning", "tight"))
@@ -156,14 +153,10 @@ def _hosts(groups: Sequence[picture.HostGroup]) -> str:
         page_parts.legend("one colour for each service of a host; sizes in GiB, as planned with the usual overheads"),
     ]
     if len(groups) > MOST_OPEN and len(verdicts) > 1:
+        choices = {"all": " checked", **{key: "" for key in picture.VERDICTS if verdicts[key]}}
+        labels = [f'<input type="radio" name="only" id="only-{key}"{checked}>{key}' for key, checked in choices.items()]
         lines.append('<div class="pick" role="radiogroup" aria-label="Which hosts">')
-        lines.append('<label><input type="radio" name="only" id="only-all" checked>all</label>')
-        lines += [
-            f'<label><input type="radio" name="only" id="only-{key}">{key}</label>'
-            for key in picture.VERDICTS
-            if verdicts[key]
-        ]
-        lines.append("</div>")
+        lines += [*(f"<label>{label}</label>" for label in labels), "</div>"]
     lines += [_host(group, unfolded=len(groups) <= MOST_OPEN) for group in groups]
     return "\n".join([*lines, "</section>"])
 
@@ -199,12 +192,11 @@ def _services(group: picture.HostGroup) -> str:
         for service in body["services"]
     ]
     lines = [page_parts.table(HEADS, rows, FIGURES)]
-    speeds = speed_text.speed_rows(group.timed())
-    if speeds:
-        heads = speeds[0]
+    if speeds := speed_text.speed_rows(group.timed()):
+        heads, *figures = speeds
         rows = [
             page_parts.text_cell(heads[0], escape(row[0])) + "".join(map(page_parts.cell, heads[1:], row[1:]))
-            for row in speeds[1:]
+            for row in figures
         ]
         lines.append(page_parts.table(heads, rows, heads[1:]))
     if any(service["memory"].get("solved") for service in body["services"]):

@@ -45,14 +45,9 @@ RESTART_SECONDS = 10
 
 # Long: one line for each field of a service.
 def plan_service(
-    host: Host,
-    service: ServiceSpec,
-    launch: JudgedLaunch,
-    memory: Mapping[str, Any],
-    position: int,
-    earlier: Sequence[str],
+    host: Host, service: ServiceSpec, launch: JudgedLaunch, memory: Mapping[str, Any], earlier: Sequence[str]
 ) -> PlannedService:
-    """Return a planned service. position: its place in the order of starts, from 1."""
+    """Return a planned service. earlier: names of the services that start before it."""
     settings, name, span = host.settings, service.name, service.cluster
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
@@ -82,7 +77,7 @@ def plan_service(
         container=f"spark-{name}",
         rank=service.rank,
         cluster=ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None,
-        order=position,
+        order=len(earlier) + 1,
         after=[f"spark-{other}.service" for other in earlier],
         recipe=service.recipe,
         variant=service.variant,

@@ -35,13 +35,13 @@ class Way:
 class Endpoint:
     """A server of a host. tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it."""
 
-    models: Sequence[str]
     host: str
     login: Sequence[str]
     local_url: str
     controller_url: str
     lan: str
     tunnel: Sequence[str]
+    models: Sequence[str]
     key_file: str
     chat: bool
     fronted: bool
@@ -56,12 +56,12 @@ def endpoints(
     """Return the endpoints of the hosts in C(ways), gateways first. names: of the services; empty for all that are not stopped."""
     used: set[int] = set()
     gateways = [
-        _gateway(host, gateway, way, used)
+        _endpoint(host, way, _gateway(gateway), used)
         for host, way in ways.items()
         if (gateway := (addons.get(host) or {}).get("gateway"))
     ]
     engines = [
-        _engine(host, hosts[host], service, way, used)
+        _endpoint(host, way, _engine(hosts[host], service), used)
         for host, way in ways.items()
         for service in (hosts.get(host) or {}).get("services", ())
         if service["url"] and (service["name"] in names if names else service["state"] != "stopped")
@@ -69,44 +69,36 @@ def endpoints(
     return [*([] if names else gateways), *engines]
 
 
-def _gateway(host: str, gateway: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:
+def _gateway(gateway: Mapping[str, Any]) -> dict[str, Any]:
+    """Return models, key file and so on of a gateway, as C(_endpoint) takes them."""
     keys = sorted(gateway["settings"]["keys"], key=lambda key: key["role"] != "client")
     files = {secret["name"]: secret["source"] for secret in gateway["secrets"]}
     key = keys[0] if keys else {}
-    models = key.get("aliases") or gateway["settings"]["names"]
-    return _endpoint(host, way, models, gateway["listen"], gateway["port"], files.get(key.get("file", ""), ""), used)
+    models, key_file = key.get("aliases") or gateway["settings"]["names"], files.get(key.get("file", ""), "")
+    about = {"models": models, "key_file": key_file, "chat": True, "fronted": False}
+    return {"listen": gateway["listen"], "port": gateway["port"], "admitted": None, "about": about}
 
 
-def _engine(host: str, body: Mapping[str, Any], service: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:
+def _engine(body: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return models, key file and so on of an engine, as C(_endpoint) takes them. admitted: clients by the firewall, None for all."""
     key = next((secret["source"] for secret in service["secrets"] if secret["name"] == "VLLM_API_KEY"), "")
-    args = service["args"]
-    chat = not (args.get("runner") == "pooling" or args.get("convert"))
-    firewall, port = body.get("firewall") or {}, service["port"]
-    admitted = None
+    chat = not (service["args"].get("runner") == "pooling" or service["args"].get("convert"))
+    firewall, port, admitted = body.get("firewall") or {}, service["port"], None
     if port in firewall.get("closed", ()):
         admitted = [client for row in firewall["admitted"] if port in row["ports"] for client in row["from"]]
     models, fronted = [service["served_model_name"]], bool(service["gateway"])
-    return _endpoint(host, way, models, service["host"], port, key, used, admitted, chat, fronted)
+    about = {"models": models, "key_file": key, "chat": chat, "fronted": fronted}
+    return {"listen": service["host"], "port": port, "admitted": admitted, "about": about}
 
 
-def _endpoint(
-    host: str,
-    way: Way,
-    models: Sequence[str],
-    listen: str,
-    port: int,
-    key_file: str,
-    used: set[int],
-    admitted: Sequence[str] | None = None,
-    chat: bool = True,
-    fronted: bool = False,
-) -> Endpoint:
-    """Return an endpoint. admitted: the clients that the firewall admits, None for all. used: forwarded ports."""
+def _endpoint(host: str, way: Way, server: Mapping[str, Any], used: set[int]) -> Endpoint:
+    """Return an endpoint. server: of C(_gateway) or C(_engine). used: forwarded ports."""
+    listen, port, admitted = server["listen"], server["port"], server["admitted"]
     loopback, every = is_loopback(listen), is_any(listen)
     target = "127.0.0.1" if loopback or every else bracketed(listen)
     outside = f"http://{bracketed(way.address if every else listen)}:{port}/v1"
     tunnel: list[str] = []
-    controller_url = f"http://{target}:{port}/v1"
+    local_url = controller_url = f"http://{target}:{port}/v1"
     if way.login:
         controller_url = outside
         if loopback or not _is_admitted(way.source, admitted):
@@ -116,8 +108,7 @@ def _endpoint(
     lan = "-" if loopback else outside
     if admitted is not None and not loopback:
         lan = f"{outside} (for {', '.join(admitted)})" if admitted else "-"
-    local_url = f"http://{target}:{port}/v1"
-    return Endpoint(models, host, way.login, local_url, controller_url, lan, tunnel, key_file, chat, fronted)
+    return Endpoint(host, way.login, local_url, controller_url, lan, tunnel, **server["about"])
 
 
 def _is_admitted(source: str, admitted: Sequence[str] | None) -> bool:

@@ -173,15 +173,14 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
     shown = f"vLLM {service.vllm_version} answers {', '.join(use)} without it"
     if paths is None:
         shown = "the open paths of this version are not known"
-    who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
+    severity, who = "warning", "every host that reaches that address"
+    fix = "Remove spark_firewall: false, or let clients use a gateway on this host"
+    if filtered:
+        severity, who = "info", "the hosts that the firewall admits"
+        fix = "Name few hosts in spark_allow_from, and let clients use the gateway"
     message = f"its key protects only some paths: {shown}, on {service.host}:{service.port} for {who}."
-    fix = (
-        "Name few hosts in spark_allow_from, and let clients use the gateway"
-        if filtered
-        else "Remove spark_firewall: false, or let clients use a gateway on this host"
-    )
     fix += "; docs/security.md has the paths of every version."
-    yield Finding("service.paths", "info" if filtered else "warning", message, fix, service.name)
+    yield Finding("service.paths", severity, message, fix, service.name)
 
 
 def _local(service: PlannedService, settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -199,15 +199,14 @@ class Search:
         self.work = 0
         for wish in sorted(self.wishes, key=lambda wish: wish.name in placed.chosen):  # those without a place first
             chosen = {name: option for name, option in placed.chosen.items() if name != wish.name}
-            score = (0, 0, 0)
-            for name, option in chosen.items():
-                score = self._gain(score, self.by_name[name], option)
             bare = placed.layout.without(wish.name, self.fleet.fixed)
             for option in self._options(wish, False) if self.work <= self.limit else ():
-                gained = self._gain(score, wish, option)
-                layout = next(self._placings(bare, wish, option), None) if gained > placed.score else None
+                score = (0, 0, 0)
+                for name, earlier in {**chosen, wish.name: option}.items():
+                    score = self._gain(score, self.by_name[name], earlier)
+                layout = next(self._placings(bare, wish, option), None) if score > placed.score else None
                 if layout:
-                    placed = Placed(layout, {**chosen, wish.name: option}, gained, False)
+                    placed = Placed(layout, {**chosen, wish.name: option}, score, False)
                     break
         return placed
 

@@ -58,7 +58,7 @@ def resolved(host: Host) -> PlannedService:
     """The first service of a host, resolved as the only one."""
     placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
     launch = judging.check_launch(replace(host, measured=None, images={}), placed)
-    return planned_service.plan_service(host, placed, launch, {}, 1, [])
+    return planned_service.plan_service(host, placed, launch, {}, [])
 
 
 def service(**changes: Any) -> PlannedService:
