@@ -165,18 +165,19 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
         if service.rank:
             continue
         length = service.args.get("max-model-len")
-        more: dict[str, Any] = {
-            "key": service.key(host),
-            "models": [service.served_model_name],
-            "api_key_file": service.api_key and service.api_key.source,
-            "max_model_len": length if isinstance(length, int) else None,
-            "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
-            "tools": bool(service.checks.get("tools")),
-            "on_demand": service.on_demand is not None,
-            "hold_seconds": on_demand.longest_wait(service.on_demand),
-            "hosts": list(service.cluster.hosts) if service.cluster else [host],
-        }
-        listed.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))
+        endpoint = endpoints.make(
+            *(host, address, service.name, "vllm", service.port, service.host),
+            key=service.key(host),
+            models=[service.served_model_name],
+            api_key_file=service.api_key and service.api_key.source,
+            max_model_len=length if isinstance(length, int) else None,
+            memory_gib=(service.memory.get("residency_gib") or {}).get("typical"),
+            tools=bool(service.checks.get("tools")),
+            on_demand=service.on_demand is not None,
+            hold_seconds=on_demand.longest_wait(service.on_demand),
+            hosts=list(service.cluster.hosts) if service.cluster else [host],
+        )
+        listed.append(endpoint)
     return listed
 
 

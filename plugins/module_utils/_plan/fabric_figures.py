@@ -17,7 +17,6 @@ from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 FILE = "fabric.json"
-"""Name of the file."""
 FABRIC_KEYS = ("topology", "ready", "cables", "ports", "wrong")
 """Keys of the plan of a network, without its hosts, rails and findings."""
 FINDING_KEYS = ("rule", "severity", "message", "fix")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from .._common import schema, tables
@@ -60,9 +60,7 @@ def read_wish(value: Any) -> Wish:
     filled = schema.filled(problems, entries, KEYS)
     if problems.messages:
         raise ValueError("\n- ".join(problems.messages))
-    wished: dict[str, Any] = {
-        field.name: tuple(entry) if isinstance(entry := filled[field.name], list) else entry for field in fields(Wish)
-    }
+    wished: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in filled.items()}
     return Wish(**wished)
 
 

@@ -22,7 +22,6 @@ from .page_parts import HUES
 MOST_OPEN = picture.MOST_TABLES
 
 HEADS = ("service", "model", "address", "utilisation", "context", "weights", "KV cache", "memory")
-"""Columns of the table of services."""
 FIGURES = HEADS[3:]
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 

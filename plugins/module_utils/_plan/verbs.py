@@ -112,13 +112,10 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], n
     """Return messages about services that cannot start because another service of their exclusive set runs or starts too."""
     running = set(active)
     messages = []
+    sets = {name: values["exclusive"] for name, values in sorted(settings.items()) if values.get("exclusive")}
     for position, name in enumerate(names):
-        exclusive = (settings.get(name) or {}).get("exclusive")
-        mates = [
-            other
-            for other, values in sorted(settings.items())
-            if exclusive and other != name and values.get("exclusive") == exclusive
-        ]
+        exclusive = sets.get(name)
+        mates = [other for other in sets if other != name and sets[other] == exclusive]
         both = [other for other in mates if other in names[:position]]
         if both:
             messages.append(

@@ -195,12 +195,13 @@ class Catalogue:
         for offer in candidates:
             # One request of 4096 tokens is the least that a launch needs, and its rate is the highest.
             base = self.fleet.alone(replace(offer, users=1, context=4096))
-            why = base if isinstance(base, str) else wish.too_slow(base, 1)
-            if isinstance(base, Figures) and not why:
+            if isinstance(base, str):
+                near.append((-1.0, f"{offer.label}: {base}"))
+            elif why := wish.too_slow(base, 1):
+                near.append((base.rate or 0.0, f"{offer.label}: {why}"))
+            else:
                 rows = sized if base.rate else silent
                 rows.append((-base.weights_gib * offer.ranks, base.gib * offer.sparks, offer))
-            else:
-                near.append((base.rate or 0.0 if isinstance(base, Figures) else -1.0, f"{offer.label}: {why}"))
         for rows in (sized, silent):
             rows.sort(key=lambda row: (*row[:2], row[2].label))
         sized = sized or silent
@@ -218,9 +219,10 @@ class Catalogue:
             if any(weights >= other[0] and gib >= other[1] for other in sizes):
                 continue
             figures = self.fleet.alone(offer)
-            why = figures if isinstance(figures, str) else wish.missed(figures, offer.users)
-            if why:
-                near.append((figures.rate or 0.0 if isinstance(figures, Figures) else -1.0, f"{offer.label}: {why}"))
+            if isinstance(figures, str):
+                near.append((-1.0, f"{offer.label}: {figures}"))
+            elif why := wish.missed(figures, offer.users):
+                near.append((figures.rate or 0.0, f"{offer.label}: {why}"))
             else:
                 sizes.append((weights, gib))
                 offers.append(offer)
