@@ -165,64 +165,41 @@ def combinations_that_fit(
 
     :returns: the largest combinations of each set, in order, and the combinations that another set prevents
     """
-    choice = _Choice(sets, fits)
-    for size in range(2, max(choice.most.values(), default=0) + 1):
-        for name in choice.order:
-            names = sorted(member.name for member in sets[name])
-            for combination in subsets(names, size) if size <= choice.most[name] else ():
-                choice.grant(name, combination)
-    return {name: sorted(map(sorted, choice.granted[name])) for name in sets}, choice.cuts
-
-
-class _Choice:
-    """The combinations of each set that have been granted so far.
-
-    singles: one service each. possible: fit with single services of the other sets. granted: the largest that fit with all granted
-    combinations of the other sets; accepted: those and their parts. most: services of a set that run at once.
-    """
-
-    def __init__(self, sets: Mapping[str, Sequence[Member]], fits: Fits) -> None:
-        self.fits = fits
-        settings = {name: [member.on_demand or {} for member in members] for name, members in sets.items()}
-        priorities = {name: max((int(row.get("priority") or 0) for row in settings[name]), default=0) for name in sets}
-        self.order = sorted(sets, key=lambda name: (-priorities[name], name))
-        self.most = {
-            name: min([len(rows), *(int(row["keep"]) for row in rows[:1] if row.get("keep"))])
-            for name, rows in settings.items()
-        }
-        every = {name: [frozenset((member.name,)) for member in members] for name, members in sets.items()}
-        self.singles = {
-            name: [single for single in sorted(every[name], key=sorted) if fits({**every, name: [single]})]
-            for name in self.order
-        }
-        self.granted = dict(self.singles)
-        self.accepted = {name: set(singles) for name, singles in self.singles.items()}
-        self.possible = {name: set(singles) for name, singles in self.singles.items()}
-        self.cuts: list[Cut] = []
-
-    def grant(self, name: str, services: tuple[str, ...]) -> None:
-        """Grant a combination of a set if it fits; record a cut if only other sets prevent it."""
-        combination = frozenset(services)
-        parts = {combination - {service} for service in combination}
-        if not parts <= self.possible[name] or not self.fits({**self.singles, name: [combination]}):
-            return
-        self.possible[name].add(combination)
-        if not parts <= self.accepted[name]:
-            return
-        other_sets = [other for other in self.order if other != name]
-        if not other_sets or self.fits({**self.granted, name: [combination]}):
-            self.accepted[name].add(combination)
-            self.granted[name] = [
-                *(smaller for smaller in self.granted[name] if not smaller < combination),
-                combination,
-            ]
-            return
-        preventing = [
-            other
-            for other in other_sets
-            if not self.fits({**self.singles, other: self.granted[other], name: [combination]})
-        ]
-        self.cuts.append(Cut(name, services, tuple(preventing or other_sets)))
+    settings = {name: [member.on_demand or {} for member in members] for name, members in sets.items()}
+    priorities = {name: max((int(row.get("priority") or 0) for row in settings[name]), default=0) for name in sets}
+    order = sorted(sets, key=lambda name: (-priorities[name], name))
+    most = {
+        name: min([len(rows), *(int(row["keep"]) for row in rows[:1] if row.get("keep"))])
+        for name, rows in settings.items()
+    }
+    names_of = {name: sorted(member.name for member in members) for name, members in sets.items()}
+    every = {name: [frozenset((member,)) for member in members] for name, members in names_of.items()}
+    singles = {name: [single for single in every[name] if fits({**every, name: [single]})] for name in order}
+    # Combinations that fit with single services of the other sets; that fit with all granted ones of them; the largest of those.
+    possible = {name: set(combinations) for name, combinations in singles.items()}
+    accepted = {name: set(combinations) for name, combinations in singles.items()}
+    granted = dict(singles)
+    cuts: list[Cut] = []
+    for size in range(2, max(most.values(), default=0) + 1):
+        for name in order:
+            other_sets = [other for other in order if other != name]
+            for services in subsets(names_of[name], size) if size <= most[name] else ():
+                combination = frozenset(services)
+                parts = {combination - {service} for service in services}
+                if not parts <= possible[name] or not fits({**singles, name: [combination]}):
+                    continue
+                possible[name].add(combination)
+                if not parts <= accepted[name]:
+                    continue
+                if not other_sets or fits({**granted, name: [combination]}):
+                    accepted[name].add(combination)
+                    smaller = [earlier for earlier in granted[name] if not earlier < combination]
+                    granted[name] = [*smaller, combination]
+                    continue
+                tries = {other: {**singles, other: granted[other], name: [combination]} for other in other_sets}
+                preventing = [other for other in other_sets if not fits(tries[other])]
+                cuts.append(Cut(name, services, tuple(preventing or other_sets)))
+    return {name: sorted(map(sorted, granted[name])) for name in sets}, cuts
 
 
 def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
