@@ -13,7 +13,7 @@ from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._vllm import known_failures
-from . import client_tools, lock_findings, on_demand
+from . import client_tools, lock_findings
 from . import lock as lock_file
 from .planned import PlannedHost, PlannedService
 from .service import Host, Sources
@@ -164,7 +164,9 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
     for service in services:
         if service.rank:
             continue
-        length = service.args.get("max-model-len")
+        length, settings = service.args.get("max-model-len"), service.on_demand
+        # Requests wait for the service to load, unless they are rejected.
+        waits = settings and settings.while_loading != "reject"
         endpoint = endpoints.make(
             *(host, address, service.name, "vllm", service.port, service.host),
             key=service.key(host),
@@ -173,8 +175,8 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
             max_model_len=length if isinstance(length, int) else None,
             memory_gib=(service.memory.get("residency_gib") or {}).get("typical"),
             tools=bool(service.checks.get("tools")),
-            on_demand=service.on_demand is not None,
-            hold_seconds=on_demand.longest_wait(service.on_demand),
+            on_demand=settings is not None,
+            hold_seconds=settings.hold_seconds if settings and waits else 0,
             hosts=list(service.cluster.hosts) if service.cluster else [host],
         )
         listed.append(endpoint)
@@ -185,10 +187,7 @@ WRONG_OUTPUT = {row["id"] for row in known_failures.ROWS if row["verdict"] == "w
 
 
 def engine_facts(body: PlannedHost) -> dict[str, dict[str, Any]]:
-    """Return the facts of each engine of a host that questions about its quality depend on.
-
-    Its cures are those of the findings of its launch that the table of known failures has for wrong output.
-    """
+    """Return the facts of each engine that questions about its quality depend on, with the fixes of known failures with wrong output."""
     cures: dict[str, list[str]] = {}
     for finding in body.findings:
         if finding["rule"] in WRONG_OUTPUT:
@@ -239,14 +238,11 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
 
 
 def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -> float | None:
-    """Return the free GiB of a host with all services that may run at once, None if the memory of one is unknown.
-
-    :param sidecars: of C(addons.sidecars); the reserve does not include speech servers on demand
-    """
+    """Return the free GiB of a host with all services that may run at once, None if unknown. sidecars: of C(addons.sidecars)."""
     memory = planned_gib(planned.services)
     if any(service.name not in memory for service in planned.services):
         return None
-    servers = {sidecar["name"]: sidecar for sidecar in sidecars if sidecar.get("on_demand")}
+    servers = {sidecar["name"]: sidecar for sidecar in sidecars if sidecar.get("on_demand")}  # not in the reserve
     memory |= {name: float(server["memory_gib"]) for name, server in servers.items()}
     sets = {service.name: service.exclusive for service in planned.services}
     sets |= {name: server["exclusive"] for name, server in servers.items()}

@@ -70,12 +70,7 @@ def findings(
     engines: Mapping[str, PlannedService],
     architectures: Mapping[str, str],
 ) -> dict[str, list[Finding]]:
-    """Find engines that refuse the tools of clients.
-
-    :param outcome: host to what C(addons.plan) made for it
-    :param settings: host to the settings of its add-on services
-    :param engines: planned services by their key in the fleet
-    """
+    """Find engines that refuse the tools of clients. outcome: of C(addons.plan). settings: of add-on services by host. engines: by key."""
     errors: dict[str, list[Finding]] = {}
     for client in _clients(outcome, settings):
         gateway = outcome[client.gateway]["gateway"]

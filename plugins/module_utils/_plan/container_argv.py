@@ -25,12 +25,10 @@ STOP_SECONDS = 60
 def render_command(
     entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool, pip: Sequence[str] = ()
 ) -> list[str]:
-    """Return what follows the image name: as short as the image's entrypoint allows.
+    """Return what follows the image name: as short as the image's entrypoint, C(serve) or C(passthrough), allows.
 
     Behind a shell that installs packages first, or behind the secrets' wrapper, the command is whole. NVIDIA's own
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
-
-    :param entrypoint: of the image, C(serve) or C(passthrough)
     """
     serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
     command = [*serve, model, *render(dict(args))]
@@ -112,10 +110,7 @@ def collective_argv(
     port: int,
     pairs: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """Return the C(docker run) of a rank's test of the network, as far as the program: image, network, devices and files of the engine.
-
-    :returns: the command; C(-c) and the text of the program follow
-    """
+    """Return the C(docker run) of a rank's test of the network, as of the engine; C(-c) and the text of the program follow."""
     span = service.cluster
     if span is None:
         return []

@@ -106,9 +106,7 @@ def with_test(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth that the ranks of an engine measured before its start, of each cable and of all hosts.
 
-    :param test: C(cluster.collective) of the plan of a host
-    :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
-    :param least: required Gb/s by tool
+    test: C(cluster.collective) of a host's plan. results: host to C(collective) of M(dgxspark.vllm.fabric_check). least: Gb/s by tool.
     """
     hosts = list(test["hosts"])
     required = float(least.get(collective.TOOL) or 0)

@@ -83,9 +83,7 @@ def render_network(
 ) -> str:
     """Return the tables of one cluster's cables and figures, and the problems of its network.
 
-    :param fabric: as C(fabric.plan) returns it
-    :param figures: of C(fabric_figures), of this cluster
-    :param at: time of the probe; empty for a plan, which has its own time
+    fabric: of C(fabric.plan). figures: of C(fabric_figures). at: time of the probe; empty for a plan, which has its own time.
     """
     topology = TOPOLOGIES.get(str(fabric["topology"]), str(fabric["topology"]))
     problems = [finding for finding in fabric.get("findings") or [] if finding["severity"] != "info"]

@@ -20,7 +20,7 @@ from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
 from .planned import ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService
 from .planned_service import plan_service
-from .service import Host, JudgedLaunch, ServiceSpec, Sources
+from .service import Host, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
@@ -36,7 +36,15 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
     launches = {name: check_launch(host, service) for name, service in services.items()}
     budget = budget_of(host, list(services.values()), launches, sources)
-    planned = _plan_services(host, sources, services, launches, budget)
+    order = [name for name in budget["start_order"] if name in launches]
+    order += sorted(launches.keys() - set(order))
+    planned = []
+    for position, name in enumerate(order):
+        memory = dict(budget["services"].get(name) or {})
+        if memory.get("sources"):
+            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
+        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
+    planned = verbs.choose_states(planned, measured, list(services))
     fitting, cuts = combinations(host, list(services.values()), launches, budget)
     planned = [
         replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
@@ -51,7 +59,6 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         checks += service_findings.check(host, sources, service, services[service.name])
     findings += [finding.to_dict() for finding in checks]
     offered = {ref for service in host.services for ref in service.alternatives}
-    order = [service.name for service in planned]
     refs = {service.image.ref for service in planned}
     return PlannedHost(
         services=planned,
@@ -80,25 +87,6 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         if sources.measurements
         else None,
     )
-
-
-def _plan_services(
-    host: Host,
-    sources: Sources,
-    services: Mapping[str, ServiceSpec],
-    launches: Mapping[str, JudgedLaunch],
-    budget: Mapping[str, Any],
-) -> list[PlannedService]:
-    """Return the planned services of a host in the order of their start."""
-    order = [name for name in budget["start_order"] if name in launches]
-    order += [name for name in sorted(launches) if name not in order]
-    planned = []
-    for position, name in enumerate(order):
-        memory = dict(budget["services"].get(name) or {})
-        if memory.get("sources"):
-            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
-        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
-    return verbs.choose_states(planned, host.measured, list(services))
 
 
 def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -52,10 +52,9 @@ def solve(
     host: Host,
     sources: Sources,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the memory budget of a host with the answers of images, and the open questions.
+    """Return the memory budget of a host with the answers of images, which the request receives, and the open questions.
 
-    :param request: of C(memory_budget); receives the answers
-    :returns: budget, with C(image_answers), the name of each service's answer, and questions
+    C(image_answers) of the budget is the name of each service's answer.
     """
     budget = memory_budget(request)
     entries = {entry["name"]: entry for entry in request["services"]}
@@ -196,10 +195,9 @@ def _question(
 def assign(
     sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost], reached: Collection[str] | None = None
 ) -> None:
-    """Choose the host that asks each question, one for all hosts with the same question.
+    """Choose the host that asks each question, one for all hosts with the same question. reached: hosts that the play may ask, None for all.
 
-    :param planned: by host; the questions receive their state, and refusals the reason if nobody asks
-    :param reached: hosts that the play may ask now, None for all
+    The questions receive their state, and refusals the reason if nobody asks.
     """
     by_key: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for name, body in planned.items():

@@ -72,10 +72,7 @@ def _fit_answers(host: str, values: Mapping[str, Any], messages: list[str]) -> d
 
 
 def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
-    """Return a Spark with its checked variables and merged services; only valid without messages.
-
-    :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
-    """
+    """Return a Spark with its checked variables and merged services; only valid without messages. host_values: see C(plan.make_plan)."""
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
     host = _host(name, host_values, settings)
@@ -128,11 +125,10 @@ def _services(host: Host, sources: Sources) -> tuple[list[ServiceSpec], list[str
     """Return the services of a host merged with their recipes, and all problems."""
     services: list[ServiceSpec] = []
     messages: list[str] = []
-    present = [ref for ref, image in host.images.items() if image.get("present")]
     tuned = host.settings["spark_tuned"]
     for index, written in enumerate(host.settings["spark_services"]):
         where, entry = f"host {host.name}, spark_services[{index}]", tuning.tuned_entry(written, tuned)
-        service, problems = read_service(entry, where, f"{host.name}/", host, sources, present)
+        service, problems = read_service(entry, where, f"{host.name}/", host, sources, host.present_images)
         messages += problems
         if service is None:
             continue
@@ -167,8 +163,7 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Return a service merged with its recipe and pinned by the lock file, None for a wrong one, and all problems.
 
-    :param key: C(host/) or C(cluster/)
-    :param host: with C(spark_defaults); the head of a cluster
+    key: C(host/) or C(cluster/). host: with C(spark_defaults); the head of a cluster.
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]

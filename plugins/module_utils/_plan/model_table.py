@@ -110,11 +110,7 @@ def model_row(
     image: str,
     other_counts: bool = True,
 ) -> dict[str, Any]:
-    """Return the row of a recipe, one of its variants and an image.
-
-    :param variant: of the recipe, None for the recipe itself
-    :param other_counts: whether to judge other numbers of Sparks than its own too
-    """
+    """Return the row of a recipe, one of its variants, or None, and an image. other_counts: judge other numbers of Sparks than its own too."""
     entry = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(entry, f"recipe {name}", recipes_by_name)
     if service is None:
@@ -288,10 +284,9 @@ class Rate:
 
 
 def rate(row: Mapping[str, Any]) -> Rate | None:
-    """Return the rate that a row is ranked by, None if nothing is known.
+    """Return the rate that a row is ranked by, None if nothing is known: the lowest published one of this launch, or the prediction.
 
-    That is the lowest published rate of this launch, since rates depend on the content, at most what the memory bus allows; without one
-    the prediction.
+    Rates depend on the content; the memory bus bounds them.
     """
     speed = row["speed"]
     rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]

@@ -251,11 +251,6 @@ def sets_of(services: Sequence[Member]) -> dict[str, list[Member]]:
     return sets
 
 
-def longest_wait(settings: OnDemand | None) -> int:
-    """Return the seconds that a request may wait for the service to load; 0 for a permanent service, or if it is rejected."""
-    return 0 if settings is None or settings.while_loading == "reject" else settings.hold_seconds
-
-
 def planned(service: ServiceSpec, address: str) -> OnDemand | None:
     """Return the settings of the proxy for an engine, None for a permanent one. address: of the engine."""
     values = service.on_demand

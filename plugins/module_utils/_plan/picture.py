@@ -378,9 +378,7 @@ def when_text(finding: Mapping[str, Any]) -> str:
 def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, notes: bool = True) -> str:
     """Return findings as paragraphs: what, where, vLLM's own words and when it would say them, the fix.
 
-    Neighbours with one id and one fix are one paragraph, a line each.
-
-    :param notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text)
+    Neighbours with one id and one fix are one paragraph. notes: print those of severity C(info), and details, or leave them to C(notes_text).
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()

@@ -76,7 +76,6 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts whose parts are more than their memory: C({host: {over_gib, move, to}}).
 
     move: the smallest service that has to go, and to: the host with the most free memory that fits it; None without one.
-    Of an exclusive set only the largest counts: without it the host has the difference to the next one more, without another nothing.
     """
     bodies = plan["hosts"]
     room = {host: free_gib(body) for host, body in bodies.items() if not over_gib(body)}

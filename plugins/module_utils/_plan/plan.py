@@ -66,7 +66,14 @@ def make_plan(
     sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), image_answer, learned, measurements)
     sparks, addon_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
     sparks = _with_callers(sparks, addon_hosts)
-    planned = _plan_hosts(sparks, sources)
+    planned, messages = {}, []
+    for name, host in sparks.items():
+        try:
+            planned[name] = plan_host(host, sources)
+        except InputError as error:
+            messages += [f"host {name}: {message}" for message in error.messages]
+    if messages:
+        raise InventoryError(messages)
     image_questions.assign(sparks, planned, reached)
     for name, cluster in clusters.items():
         join_ranks(cluster, spanned[name], sparks, planned)
@@ -122,19 +129,6 @@ def _with_callers(sparks: Mapping[str, Host], other_hosts: Mapping[str, Host]) -
             services.append(replace(service, callers=sorted(sockets.callers(key, "engine", name, asking))))
         with_callers[name] = replace(host, services=services)
     return with_callers
-
-
-def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, PlannedHost]:
-    """Plan each Spark by itself. Raises C(InventoryError)."""
-    planned, messages = {}, []
-    for name, host in sparks.items():
-        try:
-            planned[name] = plan_host(host, sources)
-        except InputError as error:
-            messages += [f"host {name}: {message}" for message in error.messages]
-    if messages:
-        raise InventoryError(messages)
-    return planned
 
 
 def _share_bus(planned: Mapping[str, PlannedHost]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._cluster.clustering import PORTS
+from .._cluster.endpoints import bracketed
 from .._common import plain_data
 from .._common.sizes import GIB
 from .._content import built_image
@@ -189,27 +190,22 @@ def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) 
     label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
     parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
     # Another mark, if an earlier run wrote new files and was interrupted before the restart.
-    running = next(
-        (
-            container.get("fingerprint")
-            for container in (host.measured or {}).get("containers") or []
-            if container.get("service") == planned.name and container.get("state") == "running"
-        ),
-        None,
-    )
-    rank = _rank_settings(host.settings, service, planned, parts)
+    containers = (host.measured or {}).get("containers") or []
+    marks = {
+        row.get("service"): row.get("fingerprint") for row in reversed(containers) if row.get("state") == "running"
+    }
     return replace(
         planned,
-        settings=replace(planned.settings, rank=rank),
+        settings=replace(planned.settings, rank=_rank_settings(host, service, planned, parts)),
         fingerprint=mark,
         parts=parts,
         argv=parts[-1].argv,
-        stale=running is not None and running != mark,
+        stale=marks.get(planned.name) not in (None, mark),
     )
 
 
 def _rank_settings(
-    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
+    host: Host, service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
 ) -> RankSettings | None:
     """Return the settings of the supervisor of a rank, None for a service of one host."""
     span, model = service.cluster, planned.model
@@ -231,7 +227,7 @@ def _rank_settings(
         fingerprint="",
         # Each host builds its image with Ray from the same base.
         image=planned.ray_image.base if planned.ray_image else planned.image.run,
-        model={"repo": model.repo, "revision": model.revision, "hub": f"{settings['spark_hf_home']}/hub"},
+        model={"repo": model.repo, "revision": model.revision, "hub": f"{host.settings['spark_hf_home']}/hub"},
         peer_timeout_seconds=span.peer_timeout,
         starts=planned.limits.starts,
         start_interval=planned.limits.start_interval,
@@ -261,4 +257,4 @@ def _listen(host: Host, service: ServiceSpec) -> str:
 
 def _probe_address(listen: str) -> str:
     """Return the address of the engine for its own host."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, bracketed(listen))

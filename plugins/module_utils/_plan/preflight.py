@@ -126,10 +126,9 @@ _measured = partial(Finding, basis="measured")
 
 
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
-    """Compare a host's facts with the needs of its plan.
+    """Compare a host's facts, C(spark) of M(dgxspark.vllm.spark_info), with the needs of its plan.
 
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served)
+    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served), kv_tiers.
     """
     return [
         *_check_docker_and_gpu(facts, wants),

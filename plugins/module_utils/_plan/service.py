@@ -144,6 +144,11 @@ class Host:
     services: Sequence[ServiceSpec] = ()
 
     @property
+    def present_images(self) -> set[str]:
+        """The references of the images that the host has."""
+        return {ref for ref, image in self.images.items() if image.get("present")}
+
+    @property
     def machine(self) -> str | None:
         """The architecture of the host, None if unknown."""
         architecture = (self.measured or {}).get("architecture")

@@ -120,9 +120,7 @@ def _rank(spanning: _Spanning, rank: int, network: Mapping[str, Any] | None) -> 
 
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
     head = hosts[cluster.head]
-    present = set.intersection(
-        *({ref for ref, image in host.images.items() if image.get("present")} for host in hosts.values())
-    )
+    present = set.intersection(*(host.present_images for host in hosts.values()))
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
     ports = {name: {port: str(claimed) for claimed, port in claims(host)} for name, host in hosts.items()}
     services: list[_Spanning] = []

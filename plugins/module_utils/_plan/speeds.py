@@ -51,10 +51,7 @@ def of_service(
     launch: JudgedLaunch | PlannedService,
     memory: Mapping[str, Any] | None = None,
 ) -> ServiceSpeed:
-    """Return the predicted speed of a planned service; equal launches are computed once.
-
-    :param memory: its part of the memory budget, which has the context and the requests if C(args) does not
-    """
+    """Return the predicted speed of a planned service. memory: its budget, for context and requests that C(args) does not have."""
     return of_launch(_model(service, launch), args, memory)
 
 
@@ -82,10 +79,7 @@ def first_token(
 
 
 def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:
-    """Say why a published rate is impossible for a launch, empty if it is not.
-
-    :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
-    """
+    """Say why a published rate, of C(expect) for this launch, is impossible, empty if it is not; C(max-num-seqs) may have been larger."""
     streams = entry.get("streams", 1)
     speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
     return explain_impossible(vars(speed), entry["tokens_per_second"], streams)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from .._cluster.endpoints import bracketed
 from .._common.file_syntax import environment_file, json_file
 from .._common.reader import from_dict, to_dict
 from .._host.host_state import HostState, merge
@@ -249,7 +250,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     port of a server that is no longer on demand before the server listens there.
     """
     woken = {
-        unit: _unit(unit, "service/rank.socket.j2", name=item.name, listen=f"{_bracketed(rank.address)}:{rank.port}")
+        unit: _unit(unit, "service/rank.socket.j2", name=item.name, listen=f"{bracketed(rank.address)}:{rank.port}")
         for item in items
         if (rank := _woken_rank(item)) and (unit := f"spark-{item.name}.socket")
     }
@@ -325,13 +326,9 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
     }
 
 
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
 def socket_unit(name: str, address: str, port: int) -> dict[str, Any]:
     """Return the file of the socket at the port of a service that starts on demand."""
-    listen = f"{_bracketed(address)}:{port}"
+    listen = f"{bracketed(address)}:{port}"
     return _unit(f"spark-{name}.socket", "service/engine.socket.j2", name=name, port=port, listen=listen)
 
 

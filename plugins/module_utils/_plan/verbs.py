@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,13 +55,6 @@ def select(
             where = ", ".join(sorted(hosts_by_service[name]))
             messages.append(f"service {name}: it is on {where}, which this run leaves out. Add it to --limit.")
     selected &= set(names or selected)
-    messages += _cut_clusters(planned, play, selected)
-    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
-    return chosen, messages
-
-
-def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:
-    """Yield the selected services of several hosts of which the run leaves some out."""
     clusters = {
         service["name"]: service["cluster"]
         for host, body in planned.items()
@@ -72,10 +65,12 @@ def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str],
         hosts = clusters[name]["hosts"]
         missing = [host for host in hosts if host not in play]
         if missing:
-            yield (
+            messages.append(
                 f"service {name}: it spans cluster {clusters[name]['name']}, and this run leaves out {', '.join(missing)}. "
                 f"Its ranks start and stop together: --limit {','.join(dict.fromkeys([*play, *hosts]))}"
             )
+    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
+    return chosen, messages
 
 
 def choose_states(
@@ -153,12 +148,9 @@ def wait_until_back(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers.
+    """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers; times are in seconds.
 
-    :param look: returns the available GiB, and the ids of the processes that nvidia-smi lists
-    :param timeout: seconds
-    :param interval: seconds between two looks
-    :returns: C({ok, waited_seconds, available_gib, left}); left: the ids that are still listed
+    look: returns the available GiB, and the ids of the processes that nvidia-smi lists; C(left) of the result has those still listed.
     """
     start, holders = clock(), set(pids)
     while True:

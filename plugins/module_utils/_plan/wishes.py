@@ -186,10 +186,7 @@ class Catalogue:
         return [], f"on free Sparks none of its {count} candidates serves it; the fastest is {fastest}"
 
     def _served(self, wish: Wish, candidates: Sequence[Offer], near: list[tuple[float, str]]) -> list[Offer]:
-        """Return the candidates that serve a wish, the largest model first; C(near) receives the reasons of others.
-
-        A smaller model is a candidate only if it takes less memory.
-        """
+        """Return the candidates that serve a wish, the largest model first, smaller ones in less memory; C(near) receives the others' reasons."""
         sized: list[tuple[float, float, Offer]] = []
         silent: list[tuple[float, float, Offer]] = []  # their speed is unknown
         for offer in candidates:
