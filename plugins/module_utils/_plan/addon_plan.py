@@ -83,15 +83,20 @@ def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[st
     body.speech = [
         {
             **{key: server[key] for key in ("name", "unit", "memory_gib")},
-            "model": server["settings"]["model"],
-            "probe": {"name": server["name"], "url": None, "model": server["settings"]["model"], "api_key_file": None},
+            "model": (model := server["settings"]["model"]),
+            "probe": {"name": server["name"], "url": None, "model": model, "api_key_file": None},
         }
         for server in servers
         if "on_demand" in server
     ] or None
+    gateways = {
+        key: {"host": host, "backend": key}
+        for host, made in reversed(list(outcome.items()))
+        for key in (made["gateway"]["settings"]["backends"] if made["gateway"] else ())
+    }
     # A gateway is drained before a restart of the head, which restarts its ranks too.
     body.services = [
-        service if service.rank else replace(service, gateway=_gateway(outcome, service.key(name)))
+        service if service.rank else replace(service, gateway=gateways.get(service.key(name)))
         for service in body.services
     ]
 
@@ -149,12 +154,9 @@ def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dic
         "sets": body.sets or {},
         "measured": host.measured,
         "images": host.images,
-        "gpu_args": host.settings["spark_gpu_args"],
-        "sysroot": host.settings["spark_sysroot"],
         "rails": rails,
         "live_services": live_services(body.services),
-        "allow_from": host.settings["spark_allow_from"],
-        "firewall": host.settings["spark_firewall"],
+        **{name: host.settings[f"spark_{name}"] for name in ("gpu_args", "sysroot", "allow_from", "firewall")},
     }
 
 
@@ -218,19 +220,13 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
     rows = []
     for service in services:
         one_stream = service.speed.one_stream if service.speed else None
+        span = service.cluster
         row = {
-            "name": service.name,
-            "unit": service.unit,
+            **{key: getattr(service, key) for key in ("name", "unit", "rank", "state", "exclusive", "vllm_version")},
             "model": {"repo": service.model.repo or service.recipe},
             "memory": {"residency_gib": {"typical": memory.get(service.name)}},
-            "rank": service.rank,
-            "cluster": {key: getattr(service.cluster, key) for key in ("name", "size", "executor")}
-            if service.cluster
-            else None,
-            "state": service.state,
-            "exclusive": service.exclusive,
+            "cluster": {"name": span.name, "size": span.size, "executor": span.executor} if span else None,
             "url": None if service.rank else service.url,
-            "vllm_version": service.vllm_version,
             "predicted": one_stream.rounded().typical if one_stream else None,
         }
         rows.append({key: value for key, value in row.items() if value is not None})
@@ -254,10 +250,3 @@ def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -
         slots[f"set {exclusive}"] += [sum(memory.get(name, 0.0) for name in names) for names in combinations]
     used = float(planned.settings["reserve_gib"]) + sum(map(max, slots.values()))
     return round(float(planned.total_gib) - used, 2)
-
-
-def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, str] | None:
-    """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
-    gateways = {name: made["gateway"] for name, made in outcome.items() if made["gateway"]}
-    hosts = (name for name, gateway in gateways.items() if key in gateway["settings"]["backends"])
-    return next(({"host": name, "backend": key} for name in hosts), None)

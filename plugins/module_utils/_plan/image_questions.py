@@ -115,26 +115,20 @@ def _content(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[di
         draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
         return {"files": files, "draft_files": draft}, ""
     if has_snapshot:
-        return _snapshots(service, judged, host)
+        snapshots = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
+        drafter = (judged.args.get("speculative-config") or {}).get("model")
+        extra = next((model for model in service.model.get("extra") or [] if model["repo"] == drafter), None)
+        if extra:
+            snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
+        elif drafter and drafter != repo:
+            return {}, f"the drafter {drafter} is not among the service's additional models (model.extra)"
+        return snapshots, ""
     missing = "config is not the whole config.json of the model, it has no transformers_version"
     if needs_params:
         missing = "vLLM reads params.json of this model, which the inventory does not have"
     if on_controller:
         return {}, f"{missing}; the controller, which is asked, has no other"
     return {}, f"{missing}, and there is no snapshot of a repository to read"
-
-
-def _snapshots(service: ServiceSpec, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
-    """Return the snapshots of a model and its drafter, or why a host cannot read them."""
-    repo = str(service.model["repo"])
-    snapshots = {"snapshot": _snapshot(host, repo, service.model.get("revision"))}
-    drafter = (judged.args.get("speculative-config") or {}).get("model")
-    extra = next((model for model in service.model.get("extra") or [] if model["repo"] == drafter), None)
-    if extra:
-        snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
-    elif drafter and drafter != repo:
-        return {}, f"the drafter {drafter} is not among the service's additional models (model.extra)"
-    return snapshots, ""
 
 
 def _snapshot(host: Host, repo: str, revision: Any) -> dict[str, str]:

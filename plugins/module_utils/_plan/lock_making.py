@@ -35,8 +35,19 @@ def collect(
     new_images = collection.images(images)
     new_models = collection.models(models)
     for ref, image in new_images.items():
-        if image and before["images"].get(ref):
-            _add_locked(image, before["images"][ref])
+        old = before["images"].get(ref)
+        if not image or not old:
+            continue
+        # Still valid parts of the old entry: the digest of an unchanged build, and platforms of other hosts.
+        for platform, entry in image["platforms"].items():
+            locked = old["platforms"].get(platform) or {}
+            # An image from a bundle or another host has no digest there; its id identifies it.
+            if entry["digest"] is None and locked.get("id") == entry["id"]:
+                entry["digest"] = locked.get("digest")
+        digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
+        # Platforms that no host of this run has stay if the image is still the same push.
+        same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
+        image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
     services = collection.services(before["services"])
     # A name that another host still uses keeps its entry, unless the hosts of this run have a new one.
     used_images = {str(entry.get("image")) for entry in services.values()} | set(collection.addon_hosts)
@@ -219,19 +230,6 @@ class _Collection:
             size, checksum = next(iter(sums.values()))
             merged[name] = {"size": size, "sha256": checksum}
         return merged
-
-
-def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Add the still valid parts of an image's old entry: the digest of an unchanged build, and platforms of other hosts."""
-    for platform, entry in image["platforms"].items():
-        locked = old["platforms"].get(platform) or {}
-        # An image from a bundle or another host has no digest there; its id identifies it.
-        if entry["digest"] is None and locked.get("id") == entry["id"]:
-            entry["digest"] = locked.get("digest")
-    digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
-    # Platforms that no host of this run has stay if the image is still the same push.
-    same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
-    image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
 
 
 def _who(values: Mapping[str, str]) -> str:

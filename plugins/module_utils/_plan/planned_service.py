@@ -44,7 +44,14 @@ STARTS = 3
 RESTART_SECONDS = 10
 
 
-# Long: one line for each field of a service.
+_AS_IN_THE_INVENTORY = (
+    # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
+    *("name", "rank", "recipe", "variant", "lock", "served_model_name", "port", "exclusive", "state"),
+    *("files", "pip", "checks", "start_timeout", "linked"),
+)
+"""Fields of a service that do not change."""
+
+
 def plan_service(
     host: Host, service: ServiceSpec, launch: JudgedLaunch, memory: Mapping[str, Any], earlier: Sequence[str]
 ) -> PlannedService:
@@ -73,19 +80,13 @@ def plan_service(
     if model.revision and model.repo:
         options.setdefault("revision", model.revision)
     planned = PlannedService(
-        name=name,
+        **{field: getattr(service, field) for field in _AS_IN_THE_INVENTORY},
         unit=f"spark-{name}.service",
         container=f"spark-{name}",
-        rank=service.rank,
         cluster=ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None,
         order=len(earlier) + 1,
         after=[f"spark-{other}.service" for other in earlier],
-        recipe=service.recipe,
-        variant=service.variant,
-        lock=service.lock,
-        served_model_name=service.served_model_name,
         host=listen,
-        port=service.port,
         url=probe.url and f"http://{_probe_address(listen)}:{service.port}",
         model=model,
         image=image,
@@ -98,16 +99,8 @@ def plan_service(
         env=_environment(service, launch.env, launch.vllm_version),
         env_file=f"/etc/dgxspark/env/{name}.env",
         secrets=secrets,
-        files=service.files,
-        pip=service.pip,
-        checks=service.checks,
-        exclusive=service.exclusive,
-        # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
-        state=service.state,
-        start_timeout=service.start_timeout,
         limits=Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval),
         cache_dir=cache_dir,
-        linked=service.linked,
         folders=service_files.folders_of(settings, service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
