@@ -133,31 +133,30 @@ def _places(
         for cluster in clusters.values()
         for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items()
     }
-    places = {name: _spark_place(host, planned[name], rails.get(name, {})) for name, host in sparks.items()}
+    places: dict[str, dict[str, Any]] = {}
+    for name, host in sparks.items():
+        body, settings = planned[name], host.settings
+        address = str(settings["spark_management_address"] or host.address or name)
+        places[name] = {
+            "address": address,
+            "settings": settings["addons"],
+            "engines": endpoints_of(name, address, body.services),
+            "engine_facts": engine_facts(body),
+            "planned_gib": planned_gib(body.services),
+            "service_keys": {service.name: "" if service.rank else service.key(name) for service in body.services},
+            "reserve_gib": body.settings["reserve_gib"],
+            "left_gib": left_gib(body, settings["beside"]),
+            "sets": body.sets or {},
+            "measured": host.measured,
+            "images": host.images,
+            "rails": rails.get(name, {}),
+            "live_services": live_services(body.services),
+            **{key: settings[f"spark_{key}"] for key in ("gpu_args", "sysroot", "allow_from", "firewall")},
+        }
     for name, host in other_hosts.items():
         address = str(host.variables.get("spark_management_address") or host.address or name)
         places[name] = {**_NO_SPARK, "address": address, "settings": host.settings["addons"]}
     return places
-
-
-def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dict[str, Any]:
-    address = str(host.settings["spark_management_address"] or host.address or host.name)
-    return {
-        "address": address,
-        "settings": host.settings["addons"],
-        "engines": endpoints_of(host.name, address, body.services),
-        "engine_facts": engine_facts(body),
-        "planned_gib": planned_gib(body.services),
-        "service_keys": {service.name: "" if service.rank else service.key(host.name) for service in body.services},
-        "reserve_gib": body.settings["reserve_gib"],
-        "left_gib": left_gib(body, host.settings["beside"]),
-        "sets": body.sets or {},
-        "measured": host.measured,
-        "images": host.images,
-        "rails": rails,
-        "live_services": live_services(body.services),
-        **{name: host.settings[f"spark_{name}"] for name in ("gpu_args", "sysroot", "allow_from", "firewall")},
-    }
 
 
 def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:

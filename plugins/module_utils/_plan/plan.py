@@ -15,7 +15,7 @@ from typing import Any
 from .._addons import addons
 from .._cluster import clustering, firewall, sockets
 from .._cluster.clustering import Cluster
-from .._common.findings import SEVERITIES, Finding
+from .._common.findings import SEVERITIES
 from .._common.plain_data import InputError
 from .._common.reader import to_dict
 from . import image_questions, inventory, preflight, service_findings
@@ -177,7 +177,13 @@ def plan_firewalls(
         # A firewall of an earlier run is removed.
         has_firewall = body.cluster or (host.measured or {}).get("firewall")
         body.firewall = wall or (firewall.ABSENT if has_firewall else None)
-        findings += _wall_findings(host, body, wall)
+        rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
+        if wall:
+            present = (host.measured or {}).get("listening") or []
+            findings += firewall.blocked_listeners(present, wall["allowed"], wall["closed"], wall["ranges"])
+            findings += preflight.check_nft(host.measured or {})
+        elif rays and not host.settings["spark_firewall"]:
+            findings.append(firewall.ray_open(name, rays))
         findings += addons.exposure(name, listening, wall)
         ignored_by = {service.name: service.ignore for service in host.services}
         for service in body.services:
@@ -188,16 +194,6 @@ def plan_firewalls(
     for name, host in other_hosts.items():
         findings = addons.exposure(name, add_ons[name]["sockets"], None)
         add_ons[name]["findings"].extend(finding.to_dict() for finding in findings if finding.rule not in host.ignored)
-
-
-def _wall_findings(host: Host, body: PlannedHost, wall: Mapping[str, Any] | None) -> list[Finding]:
-    """Return the findings about a planned firewall, or about ports of Ray without one."""
-    if wall:
-        listening = (host.measured or {}).get("listening") or []
-        blocked = firewall.blocked_listeners(listening, wall["allowed"], wall["closed"], wall["ranges"])
-        return [*blocked, *preflight.check_nft(host.measured or {})]
-    rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
-    return [firewall.ray_open(host.name, rays)] if rays and not host.settings["spark_firewall"] else []
 
 
 def _names(host: Host) -> list[str]:

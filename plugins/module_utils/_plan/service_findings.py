@@ -27,8 +27,7 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: Service
     settings = host.settings
     findings = [
         *_image_findings(planned, placed),
-        *_moving_revisions(planned),
-        *_unhashed(planned),
+        *_unpinned(planned),
         *_container_findings(settings, placed),
         *_impossible_rates(sources, planned, placed),
         *kv_tiers.findings(planned, planned.args),
@@ -84,9 +83,9 @@ def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Fi
         yield Finding("recipe.not_taken_over", "warning", message, fix, service.name)
 
 
-def _moving_revisions(service: PlannedService) -> Iterator[Finding]:
-    """Yield findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
-    fix = (
+def _unpinned(service: PlannedService) -> Iterator[Finding]:
+    """Yield findings about models of a service at a branch, which moves, and about packages that are installed without checksums."""
+    fix = (  # one for all models, so that reports group them
         "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model below HF_HOME has the "
         "downloaded commit."
     )
@@ -96,9 +95,6 @@ def _moving_revisions(service: PlannedService) -> Iterator[Finding]:
             message = f"{model.repo}{further} is used at the branch 'main', which can change; a host keeps the commit that it has."
             yield Finding("model.moving_revision", "info", message, fix, service.name)
 
-
-def _unhashed(service: PlannedService) -> Iterator[Finding]:
-    """Yield findings about packages of a service that are installed without checksums."""
     if service.ray_image and service.ray_image.version != clustering.RAY_VERSION:
         message = (
             f"Ray {service.ray_image.version} is installed without a checksum: the collection has checksums of "
