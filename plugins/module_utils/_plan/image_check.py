@@ -76,29 +76,18 @@ def findings(
         message = f"image.vllm_version says {stated_version} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
         fix = "Remove image.vllm_version, or correct the image."
         yield Finding("image.version", "warning", message, fix, basis="probed")
-    yield from _old_ptxas(ref, image, probe, env)
-    yield from _new_ptxas(ref, image, probe, measured)
-
-
-def _release(text: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", str(text or ""))[:2])
-
-
-def _old_ptxas(
-    ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], env: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Triton's own ptxas may be too old for sm_121, and is used unless a variable names another."""
     ptxas: Mapping[str, Any] = probe.get("ptxas") or {}
-    package = "triton-blackwell" if "triton-blackwell" in ptxas else "triton"
-    variable = "TRITON_PTXAS_BLACKWELL_PATH" if package == "triton-blackwell" else "TRITON_PTXAS_PATH"
+    # Triton's own ptxas may be too old for sm_121, and is used unless a variable names another.
+    package, variable = "triton", "TRITON_PTXAS_PATH"
+    if "triton-blackwell" in ptxas:
+        package, variable = "triton-blackwell", "TRITON_PTXAS_BLACKWELL_PATH"
     replaced = variable in {**(image.get("env") or {}), **env}
     if package in ptxas and _release(ptxas[package]) < PTXAS_SINCE and not replaced:
         better = _release(ptxas.get("toolkit")) >= PTXAS_SINCE
         yield Finding(
             "image.ptxas_old",
             "warning",
-            f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: "
-            "kernels compiled at run time fail.",
+            f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: kernels compiled at run time fail.",
             f"Set env {variable}: /usr/local/cuda/bin/ptxas."
             if better
             else "Use an image built with CUDA 12.9 or newer.",
@@ -106,14 +95,8 @@ def _old_ptxas(
             vllm_error="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
             source="triton-lang/triton issues 8539 and 9181",
         )
-
-
-def _new_ptxas(
-    ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], measured: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility."""
-    driver = (measured.get("gpu") or {}).get("cuda_version")
-    newest = max((probe.get("ptxas") or {}).values(), key=_release, default=None)
+    # Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility.
+    driver, newest = (measured.get("gpu") or {}).get("cuda_version"), max(ptxas.values(), key=_release, default=None)
     is_compatible = "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0])
     if driver and newest is not None and _release(newest) > _release(driver) and not is_compatible:
         message = (
@@ -123,3 +106,7 @@ def _new_ptxas(
         fix = f"Use an image with CUDA {driver}, or update driver and firmware together."
         source = "reports on images newer than the driver of DGX OS"
         yield Finding("image.ptxas_new", "warning", message, fix, basis="probed", source=source)
+
+
+def _release(text: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", str(text or ""))[:2])
