@@ -59,20 +59,19 @@ def plan_add_ons(
         candidates = lock_file.candidates(sources.lock, images[name].values(), host.machine)
         references = sorted({*images[name].values(), *candidates})
         outcome[name]["images"] = {"named": images[name], "asked": references}
-        if name in planned:
-            body, lock = planned[name], sources.applied_lock
+        body, lock, ignored = planned.get(name), sources.applied_lock, host.ignored
+        if body:
             # Bundles include them.
             body.images_beside = sorted({lock_file.pin_ref(lock, ref, host.machine) for ref in images[name].values()})
             body.addon_images = images[name]
             body.images_locked |= lock_file.locked_images(lock, body.images_beside)
             if lock:
                 body.image_candidates = sorted({*body.image_candidates, *references})
-            _add_services(planned[name], name, outcome)
-        ignored = set(host.settings["spark_ignore_rules"]) if name in planned else host.ignored
-        reported = [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
-        outcome[name]["findings"] = [] if name in planned else reported
-        if name in planned:
-            planned[name].findings += reported
+            _add_services(body, name, outcome)
+            ignored = frozenset(host.settings["spark_ignore_rules"])
+        outcome[name]["findings"] = []
+        reported = body.findings if body else outcome[name]["findings"]
+        reported += [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
     return outcome
 
 

@@ -37,6 +37,11 @@ def _is_source(text: str) -> bool:
     return inner == text or CONTAINER_PATH.fullmatch(inner) is not None
 
 
+def _gib(description: str) -> Key:
+    """Return the key of an optional size."""
+    return Key(NUMBER, None, description, above=0, unit="GiB")
+
+
 _VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in quotes, like "0.28.0"'}
 _LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
 _REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME, without an address"}
@@ -195,27 +200,15 @@ SERVICE: dict[str, Key] = {
         page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model"),
-    "weights_gib": Key(
-        NUMBER,
-        None,
-        "weights of the model without drafter, GiB: the sum of its safetensors headers",
-        above=0,
-        unit="GiB",
-    ),
-    "draft_weights_gib": Key(
-        NUMBER,
-        None,
-        "weights of the drafter or MTP layers without shared embedding and head, GiB",
-        above=0,
-        unit="GiB",
-    ),
+    "weights_gib": _gib("weights of the model without drafter, GiB: the sum of its safetensors headers"),
+    "draft_weights_gib": _gib("weights of the drafter or MTP layers without shared embedding and head, GiB"),
     "memory": Key(
         dict,
         {},
         "memory of an unknown model, GiB per Spark: weights_gib, kv_gib, other_gib",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", above=0, unit="GiB"),
+    "memory_gib": _gib("the sum of memory, if its parts are unknown"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
     "overheads": Key(dict, {}, "overheads, see the module memory_budget"),
     "memory_share": Key(
@@ -278,7 +271,7 @@ SERVICE: dict[str, Key] = {
 """Keys of one entry of C(spark_services)."""
 SIDECAR: dict[str, Key] = {
     "name": Key(str, None, "name of the program", required=True, **_LINE),
-    "memory_gib": Key(NUMBER, None, "memory that it takes, GiB", required=True, above=0, unit="GiB"),
+    "memory_gib": _gib("memory that it takes, GiB")._replace(required=True),
 }
 """Keys of an entry of C(spark_sidecars)."""
 DEFAULTS = (

@@ -18,7 +18,7 @@ from .._addons import addons
 from .._common.findings import list_causes
 from .._common.sizes import GIB
 from .inventory import InventoryError
-from .picture import free_gib, natural
+from .picture import VERDICTS, free_gib, natural
 from .plan import plan_findings
 
 Hosts = Mapping[str, Mapping[str, Any]]
@@ -33,7 +33,6 @@ _ELSEWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet
 """Variables that name other hosts."""
 _OF_HOST = ("spark_management_address", "spark_fabric_addresses", "spark_listen")
 """Variables in which Sparks may differ and be alike for a service."""
-_VERDICTS = ("fits", "tight", "fails")
 
 
 @dataclass(frozen=True)
@@ -318,7 +317,7 @@ class Fleet:
         """Return which service of the inventory would lose context or requests, or which host is tight now; empty for none."""
         for host, body in plan["hosts"].items():
             before = (self.base["hosts"].get(host) or {}).get("verdict", "fits")
-            if _VERDICTS.index(body["verdict"]) > _VERDICTS.index(before):
+            if VERDICTS.index(body["verdict"]) < VERDICTS.index(before):
                 return f"the memory of {host} is tight: its use depends on overheads that differ from start to start"
             for service in body["services"]:
                 new = Figures.of_service(service)
