@@ -42,8 +42,6 @@ from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 MEMORY_WAIT_SECONDS = 240
 STARTS = 3
 RESTART_SECONDS = 10
-
-
 _AS_IN_THE_INVENTORY = (
     # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
     *("name", "rank", "recipe", "variant", "lock", "served_model_name", "port", "exclusive", "state"),
@@ -52,6 +50,7 @@ _AS_IN_THE_INVENTORY = (
 """Fields of a service that do not change."""
 
 
+# Long: one line for each field of a service.
 def plan_service(
     host: Host, service: ServiceSpec, launch: JudgedLaunch, memory: Mapping[str, Any], earlier: Sequence[str]
 ) -> PlannedService:
