@@ -30,8 +30,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.measurement_rows import planned
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.known_failures import ROWS, SEVERITY
@@ -399,12 +399,12 @@ SINGLE_SPARKS = 3
 """Recommended recipes for one Spark: as for so many Sparks that each serve another model."""
 
 
-def picks() -> list[recommend.Pick]:
+def picks() -> list[model_choice.Pick]:
     """Return the recipes that quickstart.yml chooses for single Sparks, and the best for two Sparks."""
     recipes = recipes_by_name()
     hosts = [f"{number}" for number in range(SINGLE_SPARKS)]
-    single = recommend.recommend(recommend.ranked(recipes, 1), hosts).values()
-    return [*single, *recommend.ranked(recipes, 2)[:1]]
+    single = model_choice.recommend(model_choice.picks(recipes, 1), hosts).values()
+    return [*single, *model_choice.picks(recipes, 2)[:1]]
 
 
 def recommended_table() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from common import ROOT, markdown_table, recipes_by_name, write_generated
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page, recommend
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
     SHARE,
     VERDICTS,
@@ -225,8 +225,8 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _recommended(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the recipes that C(discover.yml) recommends: for each of four Sparks, and one over several."""
-    picks = recommend.recommend(recommend.ranked(recipes_by_name, 1), ["first", "second", "third", "fourth"])
-    spans = [recommend.ranked(recipes_by_name, nodes)[0] for nodes in (2, 4)]
+    picks = model_choice.recommend(model_choice.picks(recipes_by_name, 1), ["first", "second", "third", "fourth"])
+    spans = [model_choice.picks(recipes_by_name, nodes)[0] for nodes in (2, 4)]
     lines = [[f"{host} Spark", _link(pick.recipe), pick.variant or "", str(pick.rate)] for host, pick in picks.items()]
     lines += [[f"over {pick.nodes} Sparks", _link(pick.recipe), pick.variant or "", str(pick.rate)] for pick in spans]
     return _table(("where", "recipe", "variant", "one stream"), lines)

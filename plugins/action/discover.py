@@ -22,7 +22,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discov
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, recommend
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.parallel import run_jobs
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
@@ -68,7 +68,7 @@ class ActionModule(ControllerAction):
         spans = {
             size: pick
             for size in {len(group) for group in cables.groups()}
-            for pick in (recommend.ranked(recipes, size, wish)[:1] if not wish.sparks or size <= wish.sparks else [])
+            for pick in (model_choice.picks(recipes, size, wish)[:1] if not wish.sparks or size <= wish.sparks else [])
         }
         texts = first_inventory.files(sparks, picks, cables, args["user"], spans)
         folder = Path(args["dest"]).expanduser()
@@ -101,7 +101,7 @@ def refuse_missing(machines: Sequence[Machine], whole: bool) -> None:
         )
 
 
-def host_entry(machine: Machine, pick: recommend.Pick | None, user: str) -> dict[str, Any]:
+def host_entry(machine: Machine, pick: model_choice.Pick | None, user: str) -> dict[str, Any]:
     """Return a Spark as a host of the play. user: the account of C(group_vars), for a host without another account."""
     variables = first_inventory.variables(machine, pick)
     if user and not machine.target.user:
@@ -111,10 +111,10 @@ def host_entry(machine: Machine, pick: recommend.Pick | None, user: str) -> dict
 
 def choose(
     recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine], wish: model_choice.Wish
-) -> dict[str, recommend.Pick]:
+) -> dict[str, model_choice.Pick]:
     """Return the recommended recipe of each Spark without known model servers. wish: requirements of the model."""
     free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
-    return recommend.recommend(recommend.ranked(recipes, 1, wish), free) if free else {}
+    return model_choice.recommend(model_choice.picks(recipes, 1, wish), free) if free else {}
 
 
 def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[dict[str, str], list[dict[str, str]]]:

@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import ROLES, addon_document, read_file
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults
@@ -45,7 +45,7 @@ def host_document(
     """
     variables = {name: role_variables.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
     variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}
-    document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables, located)
+    document = unit_files.planned_state({**ELSEWHERE, **plan}, addons, variables, located)
     if not plan:
         document = document.of_parts({row.part for rows in vars(document).values() for row in rows} - SPARK_PARTS)
     described = [

@@ -13,14 +13,14 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 FOLDER = "measured"
 SCHEMA = 1
-_STARTS = reader.Most([answers.KEPT_START], known_starts.MOST_STARTS)
+_STARTS = reader.Most([answers.KEPT_START], measured_starts.MOST_STARTS)
 
 
 class MeasuredStarts:
@@ -48,7 +48,7 @@ class MeasuredStarts:
         new: starts of C(answers.START). Returns whether the file has changed.
         """
         path, before = controller_paths.host_file(self.folder, host), self.of_host(host)
-        after = known_starts.merge_starts(before, new)
+        after = measured_starts.merge_starts(before, new)
         if path is None or after == before:
             return False
         write(path, json.dumps({"schema": SCHEMA, "starts": after}, indent=1, sort_keys=True) + "\n")

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
+from .._plan.model_choice import Pick
 from .._plan.picture import names_text, natural
-from .._plan.recommend import Pick
 from .discovery import Cables, Machine
 
 OTHERS = "spark_found"

@@ -12,11 +12,10 @@ from typing import Any
 from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
-from .._common.findings import Finding
 from .._vllm import known_failures
-from . import client_tools, lock_findings, on_demand
+from . import client_tools, lock_findings
 from . import lock as lock_file
-from .planned import Backend, PlannedHost, PlannedService
+from .planned import PlannedHost, PlannedService
 from .service import Host, Sources
 
 
@@ -42,7 +41,14 @@ def plan_add_ons(
         service.key(name): service for name, body in planned.items() for service in body.services if not service.rank
     }
     settings = {name: place["settings"] for name, place in places.items()}
-    client_findings = client_tools.findings(outcome, settings, engines, _architectures(sparks, planned))
+    architectures = {
+        service.key(name): str(names[0])
+        for name, host in sparks.items()
+        for service in planned[name].services
+        for spec in host.services
+        if spec.name == service.name and isinstance(names := spec.config.get("architectures"), list) and names
+    }
+    client_findings = client_tools.findings(outcome, settings, engines, architectures)
     for name, host in hosts.items():
         findings[name] += client_findings.get(name, [])
         if sources.pin:
@@ -53,16 +59,19 @@ def plan_add_ons(
         candidates = lock_file.candidates(sources.lock, images[name].values(), host.machine)
         references = sorted({*images[name].values(), *candidates})
         outcome[name]["images"] = {"named": images[name], "asked": references}
-        if name in planned:
-            body, lock = planned[name], sources.applied_lock
+        body, lock, ignored = planned.get(name), sources.applied_lock, host.ignored
+        if body:
             # Bundles include them.
             body.images_beside = sorted({lock_file.pin_ref(lock, ref, host.machine) for ref in images[name].values()})
             body.addon_images = images[name]
             body.images_locked |= lock_file.locked_images(lock, body.images_beside)
             if lock:
                 body.image_candidates = sorted({*body.image_candidates, *references})
-            _add_services(planned[name], name, outcome)
-        _add_findings(host, findings[name], planned.get(name), outcome[name])
+            _add_services(body, name, outcome)
+            ignored = frozenset(host.settings["spark_ignore_rules"])
+        outcome[name]["findings"] = []
+        reported = body.findings if body else outcome[name]["findings"]
+        reported += [finding.to_dict() for finding in findings[name] if finding.rule not in ignored]
     return outcome
 
 
@@ -73,29 +82,22 @@ def _add_services(body: PlannedHost, name: str, outcome: Mapping[str, Mapping[st
     body.speech = [
         {
             **{key: server[key] for key in ("name", "unit", "memory_gib")},
-            "model": server["settings"]["model"],
-            "probe": {"name": server["name"], "url": None, "model": server["settings"]["model"], "api_key_file": None},
+            "model": (model := server["settings"]["model"]),
+            "probe": {"name": server["name"], "url": None, "model": model, "api_key_file": None},
         }
         for server in servers
         if "on_demand" in server
     ] or None
+    gateways = {
+        key: {"host": host, "backend": key}
+        for host, made in reversed(list(outcome.items()))
+        for key in (made["gateway"]["settings"]["backends"] if made["gateway"] else ())
+    }
     # A gateway is drained before a restart of the head, which restarts its ranks too.
     body.services = [
-        service if service.rank else replace(service, gateway=_gateway(outcome, service.key(name)))
+        service if service.rank else replace(service, gateway=gateways.get(service.key(name)))
         for service in body.services
     ]
-
-
-def _architectures(sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]) -> dict[str, str]:
-    """Return the architecture of each engine's model by its key in the fleet, if its config.json is known."""
-    architectures = {}
-    for name, host in sparks.items():
-        by_service = {service.name: (service.config or {}).get("architectures") for service in host.services}
-        for service in planned[name].services:
-            names = by_service.get(service.name)
-            if isinstance(names, list) and names:
-                architectures[service.key(name)] = str(names[0])
-    return architectures
 
 
 _NO_SPARK: Mapping[str, Any] = {
@@ -125,38 +127,35 @@ def _places(
     clusters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Return the hosts as C(addons.plan) takes them."""
-    rails: dict[str, dict[str, int]] = {}
-    for cluster in clusters.values():
-        for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items():
-            rails[name] = {rail["netdev"]: rail["mtu"] for rail in part["rails"]}
-    places = {name: _spark_place(host, planned[name], rails.get(name, {})) for name, host in sparks.items()}
+    rails = {
+        name: {rail["netdev"]: rail["mtu"] for rail in part["rails"]}
+        for cluster in clusters.values()
+        for name, part in ((cluster["fabric"] or {}).get("hosts") or {}).items()
+    }
+    places: dict[str, dict[str, Any]] = {}
+    for name, host in sparks.items():
+        body, settings = planned[name], host.settings
+        address = str(settings["spark_management_address"] or host.address or name)
+        places[name] = {
+            "address": address,
+            "settings": settings["addons"],
+            "engines": endpoints_of(name, address, body.services),
+            "engine_facts": engine_facts(body),
+            "planned_gib": planned_gib(body.services),
+            "service_keys": {service.name: "" if service.rank else service.key(name) for service in body.services},
+            "reserve_gib": body.settings["reserve_gib"],
+            "left_gib": left_gib(body, settings["beside"]),
+            "sets": body.sets or {},
+            "measured": host.measured,
+            "images": host.images,
+            "rails": rails.get(name, {}),
+            "live_services": live_services(body.services),
+            **{key: settings[f"spark_{key}"] for key in ("gpu_args", "sysroot", "allow_from", "firewall")},
+        }
     for name, host in other_hosts.items():
         address = str(host.variables.get("spark_management_address") or host.address or name)
         places[name] = {**_NO_SPARK, "address": address, "settings": host.settings["addons"]}
     return places
-
-
-def _spark_place(host: Host, body: PlannedHost, rails: Mapping[str, int]) -> dict[str, Any]:
-    address = str(host.settings["spark_management_address"] or host.address or host.name)
-    return {
-        "address": address,
-        "settings": host.settings["addons"],
-        "engines": endpoints_of(host.name, address, body.services),
-        "engine_facts": engine_facts(body),
-        "planned_gib": planned_gib(body.services),
-        "service_keys": {service.name: "" if service.rank else service.key(host.name) for service in body.services},
-        "reserve_gib": body.settings["reserve_gib"],
-        "left_gib": left_gib(body, host.settings["beside"]),
-        "sets": body.sets or {},
-        "measured": host.measured,
-        "images": host.images,
-        "gpu_args": host.settings["spark_gpu_args"],
-        "sysroot": host.settings["spark_sysroot"],
-        "rails": rails,
-        "live_services": live_services(body.services),
-        "allow_from": host.settings["spark_allow_from"],
-        "firewall": host.settings["spark_firewall"],
-    }
 
 
 def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:
@@ -165,19 +164,22 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
     for service in services:
         if service.rank:
             continue
-        length = service.args.get("max-model-len")
-        more: dict[str, Any] = {
-            "key": service.key(host),
-            "models": [service.served_model_name],
-            "api_key_file": service.api_key and service.api_key.source,
-            "max_model_len": length if isinstance(length, int) else None,
-            "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
-            "tools": bool(service.checks.get("tools")),
-            "on_demand": service.on_demand is not None,
-            "hold_seconds": on_demand.longest_wait(service.on_demand),
-            "hosts": list(service.cluster.hosts) if service.cluster else [host],
-        }
-        listed.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))
+        length, settings = service.args.get("max-model-len"), service.on_demand
+        # Requests wait for the service to load, unless they are rejected.
+        waits = settings and settings.while_loading != "reject"
+        endpoint = endpoints.make(
+            *(host, address, service.name, "vllm", service.port, service.host),
+            key=service.key(host),
+            models=[service.served_model_name],
+            api_key_file=service.api_key and service.api_key.source,
+            max_model_len=length if isinstance(length, int) else None,
+            memory_gib=(service.memory.get("residency_gib") or {}).get("typical"),
+            tools=bool(service.checks.get("tools")),
+            on_demand=settings is not None,
+            hold_seconds=settings.hold_seconds if settings and waits else 0,
+            hosts=list(service.cluster.hosts) if service.cluster else [host],
+        )
+        listed.append(endpoint)
     return listed
 
 
@@ -185,10 +187,7 @@ WRONG_OUTPUT = {row["id"] for row in known_failures.ROWS if row["verdict"] == "w
 
 
 def engine_facts(body: PlannedHost) -> dict[str, dict[str, Any]]:
-    """Return the facts of each engine of a host that questions about its quality depend on.
-
-    Its cures are those of the findings of its launch that the table of known failures has for wrong output.
-    """
+    """Return the facts of each engine that questions about its quality depend on, with the fixes of known failures with wrong output."""
     cures: dict[str, list[str]] = {}
     for finding in body.findings:
         if finding["rule"] in WRONG_OUTPUT:
@@ -207,13 +206,10 @@ def engine_facts(body: PlannedHost) -> dict[str, dict[str, Any]]:
 
 def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
     """Return the planned GiB of services by name, without measured starts, which must not change files of hosts."""
-    memory = {}
-    for service in services:
-        typical = (service.memory.get("residency_gib") or {}).get("typical")
-        expected = service.memory.get("assumed_residency_gib", typical)
-        if expected is not None:
-            memory[service.name] = round(float(expected), 3)
-    return dict(sorted(memory.items()))
+    memory = {service.name: service.memory for service in sorted(services, key=lambda service: service.name)}
+    typical = {name: (figures.get("residency_gib") or {}).get("typical") for name, figures in memory.items()}
+    planned = {name: figures.get("assumed_residency_gib", typical[name]) for name, figures in memory.items()}
+    return {name: round(float(gib), 3) for name, gib in planned.items() if gib is not None}
 
 
 def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
@@ -222,19 +218,13 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
     rows = []
     for service in services:
         one_stream = service.speed.one_stream if service.speed else None
+        span = service.cluster
         row = {
-            "name": service.name,
-            "unit": service.unit,
+            **{key: getattr(service, key) for key in ("name", "unit", "rank", "state", "exclusive", "vllm_version")},
             "model": {"repo": service.model.repo or service.recipe},
             "memory": {"residency_gib": {"typical": memory.get(service.name)}},
-            "rank": service.rank,
-            "cluster": {key: getattr(service.cluster, key) for key in ("name", "size", "executor")}
-            if service.cluster
-            else None,
-            "state": service.state,
-            "exclusive": service.exclusive,
+            "cluster": {"name": span.name, "size": span.size, "executor": span.executor} if span else None,
             "url": None if service.rank else service.url,
-            "vllm_version": service.vllm_version,
             "predicted": one_stream.rounded().typical if one_stream else None,
         }
         rows.append({key: value for key, value in row.items() if value is not None})
@@ -242,14 +232,11 @@ def live_services(services: Sequence[PlannedService]) -> list[dict[str, Any]]:
 
 
 def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -> float | None:
-    """Return the free GiB of a host with all services that may run at once, None if the memory of one is unknown.
-
-    :param sidecars: of C(addons.sidecars); the reserve does not include speech servers on demand
-    """
+    """Return the free GiB of a host with all services that may run at once, None if unknown. sidecars: of C(addons.sidecars)."""
     memory = planned_gib(planned.services)
     if any(service.name not in memory for service in planned.services):
         return None
-    servers = {sidecar["name"]: sidecar for sidecar in sidecars if sidecar.get("on_demand")}
+    servers = {sidecar["name"]: sidecar for sidecar in sidecars if sidecar.get("on_demand")}  # not in the reserve
     memory |= {name: float(server["memory_gib"]) for name, server in servers.items()}
     sets = {service.name: service.exclusive for service in planned.services}
     sets |= {name: server["exclusive"] for name, server in servers.items()}
@@ -261,18 +248,3 @@ def left_gib(planned: PlannedHost, sidecars: Sequence[Mapping[str, Any]] = ()) -
         slots[f"set {exclusive}"] += [sum(memory.get(name, 0.0) for name in names) for names in combinations]
     used = float(planned.settings["reserve_gib"]) + sum(map(max, slots.values()))
     return round(float(planned.total_gib) - used, 2)
-
-
-def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:
-    """Return the gateway of an engine. outcome: of C(addons.plan). key: of the engine."""
-    gateways = ((name, made["gateway"]) for name, made in outcome.items() if made["gateway"])
-    return next((Backend(name, key) for name, gateway in gateways if key in gateway["settings"]["backends"]), None)
-
-
-def _add_findings(host: Host, findings: list[Finding], body: PlannedHost | None, outcome: dict[str, Any]) -> None:
-    """Add the findings of add-on services to the planned Spark, or to the add-on services of another host."""
-    ignored = host.ignored if body is None else set(host.settings["spark_ignore_rules"])
-    reported = [finding.to_dict() for finding in findings if finding.rule not in ignored]
-    outcome["findings"] = reported if body is None else []
-    if body is not None:
-        body.findings += reported

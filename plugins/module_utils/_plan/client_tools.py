@@ -70,12 +70,7 @@ def findings(
     engines: Mapping[str, PlannedService],
     architectures: Mapping[str, str],
 ) -> dict[str, list[Finding]]:
-    """Find engines that refuse the tools of clients.
-
-    :param outcome: host to what C(addons.plan) made for it
-    :param settings: host to the settings of its add-on services
-    :param engines: planned services by their key in the fleet
-    """
+    """Find engines that refuse the tools of clients. outcome: of C(addons.plan). settings: of add-on services by host. engines: by key."""
     errors: dict[str, list[Finding]] = {}
     for client in _clients(outcome, settings):
         gateway = outcome[client.gateway]["gateway"]
@@ -85,8 +80,10 @@ def findings(
             if entry["model_name"] in client.models
         ]
         for key in dict.fromkeys(behind):
-            missing = _missing(engines[key].args) if key in engines else []
-            if not missing:
+            args = engines[key].args if key in engines else {}
+            is_pooling = args.get("runner") == "pooling" or args.get("convert")
+            missing = [name for name in ("enable-auto-tool-choice", "tool-call-parser") if not args.get(name)]
+            if key not in engines or is_pooling or not missing:
                 continue
             parser = TOOL_PARSERS.get(architectures.get(key, ""), "")
             options = {
@@ -109,45 +106,27 @@ def findings(
 
 
 def _clients(outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[_Client]:
-    """Yield the clients with tools of all hosts, each with its gateway."""
+    """Yield the deployed clients with tools, and the other clients of gateways with the key of an agent."""
     gateways = [host for host, addons in outcome.items() if addons["gateway"]]
     for host, addons in sorted(outcome.items()):
         for name, planned in (addons["clients"] or {}).items():
             client_settings = settings[host]["clients"].get(name) or {}
             gateway = client_settings.get("gateway") or (gateways[0] if len(gateways) == 1 else "")
-            if planned and gateway in gateways:
-                yield from _deployed_client(host, name, planned, client_settings, gateway)
+            if not planned or gateway not in gateways:
+                continue
+            if name == "hermes":
+                yield _Client(host, "spark_clients.hermes", "hermes", gateway, [planned["model"]])
+            elif client_settings.get("tools"):
+                models = [model for model in planned["models"] if model != HERMES_MODEL]
+                otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
+                yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
+    planned_clients = [addons["clients"] or {} for addons in outcome.values()]
+    deployed = {name.replace("_", "-") for clients in planned_clients for name in clients if clients[name]}
     for host in gateways:
-        yield from _gateway_clients(host, outcome)
-
-
-def _deployed_client(
-    host: str, name: str, planned: Mapping[str, Any], settings: Mapping[str, Any], gateway: str
-) -> Iterator[_Client]:
-    """Yield a client that this collection deploys, if it sends tools."""
-    if name == "hermes":
-        yield _Client(host, "spark_clients.hermes", "hermes", gateway, [planned["model"]])
-    elif settings.get("tools"):
-        models = [model for model in planned["models"] if model != HERMES_MODEL]
-        otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
-        yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
-
-
-def _gateway_clients(host: str, outcome: Mapping[str, Mapping[str, Any]]) -> Iterator[_Client]:
-    """Yield the clients of a gateway with the key of an agent, without those that this collection deploys."""
-    gateway = outcome[host]["gateway"]
-    for key in gateway["settings"]["keys"]:
-        name = str(key["name"])
-        is_agent = any(name == agent or name.startswith(f"{agent}-") for agent in AGENTS)
-        if key["role"] != "client" or not is_agent:
-            continue
-        if not any((addons["clients"] or {}).get(name.replace("-", "_")) for addons in outcome.values()):
-            models = gateway["settings"]["names"] if key.get("aliases") is None else key["aliases"]
-            yield _Client(host, f"client {name} of spark_gateway", "gateway", host, models)
-
-
-def _missing(args: Mapping[str, Any]) -> list[str]:
-    """Return the missing tool options of an engine; pooling engines need none."""
-    if args.get("runner") == "pooling" or args.get("convert"):
-        return []
-    return [name for name in ("enable-auto-tool-choice", "tool-call-parser") if not args.get(name)]
+        settings_of_gateway = outcome[host]["gateway"]["settings"]
+        for key in settings_of_gateway["keys"]:
+            name = str(key["name"])
+            is_agent = any(name == agent or name.startswith(f"{agent}-") for agent in AGENTS)
+            if key["role"] == "client" and is_agent and name not in deployed:
+                models = settings_of_gateway["names"] if key.get("aliases") is None else key["aliases"]
+                yield _Client(host, f"client {name} of spark_gateway", "gateway", host, models)

@@ -25,12 +25,10 @@ STOP_SECONDS = 60
 def render_command(
     entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool, pip: Sequence[str] = ()
 ) -> list[str]:
-    """Return what follows the image name: as short as the image's entrypoint allows.
+    """Return what follows the image name: as short as the image's entrypoint, C(serve) or C(passthrough), allows.
 
     Behind a shell that installs packages first, or behind the secrets' wrapper, the command is whole. NVIDIA's own
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
-
-    :param entrypoint: of the image, C(serve) or C(passthrough)
     """
     serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
     command = [*serve, model, *render(dict(args))]
@@ -39,13 +37,9 @@ def render_command(
         wrapper = [WITH_SECRETS] if with_secrets else []
         run = f"pip install --no-input --cache-dir {CONTAINER_CACHE}/pip"
         bare = [f"'{name}'" for name in pip if not HASHED.fullmatch(name)]
-        install = " && ".join(
-            [
-                *([f"{run} --require-hashes --requirement {REQUIREMENTS}"] if len(bare) < len(pip) else []),
-                *([" ".join([run, *bare])] if bare else []),
-            ]
-        )
-        return [*shell, "-c", f'{install} && exec "$@"', "vllm", *wrapper, *command]
+        steps = [f"{run} --require-hashes --requirement {REQUIREMENTS}"] if len(bare) < len(pip) else []
+        steps += [" ".join([run, *bare])] if bare else []
+        return [*shell, "-c", " && ".join([*steps, 'exec "$@"']), "vllm", *wrapper, *command]
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
@@ -116,13 +110,11 @@ def collective_argv(
     port: int,
     pairs: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """Return the C(docker run) of a rank's test of the network, as far as the program: image, network, devices and files of the engine.
-
-    :returns: the command; C(-c) and the text of the program follow
-    """
+    """Return the C(docker run) of a rank's test of the network, as of the engine; C(-c) and the text of the program follow."""
     span = service.cluster
     if span is None:
         return []
+    ulimits = [word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))]
     env = collective.environment(planned.env, rank, span.size, span.addresses[span.head], port, pairs)
     passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
     return [
@@ -131,7 +123,7 @@ def collective_argv(
         "none",
         *own_docker_args(settings, service),
         *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
-        *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
+        *ulimits,
         *(str(arg) for arg in settings["spark_gpu_args"]),
         # An NCCL of the owner among them; files in the folder of the weights may not be there yet.
         *mounts([entry for entry in planned.files if entry.sha256]),

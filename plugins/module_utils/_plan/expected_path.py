@@ -138,11 +138,9 @@ def _attention_default(launch: Launch) -> list[str]:
         return ["FLASHINFER_MLA_SPARSE_SM120"]
     if launch.mla:
         return ["TRITON_MLA"]
-    return _attention_by_cache(launch) if launch.head_sizes and launch.head_sizes <= {128, 256} else []
-
-
-def _attention_by_cache(launch: Launch) -> list[str]:
-    """Return the attention backends of usual head sizes by the data type of the KV cache."""
+    if not launch.head_sizes or not launch.head_sizes <= {128, 256}:
+        return []
+    # Of usual head sizes the data type of the KV cache decides.
     if not launch.kv_dtype:
         may_be_fp8 = launch.kv_scales or launch.checkpoint.startswith("modelopt")
         return ["FLASH_ATTN", "FLASHINFER"] if may_be_fp8 else ["FLASH_ATTN"]

@@ -17,7 +17,6 @@ from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 FILE = "fabric.json"
-"""Name of the file."""
 FABRIC_KEYS = ("topology", "ready", "cables", "ports", "wrong")
 """Keys of the plan of a network, without its hosts, rails and findings."""
 FINDING_KEYS = ("rule", "severity", "message", "fix")
@@ -69,22 +68,18 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
 
 
 def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    ends = set(figure["hosts"])
+    ends, rails = set(figure["hosts"]), fabric["rails"]
     if figure["kind"] == "rail":
-        return any(rail["name"] == figure.get("rail") and ends <= set(rail["ends"]) for rail in fabric["rails"])
-    if figure["kind"] == "cable":
-        return any(ends <= set(rail["ends"]) for rail in fabric["rails"])
-    return bool(fabric["rails"]) and ends <= set(fabric["hosts"])
+        rails = [rail for rail in rails if rail["name"] == figure.get("rail")]
+    if figure["kind"] == "all":
+        return bool(rails) and ends <= set(fabric["hosts"])
+    return any(ends <= set(rail["ends"]) for rail in rails)
 
 
 def with_rails(
     state: Mapping[str, Any], name: str, results: Sequence[Mapping[str, Any]], least: Mapping[str, float], at: str
 ) -> dict[str, Any]:
-    """Return a state with the bandwidth of rails, which the role fabric has measured.
-
-    :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
-    :param least: required Gb/s by tool
-    """
+    """Return a state with the bandwidth of rails. results: C(bandwidth) of M(dgxspark.vllm.fabric_check). least: required Gb/s by tool."""
     figures = [
         {
             "kind": "rail",
@@ -111,9 +106,7 @@ def with_test(
 ) -> dict[str, Any]:
     """Return a state with the bandwidth that the ranks of an engine measured before its start, of each cable and of all hosts.
 
-    :param test: C(cluster.collective) of the plan of a host
-    :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
-    :param least: required Gb/s by tool
+    test: C(cluster.collective) of a host's plan. results: host to C(collective) of M(dgxspark.vllm.fabric_check). least: Gb/s by tool.
     """
     hosts = list(test["hosts"])
     required = float(least.get(collective.TOOL) or 0)

@@ -52,11 +52,7 @@ class Cable:
 
 
 def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return the section of the plan's page with the networks of its clusters, or an empty text if no network is known.
-
-    :param plan: of C(plan.make_plan)
-    :param figures: of C(fabric_figures.of_clusters)
-    """
+    """Return the section of the plan's page with the networks of its clusters, empty if none is known. figures: of C(fabric_figures)."""
     fabrics = {
         name: cluster["fabric"] for name, cluster in (plan.get("clusters") or {}).items() if cluster.get("fabric")
     }
@@ -87,9 +83,7 @@ def render_network(
 ) -> str:
     """Return the tables of one cluster's cables and figures, and the problems of its network.
 
-    :param fabric: as C(fabric.plan) returns it
-    :param figures: of C(fabric_figures), of this cluster
-    :param at: time of the probe; empty for a plan, which has its own time
+    fabric: of C(fabric.plan). figures: of C(fabric_figures). at: time of the probe; empty for a plan, which has its own time.
     """
     topology = TOPOLOGIES.get(str(fabric["topology"]), str(fabric["topology"]))
     problems = [finding for finding in fabric.get("findings") or [] if finding["severity"] != "info"]
@@ -120,28 +114,22 @@ def _cables(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = ()
     """Return the planned, connected and missing cables with their states and measured figures."""
     wrong = fabric.get("wrong") or {}
     wrong_pairs = [_pair(ends) for ends in wrong.get("cables") or []]
-    connections = _connections(fabric)
-    for end, other_end in _joined([*map(_pair, fabric.get("cables") or []), *wrong_pairs]):
-        connections.setdefault(frozenset({end, other_end}), (end, other_end, []))
-    cables = []
-    for pair, (end, other_end, subnets) in connections.items():
-        state, figure = _measured_state({end[0], other_end[0]}, figures)
-        cables.append(Cable(end, other_end, subnets, "wrong" if pair in wrong_pairs else state, figure))
-    for ends in wrong.get("missing") or []:
-        end, other_end = sorted(_pair(ends))
-        cables.append(Cable(end, other_end, state="missing"))
-    return cables
-
-
-def _connections(fabric: Mapping[str, Any]) -> dict[frozenset[End], tuple[End, End, list[str]]]:
-    """Return the connections of the rails of a network, each with its subnets."""
     connections: dict[frozenset[End], tuple[End, End, list[str]]] = {}
     for rail in fabric.get("rails") or []:
         ends: list[End] = [(host, end["cage"]) for host, end in rail["ends"].items()]
         pairs = [(end, (SWITCH, 0)) for end in ends] if fabric["topology"] == "switch" else list(zip(ends, ends[1:]))
         for end, other_end in pairs:
             connections.setdefault(frozenset({end, other_end}), (end, other_end, []))[2].append(rail["subnet"])
-    return connections
+    for end, other_end in _joined([*map(_pair, fabric.get("cables") or []), *wrong_pairs]):
+        connections.setdefault(frozenset({end, other_end}), (end, other_end, []))
+    cables = []
+    for pair, (end, other_end, subnets) in connections.items():
+        state, figure = _measured_state({end[0], other_end[0]}, figures)
+        cables.append(Cable(end, other_end, subnets, "wrong" if pair in wrong_pairs else state, figure))
+    for missing in wrong.get("missing") or []:
+        end, other_end = sorted(_pair(missing))
+        cables.append(Cable(end, other_end, state="missing"))
+    return cables
 
 
 def _measured_state(hosts: set[str], figures: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -163,12 +151,8 @@ def _joined(pairs: Sequence[frozenset[End]]) -> list[tuple[End, End]]:
         groups = [group for group in groups if not group & pair] + [set(pair).union(*met)]
     cables: list[tuple[End, End]] = []
     for number, group in enumerate(groups):
-        first, *other_ends = sorted(group)
-        cables += (
-            [(first, other_ends[0])]
-            if len(other_ends) == 1
-            else [(end, (f"{SWITCH}{number}", 0)) for end in sorted(group)]
-        )
+        ends = sorted(group)
+        cables += [(ends[0], ends[1])] if len(ends) == 2 else [(end, (f"{SWITCH}{number}", 0)) for end in ends]
     return cables
 
 
@@ -181,12 +165,9 @@ def _cable_table(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]]
     """Return the lines of the table of cables, and of ports without a cable to the group."""
     rows = []
     for cable in _cables(fabric, figures):
-        ends = [
-            _port_name(*cable.end),
-            "switch" if cable.other_end[0].startswith(SWITCH) else _port_name(*cable.other_end),
-        ]
-        row = [escape(text) for text in (*ends, ", ".join(cable.subnets), cable.figure)]
-        rows.append([*row, _marked(*CABLE_STATES[cable.state])])
+        other_end = "switch" if cable.other_end[0].startswith(SWITCH) else _port_name(*cable.other_end)
+        texts = (_port_name(*cable.end), other_end, ", ".join(cable.subnets), cable.figure)
+        rows.append([*map(escape, texts), _marked(*CABLE_STATES[cable.state])])
     wrong_ends = {(str(host), int(cage)) for host, cage in (fabric.get("wrong") or {}).get("ends") or []}
     for host, ports in (fabric.get("ports") or {}).items():
         for port, state in ports.items():

@@ -20,7 +20,7 @@ from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
 from .planned import ExtraModel, KvTiers, PlannedHost, PlannedModel, PlannedService
 from .planned_service import plan_service
-from .service import Host, JudgedLaunch, ServiceSpec, Sources
+from .service import Host, Sources
 from .service_files import place
 
 _MODEL_MAXIMUM = re.compile(r"\bmaximum of (\d+)")
@@ -34,16 +34,31 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     """Return the planned host, without clusters, add-on services and firewall. Raises C(InputError) for a model with unusable figures."""
     settings, measured = host.settings, host.measured
     services = {service.name: place(settings, service, sources.digest) for service in host.services}
-    launches = {name: check_launch(service, settings, measured, host.images) for name, service in services.items()}
-    budget = budget_of(settings, list(services.values()), launches, measured, (host, sources))
-    planned = _plan_services(host, sources, services, launches, budget)
-    fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
-    planned = _with_combinations(planned, fitting)
+    launches = {name: check_launch(host, service) for name, service in services.items()}
+    budget = budget_of(host, list(services.values()), launches, sources)
+    order = [name for name in budget["start_order"] if name in launches]
+    order += sorted(launches.keys() - set(order))
+    planned = []
+    for position, name in enumerate(order):
+        memory = dict(budget["services"].get(name) or {})
+        if memory.get("sources"):
+            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
+        planned.append(plan_service(host, services[name], launches[name], memory, order[:position]))
+    planned = verbs.choose_states(planned, measured, list(services))
+    fitting, cuts = combinations(host, list(services.values()), launches, budget)
+    planned = [
+        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
+        if service.on_demand and service.exclusive
+        else service
+        for service in planned
+    ]
     launch_findings = [finding for launch in launches.values() for finding in launch.findings]
     findings = _explain_by_option(_explain_by_length([*launch_findings, *budget["findings"]]))
-    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *_check_planned(host, sources, services, planned)]
+    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *(_check_host(host, planned) if measured else [])]
+    for service in planned:
+        checks += service_findings.check(host, sources, service, services[service.name])
     findings += [finding.to_dict() for finding in checks]
-    order = [service.name for service in planned]
+    offered = {ref for service in host.services for ref in service.alternatives}
     refs = {service.image.ref for service in planned}
     return PlannedHost(
         services=planned,
@@ -59,7 +74,8 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         image_answers=budget.get("image_answers", {}),
         basis="measured" if measured else "inventory",
         images=sorted(refs),
-        image_candidates=_image_candidates(host, sources),
+        # Of all alternatives the first image on the host serves.
+        image_candidates=sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
         models=_models(planned, sources.lock, sources.pin, settings["spark_hf_home"]),
         # Another host may have them, so that they are copied.
         missing=_missing(planned, host),
@@ -71,25 +87,6 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         if sources.measurements
         else None,
     )
-
-
-def _plan_services(
-    host: Host,
-    sources: Sources,
-    services: Mapping[str, ServiceSpec],
-    launches: Mapping[str, JudgedLaunch],
-    budget: Mapping[str, Any],
-) -> list[PlannedService]:
-    """Return the planned services of a host in the order of their start."""
-    order = [name for name in budget["start_order"] if name in launches]
-    order += [name for name in sorted(launches) if name not in order]
-    planned = []
-    for position, name in enumerate(order, start=1):
-        memory = dict(budget["services"].get(name) or {})
-        if memory.get("sources"):
-            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
-        planned.append(plan_service(host, services[name], launches[name], memory, position, order[: position - 1]))
-    return verbs.choose_states(planned, host.measured, list(services))
 
 
 def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -127,28 +124,6 @@ def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return findings
 
 
-def _with_combinations(
-    planned: Sequence[PlannedService], fitting: Mapping[str, Sequence[Sequence[str]]]
-) -> list[PlannedService]:
-    """Return the services, with the combinations of their set for services on demand. fitting: of C(judging.combinations)."""
-    return [
-        replace(service, on_demand=replace(service.on_demand, combinations=fitting[service.exclusive]))
-        if service.on_demand and service.exclusive
-        else service
-        for service in planned
-    ]
-
-
-def _check_planned(
-    host: Host, sources: Sources, services: Mapping[str, ServiceSpec], planned: Sequence[PlannedService]
-) -> list[Finding]:
-    """Return the findings about the planned services, and about a host with facts."""
-    findings = _check_host(host, planned) if host.measured else []
-    for service in planned:
-        findings += service_findings.check(host, sources, service, services[service.name])
-    return findings
-
-
 def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
     """Compare the facts of a host with the needs of its plan."""
     facts, settings = host.measured or {}, host.settings
@@ -170,35 +145,36 @@ def _tiers(planned: Sequence[PlannedService]) -> list[KvTiers]:
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     sidecars = [*settings["spark_sidecars"], *settings["beside"]]
+    resident = [sidecar for sidecar in sidecars if not sidecar.get("idle") and not sidecar.get("on_demand")]
+    names = ("hf_home", "cache_dir", "sysroot", "hf_endpoint", "hf_token_file", "verify", "bundle_dir")
     return {
         # Memory in use before the first engine starts.
-        "reserve_gib": settings["spark_os_reserve_gib"]
-        + sum(
-            float(sidecar["memory_gib"])
-            for sidecar in sidecars
-            if not sidecar.get("idle") and not sidecar.get("on_demand")
-        ),
-        "hf_home": settings["spark_hf_home"],
-        "cache_dir": settings["spark_cache_dir"],
-        "sysroot": settings["spark_sysroot"],
+        "reserve_gib": settings["spark_os_reserve_gib"] + sum(float(sidecar["memory_gib"]) for sidecar in resident),
         "gpu_args": [str(arg) for arg in settings["spark_gpu_args"]],
-        "hf_endpoint": settings["spark_hf_endpoint"],
-        "hf_token_file": settings["spark_hf_token_file"],
-        "verify": settings["spark_verify"],
-        "bundle_dir": settings["spark_bundle_dir"],
+        **{name: settings[f"spark_{name}"] for name in names},
     }
 
 
 def _models(
     planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, pin: bool, hf_home: str
 ) -> list[dict[str, Any]]:
-    """Return every model snapshot that the host needs, once, with an image that can fetch it and its files in the lock file.
-
-    Vocabularies that are not on the hub follow as rows with C(url), C(sha256), C(bytes) and C(path).
-    """
+    """Return every model snapshot that the host needs, with an image that can fetch it and its locked files, and vocabularies by C(url)."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
-        _add_models(rows, service)
+        model, image = service.model, service.image.run
+        if model.source:
+            rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
+        else:
+            key = (str(model.repo), str(model.revision))
+            link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
+            rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
+        for extra in model.extra:
+            key = (extra.repo, extra.revision)
+            new = {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""}
+            row = rows.setdefault(key, new)
+            row["link"] = row["link"] or extra.link or ""
+            # Two services may name different files of one repository; no pattern means all files.
+            row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
     for row in rows.values():
         if "repo" in row:
             row["files"] = lock_file.files_of(lock, row["repo"], row["revision"], row["only"]) if pin else {}
@@ -210,29 +186,6 @@ def _models(
             row = {"url": vocabulary.url, "sha256": vocabulary.sha256, "bytes": vocabulary.bytes, "path": path}
             rows[(path, "")] = row
     return [rows[key] for key in sorted(rows)]
-
-
-def _add_models(rows: dict[tuple[str, str], dict[str, Any]], service: PlannedService) -> None:
-    """Add the model of a service and its further repositories to the rows of a host."""
-    model, image = service.model, service.image.run
-    if model.source:
-        rows[(str(model.path), "")] = {"source": model.source, "path": model.path}
-    else:
-        key = (str(model.repo), str(model.revision))
-        link = model.link if service.linked else (rows.get(key) or {}).get("link", "")
-        rows[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
-    for extra in model.extra:
-        key = (extra.repo, extra.revision)
-        row = rows.setdefault(key, {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""})
-        row["link"] = row["link"] or extra.link or ""
-        # Two services may name different files of one repository; no pattern means all files.
-        row["only"] = sorted({*row["only"], *extra.only}) if row["only"] and extra.only else []
-
-
-def _image_candidates(host: Host, sources: Sources) -> list[str]:
-    """Return all alternatives of the services, of which the first image on the host serves."""
-    offered = {ref for service in host.services for ref in service.alternatives}
-    return sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)})
 
 
 def _once(images: Iterable[Any]) -> list[Any]:

@@ -33,11 +33,9 @@ IMPORT = re.compile(r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\
 
 @functools.cache
 def library_files(part: str) -> tuple[str, ...]:
-    """Return the files of the engine that the programs of a part import, directly or through others of them, in alphabetical order.
+    """Return PACKAGE/MODULE of the files that the programs of a part import, directly or through others of them, in alphabetical order.
 
-    :param part: a key of C(PROGRAMS)
-    :returns: PACKAGE/MODULE of each, without C(.py)
-    :raises ValueError: for an unknown part
+    Raises ValueError for a part that is not in C(PROGRAMS).
     """
     if part not in PROGRAMS:
         raise ValueError(f"{part} has no programs that import the engine; known are {', '.join(PROGRAMS)}")

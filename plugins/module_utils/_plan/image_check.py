@@ -63,51 +63,31 @@ def findings(
     :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
     """
-    probe = image.get("probe") or {}
-    yield from _architecture(ref, image, measured)
-    yield from _stated(ref, probe, stated_version)
-    yield from _old_ptxas(ref, image, probe, env)
-    yield from _new_ptxas(ref, image, probe, measured)
-
-
-def _architecture(ref: str, image: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Finding]:
-    architecture = image.get("architecture")
+    probe, architecture = image.get("probe") or {}, image.get("architecture")
     of_host = {"aarch64": "arm64", "x86_64": "amd64"}.get(str(measured.get("architecture")))
     if architecture and of_host and architecture != of_host:
         message = f"image {ref} is built for {architecture}, the host is {of_host}."
-        yield Finding(
-            "image.architecture", "error", message, f"Name an image that has a {of_host} build.", basis="probed"
-        )
-
-
-def _stated(ref: str, probe: Mapping[str, Any], stated: str | None) -> Iterator[Finding]:
-    probed_version = versions.parse_version(credible(probe.get("vllm_version")) or "")
-    stated_version = versions.parse_version(stated or "")
-    if probed_version and stated_version and probed_version != stated_version:
-        message = f"image.vllm_version says {stated} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
+        fix = f"Name an image that has a {of_host} build."
+        yield Finding("image.architecture", "error", message, fix, basis="probed")
+    probed, stated = (
+        versions.parse_version(text or "") for text in (credible(probe.get("vllm_version")), stated_version)
+    )
+    if probed and stated and probed != stated:
+        message = f"image.vllm_version says {stated_version} for {ref}, but vLLM {probe['vllm_version']} is in the image, and the plan uses it."
         fix = "Remove image.vllm_version, or correct the image."
         yield Finding("image.version", "warning", message, fix, basis="probed")
-
-
-def _release(text: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", str(text or ""))[:2])
-
-
-def _old_ptxas(
-    ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], env: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Triton's own ptxas may be too old for sm_121, and is used unless a variable names another."""
     ptxas: Mapping[str, Any] = probe.get("ptxas") or {}
-    package = "triton-blackwell" if "triton-blackwell" in ptxas else "triton"
-    variable = "TRITON_PTXAS_BLACKWELL_PATH" if package == "triton-blackwell" else "TRITON_PTXAS_PATH"
+    # Triton's own ptxas may be too old for sm_121, and is used unless a variable names another.
+    package, variable = "triton", "TRITON_PTXAS_PATH"
+    if "triton-blackwell" in ptxas:
+        package, variable = "triton-blackwell", "TRITON_PTXAS_BLACKWELL_PATH"
     replaced = variable in {**(image.get("env") or {}), **env}
     if package in ptxas and _release(ptxas[package]) < PTXAS_SINCE and not replaced:
         better = _release(ptxas.get("toolkit")) >= PTXAS_SINCE
         yield Finding(
             "image.ptxas_old",
             "warning",
-            f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: "
-            "kernels compiled at run time fail.",
+            f"Triton in {ref} compiles with ptxas {ptxas[package]}, which does not support GB10: kernels compiled at run time fail.",
             f"Set env {variable}: /usr/local/cuda/bin/ptxas."
             if better
             else "Use an image built with CUDA 12.9 or newer.",
@@ -115,14 +95,8 @@ def _old_ptxas(
             vllm_error="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
             source="triton-lang/triton issues 8539 and 9181",
         )
-
-
-def _new_ptxas(
-    ref: str, image: Mapping[str, Any], probe: Mapping[str, Any], measured: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility."""
-    driver = (measured.get("gpu") or {}).get("cuda_version")
-    newest = max((probe.get("ptxas") or {}).values(), key=_release, default=None)
+    # Kernels of a ptxas newer than the driver do not load, unless NVIDIA's entrypoint adds forward compatibility.
+    driver, newest = (measured.get("gpu") or {}).get("cuda_version"), max(ptxas.values(), key=_release, default=None)
     is_compatible = "nvidia_entrypoint.sh" in str((image.get("entrypoint") or [""])[0])
     if driver and newest is not None and _release(newest) > _release(driver) and not is_compatible:
         message = (
@@ -132,3 +106,7 @@ def _new_ptxas(
         fix = f"Use an image with CUDA {driver}, or update driver and firmware together."
         source = "reports on images newer than the driver of DGX OS"
         yield Finding("image.ptxas_new", "warning", message, fix, basis="probed", source=source)
+
+
+def _release(text: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", str(text or ""))[:2])

@@ -32,22 +32,17 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
     """Return the hosts without unusable variables and answers; C(messages) receives the reasons."""
     usable = {}
     for name, host in hosts.items():
-        variables = _fit_variables(name, host.get("vars") or {}, messages)
+        values = {}
+        for variable, value in (host.get("vars") or {}).items():
+            where = f"host {name}: {variable}"
+            problems = plain_data.unfit(value, where, service_keys.ENDLESS)
+            if variable in addons.VARIABLES and not problems:  # services have messages for each key
+                problems = plain_data.several_lines(value, where, ("config",))
+            messages += problems
+            if not problems:
+                values[variable] = value
         messages += _address_problems(name, host.get("address") or name)
-        usable[name] = {**host, **_fit_answers(name, host, messages), "vars": variables}
-    return usable
-
-
-def _fit_variables(host: str, values: Mapping[str, Any], messages: list[str]) -> dict[str, Any]:
-    usable = {}
-    for name, value in values.items():
-        where = f"host {host}: {name}"
-        problems = plain_data.unfit(value, where, service_keys.ENDLESS)
-        if name in addons.VARIABLES and not problems:  # services have messages for each key
-            problems = plain_data.several_lines(value, where, ("config",))
-        messages += problems
-        if not problems:
-            usable[name] = value
+        usable[name] = {**host, **_fit_answers(name, host, messages), "vars": values}
     return usable
 
 
@@ -77,16 +72,12 @@ def _fit_answers(host: str, values: Mapping[str, Any], messages: list[str]) -> d
 
 
 def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
-    """Return a Spark with its checked variables and merged services; only valid without messages.
-
-    :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
-    """
+    """Return a Spark with its checked variables and merged services; only valid without messages. host_values: see C(plan.make_plan)."""
     settings, problems = variables.read(name, host_values["vars"])
     messages += problems
     host = _host(name, host_values, settings)
-    host = replace(
-        host, images=lock_file.by_planned_names(host.reported_images, sources.lock, host.machine, sources.pin)
-    )
+    images = lock_file.by_planned_names(host.reported_images, sources.lock, host.machine, sources.pin)
+    host = replace(host, images=images)
     services, problems = _services(host, sources)
     messages += problems
     names: set[Any] = {service_name for service_name, _port in claims(host)}
@@ -134,11 +125,10 @@ def _services(host: Host, sources: Sources) -> tuple[list[ServiceSpec], list[str
     """Return the services of a host merged with their recipes, and all problems."""
     services: list[ServiceSpec] = []
     messages: list[str] = []
-    present = [ref for ref, image in host.images.items() if image.get("present")]
     tuned = host.settings["spark_tuned"]
     for index, written in enumerate(host.settings["spark_services"]):
         where, entry = f"host {host.name}, spark_services[{index}]", tuning.tuned_entry(written, tuned)
-        service, problems = read_service(entry, where, f"{host.name}/", host, sources, present)
+        service, problems = read_service(entry, where, f"{host.name}/", host, sources, host.present_images)
         messages += problems
         if service is None:
             continue
@@ -158,25 +148,14 @@ def _services(host: Host, sources: Sources) -> tuple[list[ServiceSpec], list[str
         for name, args in tuned.items()
         if name not in names or not isinstance(args, Mapping)
     ]
-    return services, [*messages, *_used_twice(host)]
-
-
-def _used_twice(host: Host) -> list[str]:
-    """Return messages about names and ports of several services of a host."""
-    messages = []
-    entries = claims(host)
-    for position, kind in enumerate(("service name", "port")):
-        first: dict[Any, int] = {}
-        for index, claim in enumerate(entries):
-            value = claim[position]
-            if value in first:
-                messages.append(
-                    f"host {host.name}, spark_services[{index}]: {kind} {value!r} is used twice on this host, "
-                    f"first by spark_services[{first[value]}] ({entries[first[value]][0]})."
-                )
-            elif value is not None:
-                first[value] = index
-    return messages
+    for kind, values in (("service name", names), ("port", [port for _name, port in claims(host)])):
+        messages += [
+            f"host {host.name}, spark_services[{index}]: {kind} {value!r} is used twice on this host, "
+            f"first by spark_services[{values.index(value)}] ({names[values.index(value)]})."
+            for index, value in enumerate(values)
+            if value is not None and values.index(value) < index
+        ]
+    return services, messages
 
 
 def read_service(
@@ -184,8 +163,7 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Return a service merged with its recipe and pinned by the lock file, None for a wrong one, and all problems.
 
-    :param key: C(host/) or C(cluster/)
-    :param host: with C(spark_defaults); the head of a cluster
+    key: C(host/) or C(cluster/). host: with C(spark_defaults); the head of a cluster.
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]

@@ -21,7 +21,7 @@ from .._memory.service_input import VARIABLES
 from .._vllm import image_catalogue
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
-from .container_argv import own_docker_args
+from .container_argv import given_docker_args, own_docker_args
 from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
 # Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
@@ -39,8 +39,9 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     fabric = settings["spark_fabric_args"] if service.nodes > 1 else []  # a cluster's ranks have them
     placed = replace(service, docker_args=[*fabric, *service.docker_args])
     placed = service_files.place(settings, placed, lambda _path: None)
-    launch = check_launch(placed, settings, None, {})
-    budget = budget_of(settings, [placed], {placed.name: launch}, None)
+    host = Host("", {}, "", None, {}, {}, None, settings)
+    launch = check_launch(host, placed)
+    budget = budget_of(host, [placed], {placed.name: launch})
     findings = [*launch.findings, *budget["findings"]]
     refused = any(finding["severity"] == "error" for finding in findings)
     return {
@@ -52,20 +53,12 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     }
 
 
-def check_launch(
-    service: ServiceSpec,
-    settings: Mapping[str, Any],
-    measured: Mapping[str, Any] | None,
-    images: Mapping[str, Any],
-) -> JudgedLaunch:
-    """Return the verdict of the compatibility engine on one launch; probed facts take precedence over recipe and catalogue.
-
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    """
-    image = service.image
-    on_host = images.get(image["ref"]) or {}
+def check_launch(host: Host, service: ServiceSpec) -> JudgedLaunch:
+    """Return the verdict of the compatibility engine on one launch; probed facts take precedence over recipe and catalogue."""
+    image, settings, measured = service.image, host.settings, host.measured or {}
+    on_host = host.images.get(image["ref"]) or {}
     request = _launch_request(service, settings, on_host)
-    driver = ((measured or {}).get("gpu") or {}).get("driver_version")
+    driver = (measured.get("gpu") or {}).get("driver_version")
     if driver:
         request["driver_version"] = driver
     result = _judged(Written(request))
@@ -74,33 +67,24 @@ def check_launch(
         fixed = result["fixed"]
         args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
         findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
-    findings = [{**finding, "basis": _basis(finding["rule"], on_host)} for finding in findings]
-    image_findings = image_check.findings(image["ref"], on_host, measured or {}, image.get("vllm_version"), service.env)
+    probed = on_host.get("probe")
+    findings = [
+        {**finding, "basis": "probed" if probed and image_check.rests_on_image(finding["rule"]) else "inventory"}
+        for finding in findings
+    ]
+    image_findings = image_check.findings(image["ref"], on_host, measured, image.get("vllm_version"), service.env)
     findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
     version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
     if (settings.get("addons") or {}).get("power", {}).get("spin_wait") == "low":
-        quiet, finding = _spin_wait(service, args, env, version, request["catalogue"])
+        sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
+        workers = max(math.prod(size for size in sizes if isinstance(size, int)), service.nodes)
+        entries = [entry for entry in request["catalogue"] if isinstance(entry, Mapping)]
+        features = (image_catalogue.lookup(image["ref"], entries) or {}).get("features") or ()
+        quiet, finding = power.spin_wait(service.name, version, features, workers, env)
         env = {**quiet, **env}
         findings = [*(item for item in findings if item["rule"] != "SPK829"), finding.to_dict()]
     findings = [{**finding, "service": service.name} for finding in findings]
     return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
-
-
-def _spin_wait(
-    service: ServiceSpec, args: Mapping[str, Any], env: Mapping[str, str], version: str | None, entries: Sequence[Any]
-) -> tuple[dict[str, str], Finding]:
-    """Return C(power.spin_wait) of a launch. entries: of the catalogue of images, those of the host first."""
-    sizes = [args.get(f"{kind}-parallel-size") for kind in ("tensor", "pipeline")]
-    workers = math.prod(size for size in sizes if isinstance(size, int))
-    entry = (
-        image_catalogue.lookup(service.image["ref"], [entry for entry in entries if isinstance(entry, Mapping)]) or {}
-    )
-    return power.spin_wait(service.name, version, entry.get("features") or (), max(workers, service.nodes), env)
-
-
-def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
-    """Return the source of a rule's facts. on_host: the image as the host has it."""
-    return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
 def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +109,7 @@ def _launch_request(service: ServiceSpec, settings: Mapping[str, Any], on_host: 
         "docker_args": [
             *own_docker_args(settings, service),
             *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
-            *settings["spark_docker_args"],
-            *service.docker_args,
+            *given_docker_args(settings, service),
             *service_files.mounts(service.files),
         ],
         "packages": [*map(validation.package_name, service.pip), *(["ray"] if service.needs_ray else [])],
@@ -167,63 +150,46 @@ def is_open(key: str, value: Any) -> bool:
 
 
 def budget_of(
-    settings: Mapping[str, Any],
-    services: Sequence[ServiceSpec],
-    launches: Mapping[str, JudgedLaunch],
-    measured: Mapping[str, Any] | None,
-    host_and_sources: tuple[Host, Sources] | None = None,
+    host: Host, services: Sequence[ServiceSpec], launches: Mapping[str, JudgedLaunch], sources: Sources | None = None
 ) -> dict[str, Any]:
     """Return the memory budget of a host, with open options solved; C(questions) are the open questions to its images.
 
     Open options are solved from totals alone: a figure that followed the momentary free memory would change from
     run to run, and every run would restart the engines. The host's free memory then decides whether the result can start.
-
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
-    :param host_and_sources: the host, and the source of images' answers; without it no image is asked
-    :returns: as C(budget.memory_budget), with C(questions)
+    Without C(sources) of images' answers no image is asked.
     """
-    request = budget_request(settings, services, launches, measured)
-    if host_and_sources:
-        measured_starts.add(request, services, launches, *host_and_sources)
-    solved, questions = (
-        image_questions.solve(request, services, launches, *host_and_sources)
-        if host_and_sources
-        else (memory_budget(request), [])
-    )
+    request = budget_request(host, services, launches)
+    if sources:
+        measured_starts.add(request, services, launches, host, sources)
+        solved, questions = image_questions.solve(request, services, launches, host, sources)
+    else:
+        solved, questions = memory_budget(request), []
     solved["questions"] = questions
     solved["image_plans"] = {
         entry["name"]: entry["image_plan"] for entry in request["services"] if entry.get("image_plan")
     }
-    facts = measured or {}
+    facts = host.measured or {}
     available = (facts.get("memory") or {}).get("available_gib")
     if available is None or {"docker", "nvidia-smi", "systemctl"} & set(facts.get("unknown") or {}):
         return _with_assumed(request, solved)  # free memory is no evidence without the holders of the rest
     for entry in request["services"]:
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
-    resident, leaving = _residents(settings, {service.name for service in services}, facts, solved)
+    resident, leaving = _residents(host.settings, {service.name for service in services}, facts, solved)
     request["measured"] = {"mem_available_gib": available + leaving, "resident": resident}
-    return _with_assumed(request, _judged_budget(request, solved))
-
-
-def _judged_budget(request: dict[str, Any], solved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the budget with the free memory of the host, and the solved options of the budget from totals alone."""
+    # The free memory of the host, with the solved options of the budget from totals alone.
     judged = memory_budget(request)
     judged.update({key: solved.get(key, {}) for key in ("questions", "image_answers", "image_plans")})
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
-    return judged
+    return _with_assumed(request, judged)
 
 
 def _residents(
     settings: Mapping[str, Any], planned: Collection[str], facts: Mapping[str, Any], solved: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], float]:
-    """Return planned services that hold memory now, and the GiB that other services free.
-
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :returns: names with GiB, and GiB
-    """
+    """Return planned services that hold memory now, with GiB, and the GiB that other services free."""
     # Sidecars count as running, so that the momentary figure is without them.
     resident = [{"name": sidecar["name"], "gib": sidecar["memory_gib"]} for sidecar in settings["spark_sidecars"]]
     running = {unit["name"] for unit in facts.get("units") or [] if unit["active_state"] == "active"}
@@ -233,7 +199,8 @@ def _residents(
     for holder in facts.get("resident") or []:
         gib = float(holder["gib"]) + HOST_SIDE_GIB
         if holder["name"] in planned:
-            gib += _host_memory_at_start(solved["services"][holder["name"]])
+            host_memory = solved["services"][holder["name"]].get("host_memory", ())
+            gib += float(sum(part["gib"]["typical"] for part in host_memory if part["at_start"]))
             resident.append({"name": holder["name"], "gib": gib})
         elif holder["name"] not in {addon["name"] for addon in staying}:
             # A service that this run removes, or a model of Ollama that the gate unloads.
@@ -241,35 +208,25 @@ def _residents(
     return resident, leaving
 
 
-def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
-    """Return the GiB of host memory that an engine takes at its start. figures: of its budget."""
-    return float(sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"]))
-
-
 def combinations(
-    settings: Mapping[str, Any],
-    services: Sequence[ServiceSpec],
-    launches: Mapping[str, JudgedLaunch],
-    budget: Mapping[str, Any],
-    measured: Mapping[str, Any] | None,
+    host: Host, services: Sequence[ServiceSpec], launches: Mapping[str, JudgedLaunch], budget: Mapping[str, Any]
 ) -> tuple[dict[str, list[list[str]]], list[on_demand.Cut]]:
     """Return which services of each set fit together, with all permanent services and with each combination of other sets.
 
     :returns: by set, the largest combinations, limited by C(keep); empty for a set without a fitting service. And the services that were
         removed from a set because another one may run at the same time
     """
-    members = on_demand.sets_of([*services, *on_demand.servers(settings.get("beside", ()))])
+    members = on_demand.sets_of([*services, *on_demand.servers(host.settings.get("beside", ()))])
     if not members:
         return {}, []
-    request = budget_request(settings, services, launches, measured)
+    request = budget_request(host, services, launches)
     for entry in request["services"]:
         entry["args"] = {**entry.get("args", {}), **solved_args(budget["services"].get(entry["name"]) or {})}
         if entry["name"] in budget["image_plans"]:
             entry["image_plan"] = budget["image_plans"][entry["name"]]
     node = AtOnce(request)
-    return on_demand.combinations_that_fit(
-        {name: [service for service in group if node.alone(service.name)] for name, group in members.items()}, node.fit
-    )
+    fitting = {name: [service for service in group if node.alone(service.name)] for name, group in members.items()}
+    return on_demand.combinations_that_fit(fitting, node.fit)
 
 
 def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
@@ -290,56 +247,43 @@ def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {key: figures[key.replace("-", "_")] for key in figures.get("solved", ())}
 
 
-def budget_request(
-    settings: Mapping[str, Any],
-    services: Sequence[ServiceSpec],
-    launches: Mapping[str, JudgedLaunch],
-    measured: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Return the input of a host's memory budget. measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown."""
-    request: dict[str, Any] = {
+_AS_IN_A_BUDGET = (
+    *("name", "config", "quant_config", "weights_gib", "draft_weights_gib", "memory", "memory_gib", "draft_config"),
+    *("overheads", "exclusive", "rank"),
+)
+"""Fields of a service that the memory budget takes as they are."""
+
+
+def budget_request(host: Host, services: Sequence[ServiceSpec], launches: Mapping[str, JudgedLaunch]) -> dict[str, Any]:
+    """Return the input of a host's memory budget."""
+    entries: list[dict[str, Any]] = []
+    for service in services:
+        launch = launches[service.name]
+        args = {**launch.args, **{key: "auto" for key, value in service.args.items() if is_open(key, value)}}
+        if image_questions.reads_params_json(service, launch.args):
+            args["config-format"] = "mistral"
+        env = {name: value for name, value in launch.env.items() if name in VARIABLES}
+        entries.append(
+            {
+                **{name: getattr(service, name) for name in _AS_IN_A_BUDGET},
+                "vllm_version": launch.vllm_version,
+                "args": args,
+                "env": {**env, ALLOW_VARIABLE: "1"},  # rules about the launch judge its length
+                "share": service.memory_share,
+                # After the host's own services, which must not wait for another host; and in one order everywhere.
+                "last": service.cluster.position + 1 if service.cluster else 0,
+            }
+        )
+    settings = host.settings
+    for addon in [*settings["spark_sidecars"], *settings.get("beside", ())]:
+        entries.append(
+            {"exclusive": "", **{key: addon[key] for key in ("name", "memory_gib", "exclusive") if key in addon}}
+        )
+    total = settings["spark_total_gib"] or ((host.measured or {}).get("memory") or {}).get("total_gib")
+    return {
         "os_reserve_gib": settings["spark_os_reserve_gib"],
         "safety_margin_gib": settings["spark_safety_margin_gib"],
         "overheads": settings["spark_overheads"],
-        "services": [
-            {
-                "name": service.name,
-                "config": service.config,
-                "quant_config": service.quant_config,
-                "weights_gib": service.weights_gib,
-                "draft_weights_gib": service.draft_weights_gib,
-                "memory": service.memory,
-                "memory_gib": service.memory_gib,
-                "draft_config": service.draft_config,
-                "overheads": service.overheads,
-                "vllm_version": launches[service.name].vllm_version,
-                "args": {
-                    **launches[service.name].args,
-                    **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
-                    **(
-                        {"config-format": "mistral"}
-                        if image_questions.reads_params_json(service, launches[service.name].args)
-                        else {}
-                    ),
-                },
-                "env": {
-                    **{name: value for name, value in launches[service.name].env.items() if name in VARIABLES},
-                    ALLOW_VARIABLE: "1",  # rules about the launch judge its length
-                },
-                "share": service.memory_share,
-                "exclusive": service.exclusive,
-                # After the host's own services, which must not wait for another host; and in one order everywhere.
-                "last": service.cluster.position + 1 if service.cluster else 0,
-                "rank": service.rank,
-            }
-            for service in services
-        ]
-        + [
-            {"name": addon["name"], "memory_gib": addon["memory_gib"], "exclusive": addon.get("exclusive", "")}
-            for addon in [*settings["spark_sidecars"], *settings.get("beside", ())]
-        ],
+        "services": entries,
+        **({"total_gib": total} if total else {}),
     }
-    total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")
-    if total:
-        request["total_gib"] = total
-    return request

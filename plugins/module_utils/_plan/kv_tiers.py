@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import schema, validation
@@ -20,7 +20,7 @@ from .._memory.kv_plan import STATE_KINDS
 from .._speed.service_speed import Range, round_figure
 from .._vllm import kv_tiers
 from . import speeds
-from .planned import KvFiles, KvTiers, PlannedModel, PlannedService
+from .planned import KvTiers, PlannedModel, PlannedService
 from .service import ServiceSpec
 
 KEYS: dict[str, Key] = {
@@ -95,8 +95,11 @@ def options(service: ServiceSpec) -> dict[str, Any]:
     return {"kv-transfer-config": kv_tiers.transfer_config(int(service.kv_tiers["host_gib"] * GIB))}
 
 
-def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedModel) -> KvFiles | None:
-    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers)."""
+def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedModel) -> dict[str, Any] | None:
+    """Return what the unit's helper needs to keep the files valid and in bounds; None without C(kv_tiers).
+
+    The files are removed when one of these changes: C(key), a hash of the launch; the image; a model.
+    """
     if not service.kv_tiers:
         return None
     launch = {
@@ -105,14 +108,14 @@ def files_of(settings: Mapping[str, Any], service: ServiceSpec, model: PlannedMo
         "files": [[entry.path, entry.sha256] for entry in service.files],
         "pip": list(service.pip),
     }
-    return KvFiles(
-        folder=folder_of(settings, service),
-        disk_gib=float(service.kv_tiers["disk_gib"]),
-        key=hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()[:16],
-        hub=f"{settings['spark_hf_home']}/hub",
-        models=[{"repo": part.repo, "revision": part.revision or "main"} for part in model.parts if part.repo],
-        path=model.path,
-    )
+    return {
+        "folder": folder_of(settings, service),
+        "disk_gib": float(service.kv_tiers["disk_gib"]),
+        "key": hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        "hub": f"{settings['spark_hf_home']}/hub",
+        "models": [{"repo": part.repo, "revision": part.revision or "main"} for part in model.parts if part.repo],
+        **({"path": model.path} if model.path else {}),  # of a model without a repository
+    }
 
 
 def planned(
@@ -122,9 +125,18 @@ def planned(
     if not service.kv_tiers:
         return None
     host, disk = float(service.kv_tiers["host_gib"]) * GIB, float(service.kv_tiers["disk_gib"]) * GIB
-    per_token, fixed = _bytes_of(memory)
-    written = _written_per_token(memory) or per_token
     length = int(memory.get("max_model_len") or 0)
+    needed = memory.get("needed_bytes_one_request") or 0.0
+    # Bytes of one more token, and of the windows and states of a prompt at most; 0 if unknown.
+    per_token = float(memory.get("marginal_bytes_per_token") or 0.0) if needed else 0.0
+    fixed = max(0.0, needed - per_token * length) if per_token else 0.0
+    # A new token writes at most blocks of all windows, though only the last ones are read back, and a state per batch.
+    size, batch = memory.get("bytes_per_block") or 0, memory.get("max_num_batched_tokens") or 1
+    spans = [
+        max(group["block_size"], batch) if group["kind"] in STATE_KINDS else group["block_size"]
+        for group in memory.get("kv_groups") or ()
+    ]
+    written = sum((size / span for span in spans), 0.0) or per_token
     worth = []
     for prompt in PROMPTS if per_token else ():
         if prompt <= length:
@@ -150,58 +162,41 @@ def planned(
     )
 
 
-def _bytes_of(memory: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the bytes of one more token, and of the windows and states of a prompt at most; (0, 0) if unknown."""
-    per_token, needed = memory.get("marginal_bytes_per_token"), memory.get("needed_bytes_one_request")
-    if not per_token or not needed:
-        return 0.0, 0.0
-    return float(per_token), max(0.0, needed - per_token * (memory.get("max_model_len") or 0))
-
-
-def _written_per_token(memory: Mapping[str, Any]) -> float:
-    """Return the bytes that a new token writes at most: blocks of all windows, though only the last ones are read back, and a state per batch."""
-    size, batch = memory.get("bytes_per_block") or 0, memory.get("max_num_batched_tokens") or 1
-    spans = [
-        max(group["block_size"], batch) if group["kind"] in STATE_KINDS else group["block_size"]
-        for group in memory.get("kv_groups") or ()
-    ]
-    return sum((size / span for span in spans), 0.0)
-
-
 def findings(service: PlannedService, args: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings about the tiers of a planned service. args: options of its engine."""
     tiers = service.kv_tiers
     if tiers is None or service.rank:
         return
 
-    def finding(rule: str, severity: str, message: str, fix: str) -> Finding:
-        return Finding(f"kv_tiers.{rule}", severity, message, fix=fix, service=service.name)
-
     kinds: Sequence[str] = [group["kind"] for group in service.memory.get("kv_groups") or []]
     ranks = int(args.get("tensor-parallel-size") or 1) * int(args.get("pipeline-parallel-size") or 1)
     sparks = service.cluster.size if service.cluster else 1
     refused = kv_tiers.refusal(service.vllm_version, args, kinds, ranks, sparks)
     if refused:
-        yield finding("refused", "error", f"its KV cache cannot be kept in files: {refused[0]}.", refused[1])
+        message = f"its KV cache cannot be kept in files: {refused[0]}."
+        yield Finding("kv_tiers.refused", "error", message, refused[1], service.name)
         return
     if service.vllm_version is None:
         message = f"kv_tiers needs vLLM {kv_tiers.LEAST}; the version in {service.image.ref} is unknown."
-        yield finding("refused", "warning", message, "Pull the image, or set image.vllm_version.")
+        fix = "Pull the image, or set image.vllm_version."
+        yield Finding("kv_tiers.refused", "warning", message, fix, service.name)
     if tiers.prompt_tokens is not None and tiers.prompt_tokens < min(
         LEAST_PROMPT, service.memory.get("max_model_len") or LEAST_PROMPT
     ):
         message = f"kv_tiers restores {tiers.prompt_tokens:,} tokens of a prompt, as many as host_gib, {tiers.host_gib:g}, holds."
         # vLLM cannot map a region of no block.
         severity = "error" if tiers.host_gib * GIB < (service.memory.get("bytes_per_block") or 0) else "warning"
-        yield finding("host", severity, message, "Make kv_tiers.host_gib larger, or remove kv_tiers.")
-    yield _worth(finding, service, tiers)
+        fix = "Make kv_tiers.host_gib larger, or remove kv_tiers."
+        yield Finding("kv_tiers.host", severity, message, fix, service.name)
+    severity, message, fix = _worth(tiers)
+    yield Finding("kv_tiers.worth", severity, message, fix, service.name)
 
 
-def _worth(finding: Callable[[str, str, str, str], Finding], service: PlannedService, tiers: KvTiers) -> Finding:
-    """Return the finding that says what the tiers are worth, a warning if reading takes as long as computing."""
+def _worth(tiers: KvTiers) -> tuple[str, str, str]:
+    """Return severity, message and fix of the finding that says what the tiers are worth, a warning if reading takes as long as computing."""
     if tiers.prompt_tokens is None:
         message = "what kv_tiers is worth is unknown: the plan does not know the bytes of a token."
-        return finding("worth", "info", message, "Name a recipe, or a model whose config.json is known.")
+        return "info", message, "Name a recipe, or a model whose config.json is known."
     texts, slower = [], False
     for row in tiers.worth:
         read, prefill = row["read_seconds"], row["prefill_seconds"]
@@ -217,9 +212,8 @@ def _worth(finding: Callable[[str, str, str, str], Finding], service: PlannedSer
         f"a million new tokens write at most {tiers.written_gib:g} GiB."
     )
     if slower:
-        fix = "Remove kv_tiers, unless the proof measures otherwise on this disk."
-        return finding("worth", "warning", message, fix)
-    return finding("worth", "info", message, "Compare with the proof, which measures it.")
+        return "warning", message, "Remove kv_tiers, unless the proof measures otherwise on this disk."
+    return "info", message, "Compare with the proof, which measures it."
 
 
 def _seconds(seconds: Mapping[str, float]) -> str:

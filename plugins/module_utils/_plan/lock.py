@@ -21,6 +21,7 @@ from typing import Any
 from .._common import plain_data, reader
 from .._common.foreign_text import Untrusted
 from .._common.reader import Maybe
+from . import service_keys
 from .service import ServiceSpec
 
 SCHEMA = 1
@@ -29,26 +30,7 @@ PLATFORM = "linux/arm64"
 """Platform of a Spark; used for a lock with several platforms until the host has reported its machine."""
 MACHINES = {"aarch64": "linux/arm64", "arm64": "linux/arm64", "x86_64": "linux/amd64", "amd64": "linux/amd64"}
 # Keys of a recipe that decide the launch; texts and figures for people do not.
-LAUNCHES = (
-    "model",
-    "images",
-    "args",
-    "env",
-    "checks",
-    "files",
-    "pip",
-    "nodes",
-    "config",
-    "quant_config",
-    "weights_gib",
-    "draft_weights_gib",
-    "memory",
-    "memory_gib",
-    "draft_config",
-    "served_model_name",
-    "start_timeout",
-    "shm_size",
-)
+LAUNCHES = {*service_keys.AS_IN_A_SERVICE, *service_keys.OF_A_RECIPE, "images", "nodes"} - {"ignore"}
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -111,12 +93,10 @@ def image_on(image: Mapping[str, Any], machine: str | None) -> Mapping[str, Any]
 
 
 def pinned_ref(ref: str, image: Mapping[str, Any], machine: str | None = None) -> str:
-    """Return a reference that cannot move; the tag stays in it for people and for the catalogue of images.
+    """Return NAME:TAG@DIGEST, which cannot move; the tag is for people and for the catalogue of images.
 
     An image that no registry knows has no digest: its name stays, and C(by_planned_names) checks its id.
-
-    :param machine: C(aarch64) or C(x86_64), None for the lock's only one
-    :returns: NAME:TAG@DIGEST
+    machine: C(aarch64) or C(x86_64), None for the lock's only one.
     """
     digest = image_on(image, machine).get("digest")
     return f"{ref.partition('@')[0]}@{digest}" if digest else ref
@@ -141,10 +121,9 @@ def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str
     """Return further references and ids under which a host may have the locked images."""
     aliases: set[str] = set()
     for ref in refs:
-        image = locked_image(lock, ref)
-        if image:
+        if image := locked_image(lock, ref):
             # Includes the name itself: a finding tells if it has moved on the host.
-            aliases |= {locked_name(lock, ref), pin_ref(lock, ref, machine), *ids(image)}
+            aliases |= {locked_name(lock, ref), pinned_ref(ref, image, machine), *ids(image)}
     return sorted(aliases - set(refs))
 
 
@@ -170,10 +149,8 @@ def by_planned_names(
     """Return the images of a host, with locked ones under the names that the plan uses.
 
     An image from a bundle or another host lacks a registry's digest there, and an image pulled by digest has no
-    tag; by its id it is the same image.
-
-    :param images: by reference, C(images) of M(dgxspark.vllm.spark_info)
-    :param pin: a name without digest counts only with the id in the lock
+    tag; by its id it is the same image. images: C(images) of M(dgxspark.vllm.spark_info). pin: a name without digest counts only with the
+    id in the lock.
     """
     planned = dict(images)
     for ref, image in _entries(lock, "images").items():
@@ -181,8 +158,7 @@ def by_planned_names(
         names = ids(image) if pinned == ref else [pinned, *ids(image)]
         present = next((entry for name in names if (entry := _present(images, name))), None)
         if not pin:
-            if present and not _present(images, ref):
-                planned[ref] = present
+            planned |= {ref: present} if present and not _present(images, ref) else {}
         elif present:
             planned[pinned] = present
         elif pinned == ref and (images.get(ref) or {}).get("id") not in (None, *ids(image)):
@@ -203,21 +179,16 @@ def preferred(lock: Mapping[str, Any] | None, key: str) -> list[str]:
 
 
 def recipe_sum(recipe: Mapping[str, Any] | None, variants: Sequence[str], digest: Callable[[str], str | None]) -> str:
-    """Return a hash of all that a recipe and the chosen variants fix about the launch; files count by their content.
-
-    :param digest: returns the SHA-256 of a file, None for a missing file
-    :returns: 64 hexadecimal digits, empty without a recipe
-    """
+    """Return the SHA-256 of what a recipe and the chosen variants fix about the launch, empty without a recipe; files count by content."""
     if not recipe:
         return ""
 
-    def launch_keys(body: Mapping[str, Any]) -> dict[str, Any]:
+    bodies = []
+    for body in (recipe, *((recipe.get("variants") or {}).get(name) or {} for name in variants)):
         copy = {key: body[key] for key in LAUNCHES if body.get(key) is not None}
         if copy.get("images"):
             copy["images"] = [_with_sums(image, digest) for image in copy["images"]]
-        return _with_sums(copy, digest)
-
-    bodies = [launch_keys(recipe), *(launch_keys((recipe.get("variants") or {}).get(name) or {}) for name in variants)]
+        bodies.append(_with_sums(copy, digest))
     return hashlib.sha256(json.dumps(bodies, sort_keys=True).encode()).hexdigest()
 
 
@@ -235,13 +206,9 @@ def _with_sums(body: Mapping[str, Any], digest: Callable[[str], str | None]) -> 
 def describe(
     service: ServiceSpec, key: str, recipe: Mapping[str, Any] | None, digest: Callable[[str], str | None]
 ) -> dict[str, Any]:
-    """Return the names that a service uses, and its recipe, for the lock.
-
-    :param key: C(host/name), or C(cluster/name)
-    :returns: C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256})
-    """
+    """Return C({key, image, models: [{repo, revision, only}], recipe, recipe_sha256}) of a service. key: C(host/name), or C(cluster/name)."""
     model = service.model
-    models = [model] if model.get("repo") else []
+    models = [{**model, "only": None}] if model.get("repo") else []
     return {
         "key": key,
         "image": service.image.get("ref"),
@@ -249,7 +216,7 @@ def describe(
             {
                 "repo": entry["repo"],
                 "revision": entry.get("revision") or "main",
-                "only": list(entry.get("only") or []) if entry is not model else [],
+                "only": list(entry.get("only") or []),
             }
             for entry in [*models, *(model.get("extra") or [])]
         ],
@@ -260,24 +227,17 @@ def describe(
 
 def pin(service: ServiceSpec, lock: Mapping[str, Any] | None, machine: str | None = None) -> ServiceSpec:
     """Return a service with its image by digest and its models by commit, if the lock has them."""
-    pinned: dict[str, Any] = {}
-    image = service.image
-    locked = locked_image(lock, str(image.get("ref")))
+    locked = locked_image(lock, str(service.image.get("ref")))
     if locked:
-        ref = pinned_ref(image["ref"], locked, machine)
-        pinned["image"] = {
-            **image,
-            "ref": ref,
-            **({"vllm_version": locked["vllm_version"]} if locked.get("vllm_version") else {}),
-        }
-        pinned["alternatives"] = [ref]
-    model = service.model
+        ref = pinned_ref(service.image["ref"], locked, machine)
+        version = {"vllm_version": locked["vllm_version"]} if locked.get("vllm_version") else {}
+        service = replace(service, image={**service.image, "ref": ref, **version}, alternatives=[ref])
+    model = dict(service.model)
     if model.get("repo"):
-        pinned["model"] = {**model, "revision": commit(lock, model)}
+        model["revision"] = commit(lock, model)
     if model.get("extra"):
-        extra = [{**entry, "revision": commit(lock, entry)} for entry in model["extra"]]
-        pinned["model"] = {**pinned.get("model", model), "extra": extra}
-    return replace(service, **pinned)
+        model["extra"] = [{**entry, "revision": commit(lock, entry)} for entry in model["extra"]]
+    return replace(service, model=model)
 
 
 def commit(lock: Mapping[str, Any] | None, model: Mapping[str, Any]) -> Any:
@@ -290,12 +250,7 @@ def commit(lock: Mapping[str, Any] | None, model: Mapping[str, Any]) -> Any:
 def files_of(
     lock: Mapping[str, Any] | None, repo: str, revision: str, only: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return the locked files of a model at a commit.
-
-    :param repo: ORG/NAME
-    :param only: patterns of file names; all files if empty
-    :returns: name to C({size, sha256}), size in bytes; empty if not locked
-    """
+    """Return the locked files of a model at a commit by name: C({size, sha256}), size in bytes. only: patterns of names, empty for all."""
     for key, model in sorted(_entries(lock, "models").items()):
         name, _at, named_revision = key.rpartition("@")
         if name == repo and revision in (model["commit"], named_revision):
@@ -326,10 +281,7 @@ def pin_ref(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None
 
 
 def run_ref(lock: Mapping[str, Any] | None, ref: str, images: Mapping[str, Any], machine: str | None = None) -> str:
-    """Return the reference of an image that a host runs: its digest, or its id if the host's image lacks the digest.
-
-    :param images: of the host, as C(by_planned_names) returns them; empty if unknown
-    """
+    """Return the reference of an image that a host runs: its digest, or its id if its image, of C(by_planned_names), lacks the digest."""
     image = locked_image(lock, ref)
     if not image:
         return ref

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,11 +28,7 @@ def addon_findings(
     upstream: Mapping[str, Mapping[str, str]] | None,
     bundle: str = "",
 ) -> list[Finding]:
-    """Return the findings about the images of a host's add-on services.
-
-    :param named: server to its image, as the inventory has it
-    :param images: of the host, as C(by_planned_names) returns them
-    """
+    """Return the findings about the images of a host's add-on services. named: image by server. images: of C(lock.by_planned_names)."""
     result: list[Finding] = []
     by_tag = sorted({ref for ref in named.values() if "@" not in ref and locked_image(lock, ref) is None})
     for name, ref in named.items():
@@ -58,29 +53,21 @@ def findings(
     result = _moving(lock, described, name, sparks, settings)
     if lock is None:
         return result
-    entry = lock["services"].get(described["key"])
-    where = described["key"]
-    relock = f"Run dgxspark.vllm.lock --limit {where.partition('/')[0]} once it serves as wanted, and commit the file."
-    rules = _unlisted(lock, described) if entry is None else _differences(lock, entry, described)
+    relock = f"Run dgxspark.vllm.lock --limit {described['key'].partition('/')[0]} once it serves as wanted, and commit the file."
+    rules = _differences(lock, lock["services"].get(described["key"]), described)
     return [*result, *(Finding(f"lock.{rule}", "warning", message, relock, name) for rule, message in rules)]
 
 
-def _unlisted(lock: Mapping[str, Any], described: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rule and message for a service that the lock does not list."""
-    locked = [
-        *([described["image"]] if described["image"] in lock["images"] else []),
-        *(key for key in model_keys(described) if key in lock["models"]),
-    ]
-    deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
-    state = deployed if locked else "nothing of it is"
-    return [("unlisted", f"{described['key']} is not in the lock file; {state}.")]
-
-
 def _differences(
-    lock: Mapping[str, Any], entry: Mapping[str, Any], described: Mapping[str, Any]
+    lock: Mapping[str, Any], entry: Mapping[str, Any] | None, described: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
     """Return rule and message for each difference between a service and its entry in the lock."""
     where, rules = described["key"], []
+    if entry is None:
+        locked = [described["image"]] if described["image"] in lock["images"] else []
+        locked += [key for key in model_keys(described) if key in lock["models"]]
+        deployed = f"{' and '.join(locked)} {'is' if len(locked) == 1 else 'are'} deployed as locked"
+        return [("unlisted", f"{where} is not in the lock file; {deployed if locked else 'nothing of it is'}.")]
     if entry.get("image") != described["image"]:
         message = f"{where} was locked with the image {entry.get('image')}, and the inventory serves it from {described['image']}."
         if described["image"] not in lock["images"]:
@@ -102,10 +89,9 @@ def _differences(
 
 
 def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> list[Finding]:
-    """Return a finding if a host has another image under a locked name without a digest of a registry.
+    """Return a finding if a host has another image under a locked name without a digest of a registry, and no bundle has the image.
 
-    :param images: of the host, as C(by_planned_names) returns them
-    :param bundle: the folder of a bundle, which has the image; empty without one
+    images: of the host, of C(lock.by_planned_names). bundle: a folder, empty for none.
     """
     other = (images.get(ref) or {}).get("other_id")
     if not other or bundle:
@@ -132,58 +118,44 @@ def moved(
     :param refs: repository to commits of its branches and tags on the host
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
     """
-    where = described["key"].partition("/")[0]
+    relock = f"dgxspark.vllm.lock --limit {described['key'].partition('/')[0]}"
     ref = str(described["image"])
     locked = ((lock or {}).get("images") or {}).get(ref)
-    pushed = ((upstream or {}).get("images") or {}).get(ref)
-    result = _moved_image(ref, locked, images.get(ref) or {}, pushed, where) if locked else []
+    on_host, pushed = images.get(ref) or {}, ((upstream or {}).get("images") or {}).get(ref)
+    rows: list[tuple[str, str, str, str, str]] = []  # name, where it is now, the locked one, the fix, basis
+    if locked:
+        locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])[7:19]
+        if "@" not in ref and on_host.get("present") and not _is_locked(on_host, locked):
+            fix = f"run {relock}, then site.yml; else take it away there: docker rmi {ref}."
+            rows.append((ref, f"{str(on_host['id'])[7:19]} on this host now", locked_sum, fix, "probed"))
+        elif pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
+            where = described["key"].partition("/")[0]
+            fix = f"run docker pull {ref} on {where}, then {relock} and site.yml. spark_lock_ask: false does not ask."
+            rows.append((ref, f"{pushed[7:19]} at its registry by now", locked_sum, fix, "inventory"))
     for entry in described["models"]:
         key = model_key(entry["repo"], entry["revision"])
         model, now = ((lock or {}).get("models") or {}).get(key), refs.get(entry["repo"], {}).get(entry["revision"])
         newest = ((upstream or {}).get("models") or {}).get(key)
-        result += _moved_model(key, str(model["commit"]), now, newest, where) if model else []
-    return [dataclasses.replace(finding, service=name) for finding in result]
-
-
-def _moved_image(
-    ref: str, locked: Mapping[str, Any], on_host: Mapping[str, Any], pushed: str | None, where: str
-) -> list[Finding]:
-    """Return a finding about an image that differs on the host or at its registry. pushed: the registry's digest, None if unknown."""
-    locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])[7:19]
-    if "@" not in ref and on_host.get("present") and not _is_locked(on_host, locked):
-        message = f"{ref} is {str(on_host['id'])[7:19]} on this host now; {locked_sum} of the lock file is deployed."
-        fix = f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml; else take it away there: docker rmi {ref}."
-        return [Finding("lock.moved", "warning", message, fix, basis="probed")]
-    if pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
-        message = f"{ref} is {pushed[7:19]} at its registry by now; {locked_sum} of the lock file is deployed."
-        fix = (
-            f"To serve the newer one run docker pull {ref} on {where}, then dgxspark.vllm.lock --limit {where} and site.yml. "
-            "spark_lock_ask: false does not ask."
+        if not model:
+            continue
+        commit = str(model["commit"])
+        if newest and newest not in (commit, now):
+            fix = f"set the revision to {newest}, run site.yml, then {relock}. spark_lock_ask: false does not ask."
+            rows.append((key, f"commit {newest[:12]} at the hub by now", commit[:12], fix, "inventory"))
+        elif now and now != commit:
+            fix = f"run {relock}, then site.yml. To silence this add lock.moved to spark_ignore_rules."
+            rows.append((key, f"commit {now[:12]} on this host now", commit[:12], fix, "measured"))
+    return [
+        Finding(
+            "lock.moved",
+            "warning",
+            f"{subject} is {present}; {locked_sum} of the lock file is deployed.",
+            f"To serve the newer one {fix}",
+            name,
+            basis=basis,
         )
-        return [Finding("lock.moved", "warning", message, fix)]
-    return []
-
-
-def _moved_model(key: str, commit: str, now: str | None, newest: str | None, where: str) -> list[Finding]:
-    """Return a finding about a model that differs on the host or at the hub.
-
-    commit: the locked one. now, newest: commits of the revision on the host and at the hub, None if unknown.
-    """
-    if newest and newest not in (commit, now):
-        message = f"{key} is commit {newest[:12]} at the hub by now; {commit[:12]} of the lock file is deployed."
-        fix = (
-            f"To serve the newer one set the revision to {newest}, run site.yml, then dgxspark.vllm.lock --limit {where}. "
-            "spark_lock_ask: false does not ask."
-        )
-        return [Finding("lock.moved", "warning", message, fix)]
-    if now and now != commit:
-        message = f"{key} is commit {now[:12]} on this host now; {commit[:12]} of the lock file is deployed."
-        fix = (
-            f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml. To silence this add lock.moved to "
-            "spark_ignore_rules."
-        )
-        return [Finding("lock.moved", "warning", message, fix, basis="measured")]
-    return []
+        for subject, present, locked_sum, fix, basis in rows
+    ]
 
 
 def questions(lock: Mapping[str, Any] | None, described: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -215,9 +187,7 @@ def moves(ref: str, catalogue: Sequence[Mapping[str, Any]] = ()) -> bool:
     if digest:
         return False
     entry = image_catalogue.lookup(ref, [row for row in catalogue if isinstance(row, Mapping)])
-    if entry and entry["moving"]:
-        return True
-    return not entry and image_catalogue.tag_moves(tag)
+    return bool(entry["moving"]) if entry else image_catalogue.tag_moves(tag)
 
 
 def _moving(

@@ -35,8 +35,19 @@ def collect(
     new_images = collection.images(images)
     new_models = collection.models(models)
     for ref, image in new_images.items():
-        if image and before["images"].get(ref):
-            _add_locked(image, before["images"][ref])
+        old = before["images"].get(ref)
+        if not image or not old:
+            continue
+        # Still valid parts of the old entry: the digest of an unchanged build, and platforms of other hosts.
+        for platform, entry in image["platforms"].items():
+            locked = old["platforms"].get(platform) or {}
+            # An image from a bundle or another host has no digest there; its id identifies it.
+            if entry["digest"] is None and locked.get("id") == entry["id"]:
+                entry["digest"] = locked.get("digest")
+        digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
+        # Platforms that no host of this run has stay if the image is still the same push.
+        same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
+        image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
     services = collection.services(before["services"])
     # A name that another host still uses keeps its entry, unless the hosts of this run have a new one.
     used_images = {str(entry.get("image")) for entry in services.values()} | set(collection.addon_hosts)
@@ -100,12 +111,8 @@ class _Collection:
         """Return the lock's entry of each model. reports: host to its models."""
         entries: dict[str, Any] = {}
         for key, hosts in sorted(self.model_hosts.items()):
-            on_hosts = {
-                host: entry
-                for host in hosts
-                for entry in reports.get(host) or []
-                if model_key(entry["repo"], entry["revision"]) == key
-            }
+            rows = [(host, entry) for host in hosts for entry in reports.get(host) or []]
+            on_hosts = {host: row for host, row in rows if model_key(row["repo"], row["revision"]) == key}
             entries[key] = self._model(key, hosts, on_hosts)
         return entries
 
@@ -124,10 +131,7 @@ class _Collection:
         return services
 
     def answers(
-        self,
-        services: Mapping[str, dict[str, Any]],
-        before: Mapping[str, str],
-        answers: Callable[[str], str | None],
+        self, services: Mapping[str, dict[str, Any]], before: Mapping[str, str], answers: Callable[[str], str | None]
     ) -> dict[str, str]:
         """Return the answers that services were planned with; remove the name of an answer without a text from its service."""
         texts: dict[str, str] = {}
@@ -154,12 +158,11 @@ class _Collection:
         by_platform: dict[str, dict[str, tuple[str, set[str]]]] = {}
         for host, image in present.items():
             platform = f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}"
-            by_platform.setdefault(platform, {})[host] = (str(image["id"]), _digests_of(image, repository))
-        platforms = {
-            platform: entry
-            for platform, builds in sorted(by_platform.items())
-            if (entry := self._platform(ref, builds))
-        }
+            names = [name for name in image.get("repo_digests") or [] if image_names.split_image(name)[0] == repository]
+            digests = {name.partition("@")[2] for name in names}
+            by_platform.setdefault(platform, {})[host] = (str(image["id"]), digests)
+        platforms = {platform: self._platform(ref, builds) for platform, builds in sorted(by_platform.items())}
+        platforms = {platform: entry for platform, entry in platforms.items() if entry}
         if not platforms:
             return None
         versions = sorted({str(image["vllm_version"]) for image in present.values() if image.get("vllm_version")})
@@ -213,11 +216,8 @@ class _Collection:
         """Return size and checksum of each file of a model. files: host to its files by name."""
         merged: dict[str, dict[str, Any]] = {}
         for name in sorted({name for names in files.values() for name in names}):
-            sums = {
-                host: (int(names[name]["size"]), str(names[name]["sha256"]))
-                for host, names in files.items()
-                if name in names
-            }
+            rows = {host: names[name] for host, names in files.items() if name in names}
+            sums = {host: (int(row["size"]), str(row["sha256"])) for host, row in rows.items()}
             if len(set(sums.values())) > 1:
                 by_host = _who({host: f"{size} bytes, {checksum[:12]}" for host, (size, checksum) in sums.items()})
                 self.refusals.append(
@@ -230,24 +230,6 @@ class _Collection:
             size, checksum = next(iter(sums.values()))
             merged[name] = {"size": size, "sha256": checksum}
         return merged
-
-
-def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Add the still valid parts of an image's old entry: the digest of an unchanged build, and platforms of other hosts."""
-    for platform, entry in image["platforms"].items():
-        locked = old["platforms"].get(platform) or {}
-        # An image from a bundle or another host has no digest there; its id identifies it.
-        if entry["digest"] is None and locked.get("id") == entry["id"]:
-            entry["digest"] = locked.get("digest")
-    digests = {entry["digest"] for entry in image["platforms"].values()} - {None}
-    # Platforms that no host of this run has stay if the image is still the same push.
-    same_push = {name: entry for name, entry in old["platforms"].items() if entry.get("digest") in digests}
-    image["platforms"] = dict(sorted({**same_push, **image["platforms"]}.items()))
-
-
-def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
-    digests = image.get("repo_digests") or []
-    return {name.partition("@")[2] for name in digests if image_names.split_image(name)[0] == repository}
 
 
 def _who(values: Mapping[str, str]) -> str:
@@ -265,13 +247,11 @@ def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
     for part, noun in (("images", "image"), ("models", "model"), ("services", "service")):
         for key in sorted({*before[part], *new[part]}):
             was, now = before[part].get(key), new[part].get(key)
-            if was == now:
-                continue
             if was is None:
                 lines.append(f"{noun} {key}: added{_short(part, now)}")
             elif now is None:
                 lines.append(f"{noun} {key}: removed")
-            else:
+            elif was != now:
                 lines.append(f"{noun} {key}: changed{_short(part, was)} ->{_short(part, now)}")
     return lines
 

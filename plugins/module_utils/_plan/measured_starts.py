@@ -14,15 +14,90 @@ from .._content import plan_probe
 from . import lock as lock_file
 from .service import Host, JudgedLaunch, ServiceSpec, Sources
 
+_KEYS = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+_SPANS = ("inside_gib", "outside_gib")
+
+
+class KnownStarts:
+    """The measured starts of all hosts, found by their launch."""
+
+    def __init__(self, starts_by_host: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Sort recorded starts. starts_by_host: starts by host, as C(residency.start) makes them, terms as the least and the most."""
+        self._starts: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+        self._joined: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+        for host, starts in starts_by_host.items():
+            for start in starts:
+                self._starts.setdefault((start["model"], start["options"]), []).append((host, start))
+
+    def matching(self, host: str, launch: Mapping[str, Any], driver: str | None) -> list[dict[str, Any]]:
+        """Return the starts of a launch, for C(memory_budget); C(exact) are those of this host, image and driver (None if unknown)."""
+        image = "image_id" if launch["image_id"] else "image_ref"  # the name, if the id is not known
+        key = (launch["model"], launch["options"], image, launch[image])
+        starts = [row for row in self._starts.get(key[:2], ()) if row[1][image] == launch[image]]
+        if key not in self._joined:
+            # What the fleet knows of a launch is joined by its sizes: one Spark is like another, not the same.
+            joined: dict[tuple[Any, ...], dict[str, Any]] = {}
+            for _host, start in starts:
+                sizes, entry = tuple(start[name] for name in _KEYS), _for_budget(start, False)
+                joined[sizes] = merged(joined[sizes], entry) if sizes in joined else entry
+            self._joined[key] = list(joined.values())
+        here = [start for name, start in starts if name == host]
+        known = bool(launch["image_id"])
+        return [
+            *(_for_budget(start, known and driver in (None, start["driver"])) for start in here),
+            *self._joined[key],
+        ]
+
+    def measured(self, host: str, launch: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return all that was kept of a launch on a host, of any image, driver and size; launch: of C(launch_of)."""
+        return [start for name, start in self._starts.get((launch["model"], launch["options"]), ()) if name == host]
+
+
+def _for_budget(start: Mapping[str, Any], exact: bool) -> dict[str, Any]:
+    return {"exact": exact, **{name: start[name] for name in (*_KEYS, "weights_gib", *_SPANS)}}
+
+
+def merged(before: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a start with the terms of an earlier one: the newest figures, and least and most of scattered ones."""
+    joined = dict(start)
+    for name in _SPANS:
+        spans = [entry[name] for entry in (before, start) if entry.get(name) is not None]
+        joined[name] = [min(span[0] for span in spans), max(span[1] for span in spans)] if spans else None
+    return joined
+
+
+MOST_STARTS = 64
+"""Launches that are kept of a host; the oldest go."""
+
+
+def merge_starts(before: Sequence[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the starts to keep of a host.
+
+    :param before: those that were kept, the oldest first
+    :param new: of a proof, each as C(residency.start) makes it; one of an image without an id is not kept: its name may stand for
+        another image tomorrow
+    :returns: starts; the same proof twice changes nothing
+    """
+    by_identity = {_identity(start): dict(start) for start in before}
+    for start in new:
+        if not start["image_id"]:
+            continue
+        spans = {name: None if start[name] is None else [start[name], start[name]] for name in _SPANS}
+        entry, key = {**start, **spans}, _identity(start)
+        by_identity[key] = merged(by_identity[key], entry) if key in by_identity else entry
+    return list(by_identity.values())[-MOST_STARTS:]
+
+
+def _identity(start: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(start[name] for name in ("image_id", "model", "options", "driver", *_KEYS))
+
+
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
 """Options that may differ between near launches: their effect is calculated."""
 
 
 def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a launch that may change its memory, without its sizes.
-
-    Options of the front end, of logs and of names are left out, as for questions to an image.
-    """
+    """Return the options of a launch that may change its memory, without its sizes, and without those that C(plan_probe) leaves out."""
     return {
         key: value
         for key, value in args.items()

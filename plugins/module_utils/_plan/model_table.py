@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -96,16 +97,8 @@ def reference_rows(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[dic
 def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of recipes by reference for a terminal, with their parts that are left out."""
     header = ("recipe of others", "model", "Sparks", "variants", "before it is planned")
-    cells = [
-        [
-            row["recipe"],
-            row["model"] or "-",
-            str(row["nodes"] or "-"),
-            ", ".join(row["variants"]) or "-",
-            row["remark"] or "-",
-        ]
-        for row in rows
-    ]
+    columns = [(row["recipe"], row["model"], row["nodes"], ", ".join(row["variants"]), row["remark"]) for row in rows]
+    cells = [[str(value or "-") for value in column] for column in columns]
     left_out = [f"- {row['recipe']}: not taken over: {text}" for row in rows for text in row["left_out"]]
     return "\n".join([tables.table(header, cells), "", *left_out])
 
@@ -117,11 +110,7 @@ def model_row(
     image: str,
     other_counts: bool = True,
 ) -> dict[str, Any]:
-    """Return the row of a recipe, one of its variants and an image.
-
-    :param variant: of the recipe, None for the recipe itself
-    :param other_counts: whether to judge other numbers of Sparks than its own too
-    """
+    """Return the row of a recipe, one of its variants, or None, and an image. other_counts: judge other numbers of Sparks than its own too."""
     entry = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(entry, f"recipe {name}", recipes_by_name)
     if service is None:
@@ -141,7 +130,9 @@ def model_row(
         "images": [image],
         "nodes": service.nodes,
         "fits": _fits(service, verdict, other_counts),
-        "weights_gib": _weights(service, memory),
+        "weights_gib": _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
+        if stated is None
+        else float(stated["weights_gib"]),
         "kv_gib": planned_kv if stated is None else stated.get("kv_gib"),
         "longest": _longest(service, verdict),
         "requests": service.args.get("max-num-seqs"),
@@ -150,14 +141,9 @@ def model_row(
         "jobs": jobs,
         "features": [name for name in FEATURES if name in jobs or service.checks.get(name)],
         "speed": to_dict(speeds.of_service(service, {**launch.args, **judging.solved_args(memory)}, launch, memory)),
-        "published": _published(body if variant else recipe),
+        "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
         "remark": decisive(verdict["findings"]),
     }
-
-
-def _published(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the published rates of a recipe or variant."""
-    return [row for row in described.get("expect") or [] if row.get("tokens_per_second")]
 
 
 def _has_stated_memory(service: ServiceSpec) -> bool:
@@ -217,12 +203,6 @@ def least_vllm(service: ServiceSpec) -> str:
     return str(catalogue.versions()[first]) if first else ""
 
 
-def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
-    if service.memory is not None:
-        return float(service.memory["weights_gib"])
-    return _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
-
-
 def judged(service: ServiceSpec, sparks: int) -> dict[str, Any]:
     """Return the verdict on a service on so many Sparks, one rank each: by its own split if it fits the number, else by tensors."""
     split = {key: service.args[key] for key in RANKS[:3] if key in service.args}
@@ -272,7 +252,9 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table for a terminal, then the remarks."""
-    remarks = [(f"{row['recipe']} {row['variant'] or ''}".strip(), row) for row in rows]
+    remarks = [
+        f"- {row['recipe']} {row['variant'] or ''}".rstrip() + f": {row['remark']}" for row in rows if row["remark"]
+    ]
     lines: list[list[str]] = []
     for row in rows:
         line = cells(row)
@@ -285,7 +267,7 @@ def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
             "",
             "Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory; tokens/s of one stream.",
             "",
-            *dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"]),
+            *dict.fromkeys(remarks),
         ]
     )
 
@@ -302,15 +284,14 @@ class Rate:
 
 
 def rate(row: Mapping[str, Any]) -> Rate | None:
-    """Return the rate that a row is ranked by, None if nothing is known.
+    """Return the rate that a row is ranked by, None if nothing is known: the lowest published one of this launch, or the prediction.
 
-    That is the lowest published rate of this launch, since rates depend on the content, at most what the memory bus allows; without one
-    the prediction.
+    Rates depend on the content; the memory bus bounds them.
     """
-    rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]
     speed = row["speed"]
+    rates = [float(entry["tokens_per_second"]) for entry in _of_launch(row) if entry.get("streams", 1) == 1]
     if rates:
-        return Rate(min([*rates, bus_limit(speed) or min(rates)]), "published")
+        return Rate(min([*rates, bus_limit(speed) or math.inf]), "published")
     return Rate(speed["one_stream"]["typical"], "predicted") if speed["one_stream"] else None
 
 

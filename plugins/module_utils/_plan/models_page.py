@@ -27,10 +27,6 @@ class Filter:
     values: tuple[Any, ...]
     unit: str = ""
 
-    def label(self, value: Any) -> str:
-        """Return the text of a choice."""
-        return f"{value:,}{self.unit}" if isinstance(value, int) else f"{value}{self.unit}"
-
 
 FILTERS = (
     Filter("sparks", "Sparks, at most", (1, 2, 3, 4)),
@@ -59,7 +55,8 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     chosen, _left_out = model_choice.ranked(rows, ANY)
     lines = ['<section class="models">']
     for entry in FILTERS:
-        choices = "".join(_choice(entry, str(value), entry.label(value), False) for value in entry.values)
+        labels = {value: f"{value:,}" if isinstance(value, int) else value for value in entry.values}
+        choices = "".join(_choice(entry, value, f"{label}{entry.unit}", False) for value, label in labels.items())
         lines.append(
             f'<div class="pick" role="radiogroup" aria-label="{escape(entry.title)}"><span class="soft">{escape(entry.title)}</span>'
             f"{_choice(entry, 'all', 'any', True)}{choices}</div>"
@@ -76,7 +73,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     return page_parts.document("Models for DGX Spark", lines, style)
 
 
-def _choice(entry: Filter, value: str, label: str, checked: bool) -> str:
+def _choice(entry: Filter, value: object, label: str, checked: bool) -> str:
     key = f"{entry.name}-{value}"
     return f'<label><input type="radio" name="{entry.name}" id="{key}"{" checked" if checked else ""}>{escape(label)}</label>'
 

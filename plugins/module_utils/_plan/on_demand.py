@@ -8,7 +8,7 @@ C(judging.py) asks the memory budget which of them fit together; C(_runtime/on_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations as subsets
 from typing import TYPE_CHECKING, Any, Union
@@ -89,7 +89,19 @@ def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[Service
 
 def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
     """Return the conflicts between the services on demand of a host."""
-    messages = [f"{where}: {conflict}" for conflict in _port_conflicts(services)]
+    messages = []
+    # Only the first rank of a cluster's service listens at its ports.
+    listening = [service for service in services if not service.rank]
+    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
+    for service in listening:
+        port = int(service.on_demand["engine_port"]) if service.on_demand else 0
+        if port in ports:
+            messages.append(
+                f"{where}: {service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
+                "on_demand.engine_port to a free one."
+            )
+        if port:
+            ports[port] = f"that of the engine of {service.name}"
     for name, members in sets_of(services).items():
         permanent = [service.name for service in services if service.exclusive == name and not service.on_demand]
         if permanent:
@@ -106,22 +118,6 @@ def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
                 f"{where}: the set {name} has {len(members)} services, {MOST_OF_A_SET} are the most that are planned. Make two sets."
             )
     return messages
-
-
-def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
-    # Only the first rank of a cluster's service listens at its ports.
-    listening = [service for service in services if not service.rank]
-    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
-    for service in listening:
-        if not service.on_demand:
-            continue
-        port = int(service.on_demand["engine_port"])
-        if port in ports:
-            yield (
-                f"{service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
-                "on_demand.engine_port to a free one."
-            )
-        ports[port] = f"that of the engine of {service.name}"
 
 
 def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
@@ -169,67 +165,41 @@ def combinations_that_fit(
 
     :returns: the largest combinations of each set, in order, and the combinations that another set prevents
     """
-    choice = _Choice(sets, fits)
-    for size in range(2, max(choice.most.values(), default=0) + 1):
-        for name in choice.order:
-            names = sorted(member.name for member in sets[name])
-            for combination in subsets(names, size) if size <= choice.most[name] else ():
-                choice.grant(name, combination)
-    return {name: sorted(map(sorted, choice.granted[name])) for name in sets}, choice.cuts
-
-
-class _Choice:
-    """The combinations of each set that have been granted so far.
-
-    singles: one service each. possible: fit with single services of the other sets. granted: the largest that fit with all granted
-    combinations of the other sets; accepted: those and their parts. most: services of a set that run at once.
-    """
-
-    def __init__(self, sets: Mapping[str, Sequence[Member]], fits: Fits) -> None:
-        self.fits = fits
-        self.order = sorted(sets, key=lambda name: (-max(map(_priority, sets[name]), default=0), name))
-        self.most = {name: _most_at_once(members) for name, members in sets.items()}
-        every = {name: [frozenset((member.name,)) for member in members] for name, members in sets.items()}
-        self.singles = {
-            name: [single for single in sorted(every[name], key=sorted) if fits({**every, name: [single]})]
-            for name in self.order
-        }
-        self.granted = dict(self.singles)
-        self.accepted = {name: set(singles) for name, singles in self.singles.items()}
-        self.possible = {name: set(singles) for name, singles in self.singles.items()}
-        self.cuts: list[Cut] = []
-
-    def grant(self, name: str, services: tuple[str, ...]) -> None:
-        """Grant a combination of a set if it fits; record a cut if only other sets prevent it."""
-        combination = frozenset(services)
-        parts = {combination - {service} for service in combination}
-        if not parts <= self.possible[name] or not self.fits({**self.singles, name: [combination]}):
-            return
-        self.possible[name].add(combination)
-        if not parts <= self.accepted[name]:
-            return
-        other_sets = [other for other in self.order if other != name]
-        if not other_sets or self.fits({**self.granted, name: [combination]}):
-            self.accepted[name].add(combination)
-            self.granted[name] = [
-                *(smaller for smaller in self.granted[name] if not smaller < combination),
-                combination,
-            ]
-            return
-        preventing = [
-            other
-            for other in other_sets
-            if not self.fits({**self.singles, other: self.granted[other], name: [combination]})
-        ]
-        self.cuts.append(Cut(name, services, tuple(preventing or other_sets)))
-
-
-def _most_at_once(members: Sequence[Member]) -> int:
-    return min([int((member.on_demand or {}).get("keep") or len(members)) for member in members[:1]] + [len(members)])
-
-
-def _priority(service: Member) -> int:
-    return int((service.on_demand or {}).get("priority") or 0)
+    settings = {name: [member.on_demand or {} for member in members] for name, members in sets.items()}
+    priorities = {name: max((int(row.get("priority") or 0) for row in settings[name]), default=0) for name in sets}
+    order = sorted(sets, key=lambda name: (-priorities[name], name))
+    most = {
+        name: min([len(rows), *(int(row["keep"]) for row in rows[:1] if row.get("keep"))])
+        for name, rows in settings.items()
+    }
+    names_of = {name: sorted(member.name for member in members) for name, members in sets.items()}
+    every = {name: [frozenset((member,)) for member in members] for name, members in names_of.items()}
+    singles = {name: [single for single in every[name] if fits({**every, name: [single]})] for name in order}
+    # Combinations that fit with single services of the other sets; that fit with all granted ones of them; the largest of those.
+    possible = {name: set(combinations) for name, combinations in singles.items()}
+    accepted = {name: set(combinations) for name, combinations in singles.items()}
+    granted = dict(singles)
+    cuts: list[Cut] = []
+    for size in range(2, max(most.values(), default=0) + 1):
+        for name in order:
+            other_sets = [other for other in order if other != name]
+            for services in subsets(names_of[name], size) if size <= most[name] else ():
+                combination = frozenset(services)
+                parts = {combination - {service} for service in services}
+                if not parts <= possible[name] or not fits({**singles, name: [combination]}):
+                    continue
+                possible[name].add(combination)
+                if not parts <= accepted[name]:
+                    continue
+                if not other_sets or fits({**granted, name: [combination]}):
+                    accepted[name].add(combination)
+                    smaller = [earlier for earlier in granted[name] if not earlier < combination]
+                    granted[name] = [*smaller, combination]
+                    continue
+                tries = {other: {**singles, other: granted[other], name: [combination]} for other in other_sets}
+                preventing = [other for other in other_sets if not fits(tries[other])]
+                cuts.append(Cut(name, services, tuple(preventing or other_sets)))
+    return {name: sorted(map(sorted, granted[name])) for name in sets}, cuts
 
 
 def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
@@ -279,11 +249,6 @@ def sets_of(services: Sequence[Member]) -> dict[str, list[Member]]:
         if service.on_demand and service.exclusive:
             sets.setdefault(service.exclusive, []).append(service)
     return sets
-
-
-def longest_wait(settings: OnDemand | None) -> int:
-    """Return the seconds that a request may wait for the service to load; 0 for a permanent service, or if it is rejected."""
-    return 0 if settings is None or settings.while_loading == "reject" else settings.hold_seconds
 
 
 def planned(service: ServiceSpec, address: str) -> OnDemand | None:

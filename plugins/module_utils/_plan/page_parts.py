@@ -141,27 +141,25 @@ def as_of(at: str, inventory: str = "") -> str:
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
     """Return a whole page."""
     rules = f"{STYLE}\n{style}" if style else STYLE
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            MARK,
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>\n{rules}\n</style>",
-            "</head>",
-            "<body>",
-            "<main>",
-            f"<h1>{escape(title)}</h1>",
-            *sections,
-            "</main>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *sections])
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+{MARK}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{rules}
+</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
 
 
 def tiles(items: Iterable[tuple[str, str, str]]) -> str:
@@ -207,12 +205,10 @@ def memory_bar(body: Mapping[str, Any]) -> str:
 def table(
     heads: Sequence[str], rows: Iterable[str], figures: Sequence[str] = (), label: str = "", styles: Sequence[str] = ()
 ) -> str:
-    """Return a table, whose rows are cards on a phone.
+    """Return a table, whose rows are cards on a phone: HTML of C(cell) and C(text_cell) in the order of the heads.
 
-    :param rows: HTML of C(cell) and C(text_cell) in the order of the heads
-    :param figures: heads of columns that are flush right
-    :param label: plain text for screen readers; the keyboard can then scroll a table that is wider than the page
-    :param styles: classes of each row
+    figures: heads of columns that are flush right. label: plain text for screen readers; the keyboard can then scroll a table that is wider
+    than the page. styles: classes of each row.
     """
     region = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     columns = (f'<th scope="col"{" class=n" if head in figures else ""}>{escape(head)}</th>' for head in heads)
@@ -229,11 +225,6 @@ def text_cell(head: str, html: str, note: str = "", style: str = "") -> str:
 
 
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
-    """Return a figure below a heading; next to it on a phone.
-
-    :param text: the figure, which is escaped here
-    :param solved: whether the plan worked it out
-    :param note: said below it, escaped here
-    """
+    """Return a figure, text, below a heading, next to it on a phone; both texts are escaped here. solved: whether the plan calculated it."""
     marked = f'<span class="solved" title="calculated">{escape(text)}</span>' if solved else escape(text)
     return text_cell(head, marked, note, "n")

@@ -252,19 +252,16 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
     groups: dict[str, list[HostGroup]] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
-        alike = groups.setdefault(_look(body), [])
+        # Equal plans look the same, and so do equal ranks of a cluster.
+        services = [{**service, "rank": 0} if service.get("cluster") else service for service in body["services"]]
+        shown = [[*service_cells(service), *speed_text.cells(service)] for service in services]
+        parts = [] if any(service.get("cluster") for service in services) else body["memory_map"]
+        look = repr((standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, parts))
+        alike = groups.setdefault(look, [])
         if not any(group.add(host, body) for group in alike):
             alike.append(HostGroup(body))
             alike[-1].add(host, body)
     return sorted((group for alike in groups.values() for group in alike), key=lambda group: natural(group.hosts[0]))
-
-
-def _look(body: Mapping[str, Any]) -> str:
-    """Return the same text for hosts that look the same: equal plans, or equal ranks of a cluster."""
-    services = [{**service, "rank": 0} if service.get("cluster") else service for service in body["services"]]
-    shown = [[*service_cells(service), *speed_text.cells(service)] for service in services]
-    parts = [] if any(service.get("cluster") for service in services) else body["memory_map"]
-    return repr((standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, parts))
 
 
 def worst_first(groups: Sequence[HostGroup]) -> list[HostGroup]:
@@ -313,24 +310,25 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
         key = (*text[:2], _without_figures(text[2], names), _without_figures(text[4], names))
         alike.setdefault(key, []).append(group)
     groups: list[SameFinding] = []
-    for of_it in alike.values():
-        if len(of_it) > MOST_FIGURES:
-            groups.append(_merged(of_it))
-            continue
+    for similar in alike.values():
         # Ranks of one launch differ in figures; the cause is one.
-        by_cluster: dict[str, list[SameFinding]] = {}
-        for place, group in enumerate(of_it):
-            by_cluster.setdefault(str(group.first.get("cluster") or place), []).append(group)
-        groups += [_merged(ranks) for ranks in by_cluster.values()]
-    return _together(groups)
-
-
-def _merged(groups: Sequence[SameFinding]) -> SameFinding:
-    if len(groups) == 1:
-        return groups[0]
-    hosts = [host for group in groups for host in group.hosts]
-    services = [service for group in groups for service in group.services]
-    return SameFinding(groups[0].first, hosts, services, figures=True)
+        causes: dict[str, SameFinding] = {}
+        for place, group in enumerate(similar):
+            cause = "" if len(similar) > MOST_FIGURES else str(group.first.get("cluster") or place)
+            first = causes.setdefault(cause, group)
+            if first is not group:
+                first.hosts += group.hosts
+                first.services += group.services
+                first.figures = True
+        groups += causes.values()
+    firsts = [group.first for group in groups]
+    keys = [(SEVERITIES.index(first["severity"]), first["rule"], first.get("fix") or "") for first in firsts]
+    rules = [key[:2] for key in keys]
+    order = sorted(
+        range(len(groups)),
+        key=lambda place: (keys[place][0], rules.index(rules[place]), keys.index(keys[place])),
+    )
+    return [groups[place] for place in order]
 
 
 def count_causes(findings: Sequence[Mapping[str, Any]]) -> int:
@@ -360,19 +358,6 @@ def same_messages(messages: Sequence[str]) -> list[str]:
     ]
 
 
-def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
-    """Sort by severity, and within one group by id, and within that by fix."""
-    rules: dict[tuple[int, str], int] = {}
-    fixes: dict[tuple[int, str, str], int] = {}
-    keys = []
-    for place, group in enumerate(groups):
-        severity, rule = SEVERITIES.index(group.first["severity"]), str(group.first["rule"])
-        of_rule = rules.setdefault((severity, rule), place)
-        of_fix = fixes.setdefault((severity, rule, str(group.first.get("fix") or "")), place)
-        keys.append((severity, of_rule, of_fix, place))
-    return [groups[key[-1]] for key in sorted(keys)]
-
-
 def _without_figures(text: str, names: Sequence[str]) -> str:
     for name in names:
         text = text.replace(name, "\0")
@@ -384,21 +369,16 @@ def when_text(finding: Mapping[str, Any]) -> str:
     seconds, stage = finding.get("seconds") or {}, STAGES.get(str(finding.get("stage") or ""), "")
     if "typical" not in seconds:
         return stage
-    low, typical, high = (_duration(seconds.get(key, seconds["typical"])) for key in ("low", "typical", "high"))
+    durations = [float(seconds.get(key, seconds["typical"])) for key in ("low", "typical", "high")]
+    low, typical, high = (f"{value:.0f} s" if value < 90 else f"{value / 60:.0f} min" for value in durations)
     span = f" ({low} to {high})" if low != high else ""
     return f"about {typical} into the start{span}" + (f", {stage}" if stage else "")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, notes: bool = True) -> str:
     """Return findings as paragraphs: what, where, vLLM's own words and when it would say them, the fix.
 
-    Neighbours with one id and one fix are one paragraph, a line each.
-
-    :param notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text)
+    Neighbours with one id and one fix are one paragraph. notes: print those of severity C(info), and details, or leave them to C(notes_text).
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
@@ -411,27 +391,19 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
             paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
             continue
         lines = [
-            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]",
-            *_finding_details(group, notes),
+            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"
         ]
-        if fix:
-            lines.append(f"        Fix: {fix}")
-        last = alike if len(lines) == 1 + bool(fix) else ()
-        paragraphs.append("\n".join(lines))
+        if group.figures:
+            lines.append(f"The figures are for {group.example}; the other hosts differ.")
+        if finding.get("vllm_error"):
+            when = when_text(finding)
+            lines.append(f"vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+        if finding.get("details") and notes:
+            lines.append(str(finding["details"]))
+        last = alike if len(lines) == 1 else ()
+        lines += [f"Fix: {fix}"] if fix else []
+        paragraphs.append("\n        ".join(lines))
     return "\n".join(paragraphs)
-
-
-def _finding_details(group: SameFinding, notes: bool) -> list[str]:
-    """Return the lines of a finding between its message and its fix."""
-    finding, lines = group.first, []
-    if group.figures:
-        lines.append(f"        The figures are for {group.example}; the other hosts differ.")
-    if finding.get("vllm_error"):
-        when = when_text(finding)
-        lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
-    if finding.get("details") and notes:
-        lines.append(f"        {finding['details']}")
-    return lines
 
 
 def shown_severity(finding: Mapping[str, Any]) -> str:
@@ -531,7 +503,7 @@ def _some_of(word: str, numbers: Sequence[int], size: int) -> str:
 def label_notes(
     services: Iterable[Mapping[str, Any]], sets: Mapping[str, Sequence[Sequence[str]]] | None = None
 ) -> list[str]:
-    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
+    """Say what the labels of services mean, and what the figures of their memory rest on. sets: combinations by set."""
     names = list(services)
     notes = source_notes(names)
     if any(service.get("cluster") and replicas(service) > 1 for service in names):
@@ -542,23 +514,16 @@ def label_notes(
         )
     if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
-    notes += _combinations(names, sets or {})
+    planned = [service["on_demand"] for service in names if service.get("on_demand")]
+    all_sets = {**(sets or {}), **{entry["set"]: entry["combinations"] for entry in planned}}
+    notes += [
+        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
+        for name, combinations in sorted(all_sets.items(), key=lambda item: str(item[0]))
+        if name and combinations
+    ]
     if any(service.get("state") == "stopped" for service in names):
         notes.append("[stopped] deployed, but stopped; its memory stays reserved")
     return [*notes, *speed_text.notes(names)]
-
-
-def _combinations(
-    services: Iterable[Mapping[str, Any]], further_sets: Mapping[str, Sequence[Sequence[str]]]
-) -> list[str]:
-    """Return the combinations of each on-demand set. further_sets: combinations of sets without a listed service."""
-    planned = [service["on_demand"] for service in services if service.get("on_demand")]
-    sets = {**further_sets, **{entry["set"]: entry["combinations"] for entry in planned}}
-    return [
-        f"set {name}: at most these run together: {' or '.join(map(' + '.join, combinations))}"
-        for name, combinations in sorted(sets.items(), key=lambda item: str(item[0]))
-        if name and combinations
-    ]
 
 
 _SOURCES = {"image": "by the vLLM of the image", "given": "as the recipe or the inventory gives them"}
@@ -606,31 +571,25 @@ def plan_text(
     page: str = "",
     notes: bool = True,
 ) -> str:
-    """Return the whole plan: the hosts' memory, then every finding, then how it stands.
-
-    :param plan: as C(plan.make_plan) returns it
-    :param notes: print findings of severity C(info); else they are counted
-    """
+    """Return the whole plan: the hosts' memory, then the findings, then how it stands. notes: print those of severity C(info), or count them."""
     groups = host_groups(plan)
+    services = [service for group in groups for service in group.body["services"]]
     blocks = [legend(color)] if groups else []
-    blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
-    advice = speed_text.advice(service for group in groups for service in group.body["services"]) if notes else []
+    if len(groups) > MOST_TABLES:
+        blocks.append(_fleet_lines(groups, width, color))
+    else:
+        blocks += [_host_block(group, width, color) for group in groups]
+        if any("*" in cell for service in services for cell in service_cells(service)):
+            blocks.append(paint("* calculated; not set in the inventory", "dim", color))
+        sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
+        labels = label_notes(services, sets)
+        blocks += [paint("\n".join(labels), "dim", color)] if labels else []
+    advice = speed_text.advice(services) if notes else []
     blocks += ["\n".join([f"{speed_text.ADVICE}:", *(f"- {line}" for line in advice)])] if advice else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)
-
-
-def _host_blocks(groups: Sequence[HostGroup], width: int, color: bool) -> list[str]:
-    """Return a block for each of a few hosts, then the meaning of signs and labels in them."""
-    blocks = [_host_block(group, width, color) for group in groups]
-    services = [service for group in groups for service in group.body["services"]]
-    if any("*" in cell for service in services for cell in service_cells(service)):
-        blocks.append(paint("* calculated; not set in the inventory", "dim", color))
-    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
-    labels = label_notes(services, sets)
-    return [*blocks, paint("\n".join(labels), "dim", color)] if labels else blocks
 
 
 def _host_block(group: HostGroup, width: int, color: bool) -> str:

@@ -43,22 +43,20 @@ def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
         for service in host_services:
             if service.get("state", "started") == "stopped" and not stopped:
                 continue
+            name, exclusive = service["name"], service.get("exclusive")
             place = (service.get("cluster") or {}).get("name") or host
             model = service["model"].get("repo") or service["model"].get("source") or service["recipe"]
-            exclusive = service.get("exclusive")
             mates = [
-                _size(mate)
-                for mate in host_services
-                if mate is not service and exclusive and mate.get("exclusive") == exclusive
+                row for row in host_services if exclusive and row is not service and row.get("exclusive") == exclusive
             ]
-            key = (place, service["name"])
+            key = (place, name)
             by_key[key] = Placed(
-                name=service["name"],
+                name=name,
                 model=model,
                 served=service["served_model_name"],
                 hosts=[*(by_key[key].hosts if key in by_key else ()), host],
                 gib=_size(service),
-                frees=max(0.0, _size(service) - max(mates, default=0.0)),
+                frees=max(0.0, _size(service) - max(map(_size, mates), default=0.0)),
             )
     return list(by_key.values())
 
@@ -83,7 +81,6 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts whose parts are more than their memory: C({host: {over_gib, move, to}}).
 
     move: the smallest service that has to go, and to: the host with the most free memory that fits it; None without one.
-    Of an exclusive set only the largest counts: without it the host has the difference to the next one more, without another nothing.
     """
     bodies = plan["hosts"]
     room = {host: free_gib(body) for host, body in bodies.items() if not over_gib(body)}
@@ -92,38 +89,29 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         over = over_gib(bodies[host])
         if not over:
             continue
-        releasing = [
-            service for service in services({"hosts": {host: bodies[host]}}, stopped=True) if service.frees >= over
-        ]
-        alone = [service for service in releasing if not _spans(bodies[host], service.name)]
+        spanning = {service["name"] for service in bodies[host]["services"] if service.get("cluster")}
+        planned = services({"hosts": {host: bodies[host]}}, stopped=True)
+        alone = [service for service in planned if service.frees >= over and service.name not in spanning]
         move = min(alone, key=lambda service: service.gib, default=None)
-        to = max(
-            (other for other in room if move and room[other] >= move.gib), key=lambda other: room[other], default=None
-        )
+        roomy = [other for other in room if move and room[other] >= move.gib]
+        to = max(roomy, key=lambda other: room[other], default=None)
         rows[host] = {"over_gib": over, "move": move.name if move else None, "to": to}
         if move and to:
             room[to] -= move.gib
     return rows
 
 
-def _spans(body: Mapping[str, Any], name: str) -> bool:
-    return any(service["name"] == name and service.get("cluster") for service in body["services"])
-
-
 def check(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the placement: C({hosts, services, without_replica: [{service, model, hosts}], over_committed})."""
     placed = services(plan)
+    alone = without_replica(placed)
+    # A folder of the controller is nothing that a reader of the plan knows the model by.
+    models = [service.served if service.model.startswith("/") else service.model for service in alone]
     return {
         "hosts": len(plan["hosts"]),
         "services": len(placed),
         "without_replica": [
-            # A folder of the controller is nothing that a reader of the plan knows the model by.
-            {
-                "service": service.name,
-                "model": service.served if service.model.startswith("/") else service.model,
-                "hosts": service.hosts,
-            }
-            for service in without_replica(placed)
+            {"service": service.name, "model": model, "hosts": service.hosts} for service, model in zip(alone, models)
         ],
         "over_committed": over_committed(plan),
     }

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._cluster import clustering, sockets
+from .._addons import addons
+from .._cluster import clustering, firewall, sockets
 from .._cluster.clustering import Cluster
+from .._common.findings import SEVERITIES
 from .._common.plain_data import InputError
 from .._common.reader import to_dict
-from . import image_questions, inventory, preflight
+from . import image_questions, inventory, preflight, service_findings
 from .addon_plan import plan_add_ons
-from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
-from .known_starts import KnownStarts
+from .measured_starts import KnownStarts
 from .planned import PlannedHost
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
@@ -65,7 +66,14 @@ def make_plan(
     sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), image_answer, learned, measurements)
     sparks, addon_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
     sparks = _with_callers(sparks, addon_hosts)
-    planned = _plan_hosts(sparks, sources)
+    planned, messages = {}, []
+    for name, host in sparks.items():
+        try:
+            planned[name] = plan_host(host, sources)
+        except InputError as error:
+            messages += [f"host {name}: {message}" for message in error.messages]
+    if messages:
+        raise InventoryError(messages)
     image_questions.assign(sparks, planned, reached)
     for name, cluster in clusters.items():
         join_ranks(cluster, spanned[name], sparks, planned)
@@ -123,19 +131,6 @@ def _with_callers(sparks: Mapping[str, Host], other_hosts: Mapping[str, Host]) -
     return with_callers
 
 
-def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, PlannedHost]:
-    """Plan each Spark by itself. Raises C(InventoryError)."""
-    planned, messages = {}, []
-    for name, host in sparks.items():
-        try:
-            planned[name] = plan_host(host, sources)
-        except InputError as error:
-            messages += [f"host {name}: {message}" for message in error.messages]
-    if messages:
-        raise InventoryError(messages)
-    return planned
-
-
 def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
     """Set how many services may answer at the same time on the busiest Spark of each service.
 
@@ -154,6 +149,58 @@ def _share_bus(planned: Mapping[str, PlannedHost]) -> None:
             host.services[position] = replace(service, speed=replace(service.speed, shared_by=shared_by))
 
 
+def plan_firewalls(
+    sparks: Mapping[str, Host],
+    other_hosts: Mapping[str, Host],
+    planned: Mapping[str, PlannedHost],
+    clusters: Mapping[str, Mapping[str, Any]],
+    add_ons: Mapping[str, dict[str, Any]],
+    resolve: Callable[[str], Sequence[str]],
+) -> None:
+    """Close the ports of all hosts, except for the hosts that need them.
+
+    :param planned: the planned Sparks; receive firewall and findings
+    :param add_ons: the planned add-on services by host; receive findings
+    """
+    names = {name: _names(host) for name, host in {**other_hosts, **sparks}.items()}
+    not_asked = {
+        name for name, host in sparks.items() if host.measured is None and host.settings["spark_plan_facts"] != "never"
+    }
+    for name, host in sparks.items():
+        body, listening = planned[name], add_ons[name]["sockets"]
+        ports = [service.port for service in body.services if service.cluster]
+        peers = None  # addresses of the other hosts of its cluster
+        if body.cluster:
+            network = clusters[body.cluster["name"]]["fabric"] or {}
+            peers = (network.get("hosts") or {}).get(name, {}).get("firewall") or {}
+        wall, findings = firewall.plan(name, host.settings, listening, names, resolve, ports, peers, not_asked)
+        # A firewall of an earlier run is removed.
+        has_firewall = body.cluster or (host.measured or {}).get("firewall")
+        body.firewall = wall or (firewall.ABSENT if has_firewall else None)
+        rays = [service.name for service in body.services if service.cluster and service.cluster.executor == "ray"]
+        if wall:
+            present = (host.measured or {}).get("listening") or []
+            findings += firewall.blocked_listeners(present, wall["allowed"], wall["closed"], wall["ranges"])
+            findings += preflight.check_nft(host.measured or {})
+        elif rays and not host.settings["spark_firewall"]:
+            findings.append(firewall.ray_open(name, rays))
+        findings += addons.exposure(name, listening, wall)
+        ignored_by = {service.name: service.ignore for service in host.services}
+        for service in body.services:
+            reach = service_findings.reached(service, host.settings, bool(wall))
+            findings += [finding for finding in reach if finding.rule not in ignored_by[service.name]]
+        ignored = host.settings["spark_ignore_rules"]
+        body.findings += [finding.to_dict() for finding in findings if finding.rule not in ignored]
+    for name, host in other_hosts.items():
+        findings = addons.exposure(name, add_ons[name]["sockets"], None)
+        add_ons[name]["findings"].extend(finding.to_dict() for finding in findings if finding.rule not in host.ignored)
+
+
+def _names(host: Host) -> list[str]:
+    measured = (host.measured or {}).get("management_address")
+    return [str(name) for name in (host.variables.get("spark_management_address"), host.address, measured) if name]
+
+
 def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) -> dict[str, str]:
     """Return the cluster of a finding: about a service of the cluster, or about a host without other services."""
     for name, cluster in (plan.get("clusters") or {}).items():
@@ -167,11 +214,10 @@ def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) 
 
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of all hosts, errors first, each with C(host), and C(cluster) if all ranks may have it."""
-    order = {"error": 0, "warning": 1, "info": 2}
     findings = [
         {"host": host, **finding, **_cluster_of(plan, host, finding)}
         for part in ("hosts", "addons")
         for host, body in (plan.get(part) or {}).items()
         for finding in body["findings"]
     ]
-    return sorted(findings, key=lambda finding: order[finding["severity"]])
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding["severity"]))

@@ -22,7 +22,6 @@ from .page_parts import HUES
 MOST_OPEN = picture.MOST_TABLES
 
 HEADS = ("service", "model", "address", "utilisation", "context", "weights", "KV cache", "memory")
-"""Columns of the table of services."""
 FIGURES = HEADS[3:]
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
@@ -36,7 +35,6 @@ def page(
 ) -> str:
     """Return the page of a plan with its findings.
 
-    :param plan: as C(plan.make_plan) returns it
     :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
     :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
     """
@@ -44,9 +42,8 @@ def page(
     hosts = len(plan["hosts"])
     is_refused = bool(list_causes(findings))
     title = f"{'Refused plan' if is_refused else 'Plan'} of {hosts} DGX Spark{'s'[: hosts != 1]}"
-    head = [
-        '<p class="error"><span class="word">Refused:</span> the plan has errors, so it changes no host.</p>'
-    ] * is_refused
+    refusal = '<p class="error"><span class="word">Refused:</span> the plan has errors, so it changes no host.</p>'
+    head = [refusal] if is_refused else []
     head += [f'<p class="soft">{escape(about)}</p>'] if about else []
     groups = picture.worst_first(picture.host_groups(plan))
     sections = [_hosts(groups), _findings(findings)]
@@ -79,14 +76,12 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
         for key in picture.VERDICTS
         if verdicts[key]
     ]
-    services = len(
-        {
-            ((service.get("cluster") or {}).get("name") or host, service["name"])
-            for host, body in plan["hosts"].items()
-            for service in body["services"]
-        }
-    )
-    tiles.append((str(services), _counted(services, "services"), ""))
+    services = {
+        ((service.get("cluster") or {}).get("name") or host, service["name"])
+        for host, body in plan["hosts"].items()
+        for service in body["services"]
+    }
+    tiles.append((str(len(services)), _counted(len(services), "services"), ""))
     tiles += [
         (str(severities[key]), _counted(severities[key], SEVERITIES[key]), style)
         for key, style in (("error", "fails"), ("warning", "tight"))
@@ -157,14 +152,10 @@ def _hosts(groups: Sequence[picture.HostGroup]) -> str:
         page_parts.legend("one colour for each service of a host; sizes in GiB, as planned with the usual overheads"),
     ]
     if len(groups) > MOST_OPEN and len(verdicts) > 1:
+        choices = {"all": " checked", **{key: "" for key in picture.VERDICTS if verdicts[key]}}
+        labels = [f'<input type="radio" name="only" id="only-{key}"{checked}>{key}' for key, checked in choices.items()]
         lines.append('<div class="pick" role="radiogroup" aria-label="Which hosts">')
-        lines.append('<label><input type="radio" name="only" id="only-all" checked>all</label>')
-        lines += [
-            f'<label><input type="radio" name="only" id="only-{key}">{key}</label>'
-            for key in picture.VERDICTS
-            if verdicts[key]
-        ]
-        lines.append("</div>")
+        lines += [*(f"<label>{label}</label>" for label in labels), "</div>"]
     lines += [_host(group, unfolded=len(groups) <= MOST_OPEN) for group in groups]
     return "\n".join([*lines, "</section>"])
 
@@ -200,12 +191,11 @@ def _services(group: picture.HostGroup) -> str:
         for service in body["services"]
     ]
     lines = [page_parts.table(HEADS, rows, FIGURES)]
-    speeds = speed_text.speed_rows(group.timed())
-    if speeds:
-        heads = speeds[0]
+    if speeds := speed_text.speed_rows(group.timed()):
+        heads, *figures = speeds
         rows = [
             page_parts.text_cell(heads[0], escape(row[0])) + "".join(map(page_parts.cell, heads[1:], row[1:]))
-            for row in speeds[1:]
+            for row in figures
         ]
         lines.append(page_parts.table(heads, rows, heads[1:]))
     if any(service["memory"].get("solved") for service in body["services"]):
@@ -224,12 +214,6 @@ def _services(group: picture.HostGroup) -> str:
     return "".join(lines)
 
 
-def _model(service: Mapping[str, Any]) -> str:
-    """Return the model of a service. A folder of the controller is told by its name: the page may be given to others."""
-    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
-    return str(service["model"]["repo"] or folder or service["recipe"] or "")
-
-
 def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
     """The row of a service. group: of its hosts. hue: the class of its colour."""
     ranks = group.ranks(service["name"])
@@ -238,6 +222,9 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
     utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
     context = args.get("max-model-len") or memory.get("max_model_len")
     spread = f"{gib(total['low'], True)} to {gib(total['high'], True)} GiB" if {"low", "high"} <= set(total) else ""
+    # A folder of the controller is told by its name: the page may be given to others.
+    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
+    model = str(service["model"]["repo"] or folder or service["recipe"] or "")
     image, mark, digest = service["image"]["ref"].partition("@")
     digest = mark + digest[:19]  # sha256 and twelve digits
     # Only the first rank of a cluster answers requests.
@@ -252,9 +239,7 @@ def _row(service: Mapping[str, Any], group: picture.HostGroup, hue: str) -> str:
 
     cells = [
         page_parts.text_cell("service", name),
-        page_parts.text_cell(
-            "model", escape(_model(service)), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"
-        ),
+        page_parts.text_cell("model", escape(model), f"vLLM {service['vllm_version'] or '?'} in {image}{digest}", "m"),
         page_parts.text_cell("address", escape(address.rpartition("//")[2])),
         page_parts.cell(
             "utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved

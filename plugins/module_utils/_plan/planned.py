@@ -138,29 +138,12 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Peer:
-    """Another rank of a service."""
-
-    rank: int
-    host: str
-    address: str
-
-
-@dataclass(frozen=True)
-class RankModel:
-    """The model of a rank. hub: the folder of its snapshot."""
-
-    repo: str | None
-    revision: str | None
-    hub: str
-
-
-@dataclass(frozen=True)
 class RankSettings:
     """Settings of the supervisor of a rank.
 
-    fingerprint: of the containers of all ranks, empty until all are planned. image: the same on all hosts. links: interfaces to its
-    neighbours in a ring, C(netdev) and C(host).
+    peers: C(rank), C(host) and C(address) of the other ranks. fingerprint: of the containers of all ranks, empty until all are planned.
+    image: the same on all hosts. model: C(repo), C(revision) and C(hub), the folder of its snapshot. links: interfaces to its neighbours in
+    a ring, C(netdev) and C(host).
     """
 
     cluster: str
@@ -169,31 +152,15 @@ class RankSettings:
     executor: str
     address: str
     port: int
-    peers: Sequence[Peer]
+    peers: Sequence[Mapping[str, str | int]]
     fingerprint: str
     image: str
-    model: RankModel
+    model: Mapping[str, str | None]
     peer_timeout_seconds: float
     starts: int
     start_interval: int
     parts: Sequence[Container]
     links: Sequence[Mapping[str, str]] | None = field(default=None, metadata=OPTIONAL)
-
-
-@dataclass(frozen=True)
-class KvFiles:
-    """The files of a KV cache, for the helper of the unit; they are removed when one of these changes: C(key), the image, a model.
-
-    disk_gib: bound of the folder. key: hash of the launch. hub: folder of the snapshots. models: C(repo) and C(revision). path: folder of a
-    model without a repository.
-    """
-
-    folder: str
-    disk_gib: float
-    key: str
-    hub: str
-    models: Sequence[Mapping[str, str]]
-    path: str | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -215,7 +182,7 @@ class KvTiers:
 
 @dataclass(frozen=True)
 class UnitSettings:
-    """Settings of the helper of a service's unit: the probe, and the conditions of its start."""
+    """Settings of the helper of a service's unit: the probe, and the conditions of its start. kv_files: of C(kv_tiers.files_of)."""
 
     name: str
     url: str | None
@@ -233,7 +200,7 @@ class UnitSettings:
     load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
     rank: RankSettings | None = field(default=None, metadata=OPTIONAL)
     on_demand: bool | None = field(default=None, metadata=OPTIONAL)
-    kv_files: KvFiles | None = field(default=None, metadata=OPTIONAL)
+    kv_files: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -257,20 +224,12 @@ class OnDemand:
 
 
 @dataclass(frozen=True)
-class Backend:
-    """The gateway of a service. host: of the gateway. backend: key of the service there."""
-
-    host: str
-    backend: str
-
-
-@dataclass(frozen=True)
 class PlannedService:
     """A planned service on its host; C(hosts.services) of M(dgxspark.vllm.plan) has the meaning of most fields.
 
     memory: its part of the memory budget. fast_path: of C(expected_path). speed: alone on its Sparks. lock: of C(lock.describe). parts: its
     containers, made from the fields before. fingerprint: of the containers. stale: the running container has another fingerprint.
-    gateway: set after all hosts are planned.
+    gateway: C(host) of the gateway and C(backend), the key of the service there; set after all hosts are planned.
     """
 
     name: str
@@ -318,7 +277,7 @@ class PlannedService:
     parts: Sequence[Container] = ()
     stale: bool = False
     argv: Sequence[str] = ()
-    gateway: Backend | None = None
+    gateway: Mapping[str, str] | None = None
     on_demand: OnDemand | None = field(default=None, metadata=OPTIONAL)
     kv_tiers: KvTiers | None = field(default=None, metadata=OPTIONAL)
 

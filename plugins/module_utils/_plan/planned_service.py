@@ -14,6 +14,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._cluster.clustering import PORTS
+from .._cluster.endpoints import bracketed
 from .._common import plain_data
 from .._common.sizes import GIB
 from .._content import built_image
@@ -27,12 +28,9 @@ from .planned import (
     ClusterOf,
     Container,
     Limits,
-    Peer,
     PlannedImage,
-    PlannedModel,
     PlannedService,
     Probe,
-    RankModel,
     RankSettings,
     RayImage,
     Secret,
@@ -44,19 +42,20 @@ from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 MEMORY_WAIT_SECONDS = 240
 STARTS = 3
 RESTART_SECONDS = 10
+_AS_IN_THE_INVENTORY = (
+    # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
+    *("name", "rank", "recipe", "variant", "lock", "served_model_name", "port", "exclusive", "state"),
+    *("files", "pip", "checks", "start_timeout", "linked"),
+)
+"""Fields of a service that do not change."""
 
 
 # Long: one line for each field of a service.
 def plan_service(
-    host: Host,
-    service: ServiceSpec,
-    launch: JudgedLaunch,
-    memory: Mapping[str, Any],
-    position: int,
-    earlier: Sequence[str],
+    host: Host, service: ServiceSpec, launch: JudgedLaunch, memory: Mapping[str, Any], earlier: Sequence[str]
 ) -> PlannedService:
-    """Return a planned service. position: its place in the order of starts, from 1."""
-    settings, name = host.settings, service.name
+    """Return a planned service. earlier: names of the services that start before it."""
+    settings, name, span = host.settings, service.name, service.cluster
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # unsolved; vLLM knows this value
@@ -76,20 +75,17 @@ def plan_service(
     keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
     probe = Probe(name, url, service.served_model_name, next(keys, None))
     timeout, requested = service.start_timeout, memory.get("requested_bytes")
+    options = {**args, "host": engine_host, "port": port, "served-model-name": service.served_model_name}
+    if model.revision and model.repo:
+        options.setdefault("revision", model.revision)
     planned = PlannedService(
-        name=name,
+        **{field: getattr(service, field) for field in _AS_IN_THE_INVENTORY},
         unit=f"spark-{name}.service",
         container=f"spark-{name}",
-        rank=service.rank,
-        cluster=_cluster(service),
-        order=position,
+        cluster=ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None,
+        order=len(earlier) + 1,
         after=[f"spark-{other}.service" for other in earlier],
-        recipe=service.recipe,
-        variant=service.variant,
-        lock=service.lock,
-        served_model_name=service.served_model_name,
         host=listen,
-        port=service.port,
         url=probe.url and f"http://{_probe_address(listen)}:{service.port}",
         model=model,
         image=image,
@@ -102,21 +98,13 @@ def plan_service(
         env=_environment(service, launch.env, launch.vllm_version),
         env_file=f"/etc/dgxspark/env/{name}.env",
         secrets=secrets,
-        files=service.files,
-        pip=service.pip,
-        checks=service.checks,
-        exclusive=service.exclusive,
-        # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
-        state=service.state,
-        start_timeout=service.start_timeout,
         limits=Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval),
         cache_dir=cache_dir,
-        linked=service.linked,
         folders=service_files.folders_of(settings, service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
         speed=speeds.of_service(service, args, launch, memory),
-        command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
+        command=render_command(launch.entrypoint, model.argument, options, bool(service.secrets), service.pip),
         probe=probe,
         settings=UnitSettings(
             name=name,
@@ -143,11 +131,6 @@ def plan_service(
         kv_tiers=kv_tiers.planned(kv_tiers.folder_of(settings, service), service, args, launch, memory),
     )
     return _with_containers(host, service, planned)
-
-
-def _cluster(service: ServiceSpec) -> ClusterOf | None:
-    span = service.cluster
-    return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
 
 def _images(service: ServiceSpec, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
@@ -191,39 +174,30 @@ def _environment(service: ServiceSpec, env: Mapping[str, str], version: str | No
     }
 
 
-def _command(service: ServiceSpec, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the command after the name of the image. args: options of the engine, with its address and port."""
-    args = {**args, "served-model-name": service.served_model_name}
-    if model.revision and model.repo:
-        args.setdefault("revision", model.revision)
-    return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
-
-
 def _with_containers(host: Host, service: ServiceSpec, planned: PlannedService) -> PlannedService:
     bare = parts_of(host.settings, service, planned)
-    mark = fingerprint([word for part in bare for word in part.argv], planned.env)
+    words = [word for part in bare for word in part.argv]
+    mark = hashlib.sha256(json.dumps([words, planned.env], sort_keys=True).encode()).hexdigest()[:16]
     # After `docker run`; the next run compares it.
     label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
     parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
-    running = _running(host.measured, planned.name)
-    rank = _rank_settings(host.settings, service, planned, parts)
+    # Another mark, if an earlier run wrote new files and was interrupted before the restart.
+    containers = (host.measured or {}).get("containers") or []
+    marks = {
+        row.get("service"): row.get("fingerprint") for row in reversed(containers) if row.get("state") == "running"
+    }
     return replace(
         planned,
-        settings=replace(planned.settings, rank=rank),
+        settings=replace(planned.settings, rank=_rank_settings(host, service, planned, parts)),
         fingerprint=mark,
         parts=parts,
         argv=parts[-1].argv,
-        stale=running is not None and running != mark,
+        stale=marks.get(planned.name) not in (None, mark),
     )
 
 
-def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return a short hash of the arguments and the environment of an engine."""
-    return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _rank_settings(
-    settings: Mapping[str, Any], service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
+    host: Host, service: ServiceSpec, planned: PlannedService, parts: Sequence[Container]
 ) -> RankSettings | None:
     """Return the settings of the supervisor of a rank, None for a service of one host."""
     span, model = service.cluster, planned.model
@@ -237,30 +211,20 @@ def _rank_settings(
         address=span.address,
         port=PORTS + span.position,
         peers=[
-            Peer(number, host, span.addresses[host]) for number, host in enumerate(span.hosts) if number != service.rank
+            {"rank": number, "host": host, "address": span.addresses[host]}
+            for number, host in enumerate(span.hosts)
+            if number != service.rank
         ],
         links=list(span.links) or None,
         fingerprint="",
         # Each host builds its image with Ray from the same base.
         image=planned.ray_image.base if planned.ray_image else planned.image.run,
-        model=RankModel(model.repo, model.revision, f"{settings['spark_hf_home']}/hub"),
+        model={"repo": model.repo, "revision": model.revision, "hub": f"{host.settings['spark_hf_home']}/hub"},
         peer_timeout_seconds=span.peer_timeout,
         starts=planned.limits.starts,
         start_interval=planned.limits.start_interval,
         parts=parts,
     )
-
-
-def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the fingerprint of the service's running container, or None.
-
-    It differs from the planned one if an earlier run wrote new files and was interrupted before the restart.
-    """
-    for container in (measured or {}).get("containers") or []:
-        if container.get("service") == name and container.get("state") == "running":
-            mark = container.get("fingerprint")
-            return None if mark is None else str(mark)
-    return None
 
 
 def _listen(host: Host, service: ServiceSpec) -> str:
@@ -285,4 +249,4 @@ def _listen(host: Host, service: ServiceSpec) -> str:
 
 def _probe_address(listen: str) -> str:
     """Return the address of the engine for its own host."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, bracketed(listen))

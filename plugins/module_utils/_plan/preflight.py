@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -126,14 +126,12 @@ _measured = partial(Finding, basis="measured")
 
 
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
-    """Compare a host's facts with the needs of its plan.
+    """Compare a host's facts, C(spark) of M(dgxspark.vllm.spark_info), with the needs of its plan.
 
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-    :param wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served)
+    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served), kv_tiers.
     """
     return [
-        *_check_docker(facts, wants),
-        *_check_gpu(facts),
+        *_check_docker_and_gpu(facts, wants),
         *_check_machine(facts, services),
         *_check_names_and_ports(facts, services),
         *_check_disk(facts, wants),
@@ -141,35 +139,28 @@ def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wan
     ]
 
 
-def _check_docker(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
-    docker = facts.get("docker") or {}
-    if "docker" in (facts.get("unknown") or {}):
-        return  # see not_known
-    if not docker.get("version"):
+def _check_docker_and_gpu(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:
+    docker, unknown = facts.get("docker") or {}, facts.get("unknown") or {}  # see not_known
+    if not docker.get("version") and "docker" not in unknown:
         fix = "Start it (systemctl enable --now docker). DGX OS ships it; elsewhere install docker.io or docker-ce."
         yield _measured("host.docker", "error", "no Docker engine answers on this host.", fix)
-    elif wants.get("uses_gpu") and "nvidia" not in (docker.get("runtimes") or []):
+    elif wants.get("uses_gpu") and "nvidia" not in (docker.get("runtimes") or []) and "docker" not in unknown:
         message = "Docker has no 'nvidia' runtime, so --gpus cannot work."
         fix = "Install nvidia-container-toolkit and run: nvidia-ctk runtime configure --runtime=docker; systemctl restart docker."
         yield _measured("host.nvidia_runtime", "error", message, fix)
-
-
-def _check_gpu(facts: Mapping[str, Any]) -> Iterator[Finding]:
-    if facts.get("gpu") or "nvidia-smi" in (facts.get("unknown") or {}):
-        return
-    if (facts.get("machine") or {}).get("is_spark"):
-        message = "nvidia-smi shows no GPU on this host."
-        fix = (
-            "Check the driver (nvidia-smi; dmesg | grep NVRM). After a driver update a reboot, or the firmware of the "
-            "same DGX OS release, is needed."
-        )
-    else:
+    message = "nvidia-smi shows no GPU on this host."
+    fix = (
+        "Check the driver (nvidia-smi; dmesg | grep NVRM). After a driver update a reboot, or the firmware of the "
+        "same DGX OS release, is needed."
+    )
+    if not (facts.get("machine") or {}).get("is_spark"):
         message = "this host does not look like a DGX Spark (GB10), and nvidia-smi shows no GPU on it."
         fix = (
             "Correct ansible_host, or remove the host from the group 'sparks'. If it is a Spark, check its driver (nvidia-smi; dmesg | grep "
             "NVRM)."
         )
-    yield _measured("host.gpu", "error", message, fix)
+    if not facts.get("gpu") and "nvidia-smi" not in unknown:
+        yield _measured("host.gpu", "error", message, fix)
 
 
 def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> Iterator[Finding]:
@@ -264,47 +255,34 @@ def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> I
 
 def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> Iterator[Finding]:
     ours = set(map(str, facts.get("services") or []))
-    units, containers = _by_name(facts, "units"), _by_name(facts, "containers")
+    units: dict[str, Mapping[str, Any]]
+    containers: dict[str, Mapping[str, Any]]
+    units, containers = ({row["name"]: row for row in facts.get(key) or []} for key in ("units", "containers"))
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
-        yield from _check_names(service, ours, units, containers)
-        is_ours = service.name in ours
+        name, is_ours = service.name, service.name in ours
+        if service.unit in units and not is_ours:
+            message = f"a unit {service.unit} exists that this collection did not create."
+            fix = f"Remove or rename it (systemctl disable --now {service.unit}), or rename the service."
+            yield _measured("host.unit_foreign", "error", message, fix, name)
+        container = containers.get(service.container)
+        if container and not container.get("managed"):
+            message = f"a container {service.container} exists that this collection did not create."
+            fix = f"Remove or rename it (docker rm -f {service.container}), or rename the service."
+            yield _measured("host.container_foreign", "error", message, fix, name)
         running = is_ours and units.get(service.unit, {}).get("active_state") in RUNNING_STATES
-        holder = None if running or not _needs_port(service, is_ours, units) else listening.get(service.port)
+        # Only the first rank of a cluster answers requests, and a stopped service answers none.
+        is_silent = service.rank or service.state == "stopped"
+        # The socket holds the port of a service that is started on demand, or was until now.
+        has_socket = is_ours and on_demand.UNIT in units
+        holder = None if running or is_silent or has_socket else listening.get(service.port)
         # Services that this run removes are removed before anything starts.
         if holder and str(holder.get("container")) not in leaving:
             who = holder.get("process") or "another program"
             message = f"port {service.port} is taken by {who} ({holder.get('address')})."
             fix = "Stop that program or give the service another port."
-            yield _measured("host.port_taken", "error", message, fix, service.name)
-
-
-def _by_name(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
-    return {entry["name"]: entry for entry in facts.get(key) or []}
-
-
-def _check_names(
-    service: PlannedService, ours: Collection[str], units: Collection[str], containers: Mapping[str, Any]
-) -> Iterator[Finding]:
-    name, unit, container = service.name, service.unit, service.container
-    if unit in units and name not in ours:
-        message = f"a unit {unit} exists that this collection did not create."
-        fix = f"Remove or rename it (systemctl disable --now {unit}), or rename the service."
-        yield _measured("host.unit_foreign", "error", message, fix, name)
-    if container in containers and not containers[container].get("managed"):
-        message = f"a container {container} exists that this collection did not create."
-        fix = f"Remove or rename it (docker rm -f {container}), or rename the service."
-        yield _measured("host.container_foreign", "error", message, fix, name)
-
-
-def _needs_port(service: PlannedService, is_ours: bool, units: Collection[str]) -> bool:
-    """Return whether a service needs its port free.
-
-    Only the first rank of a cluster answers requests, and a stopped service answers none. The port of a service that is
-    started on demand, or was until now, is held by its socket.
-    """
-    return not (service.rank or service.state == "stopped" or (is_ours and on_demand.UNIT in units))
+            yield _measured("host.port_taken", "error", message, fix, name)
 
 
 def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any]) -> Iterator[Finding]:

@@ -51,15 +51,13 @@ def propose(
     layout, names = placed.layout, _names(placed, hosts, fleet)
     planned_groups, *versions = _with_pieces(layout, groups, fleet, names, hosts, written or hosts)
     plan = make(versions[0], planned_groups)
-    is_moving = any(
-        finding["rule"] == "lock.moving" and finding["severity"] == "error" for finding in plan_findings(plan)
-    )
+    is_moving = ("lock.moving", "error") in ((row["rule"], row["severity"]) for row in plan_findings(plan))
     if is_moving:
         for version in versions:
             for host in version.values():
                 host["vars"]["spark_allow_moving"] = True
         plan = make(versions[0], planned_groups)
-    rows = []
+    rows, renamed = [], {wish for wish, name in names.items() if wish != name}
     for wish in wishes:
         row: dict[str, Any] = {"name": wish.name, "importance": wish.importance, "asked": wish.tokens_per_second}
         if wish.name in present:
@@ -68,11 +66,8 @@ def propose(
             row |= _figures_row([piece.hosts], figures, layout, fleet)
         elif wish.name in placed.chosen:
             offer, on_demand = placed.chosen[wish.name]
-            row |= {
-                "state": "on_demand" if on_demand else "proposed",
-                "service": names[wish.name],
-                "served_by": offer.label,
-            }
+            state = "on_demand" if on_demand else "proposed"
+            row |= {"state": state, "service": names[wish.name], "served_by": offer.label}
             row |= _figures_row(*fleet.slowest(layout, wish.name), layout, fleet)
         else:
             row |= {"state": "unserved", "reason": reasons.get(wish.name) or _no_room(wish, placed, fleet, catalogue)}
@@ -84,11 +79,7 @@ def propose(
         "complete": placed.complete,
         "errors": [error for error in errors(plan) if error not in errors(fleet.base)],
         "notes": [
-            *(
-                _second(wish, names[wish.name], fleet, catalogue)
-                for wish in wishes
-                if names.get(wish.name, wish.name) != wish.name
-            ),
+            *(_second(wish, names[wish.name], fleet, catalogue) for wish in wishes if wish.name in renamed),
             *_notes(layout, fleet, is_moving),
         ],
     }

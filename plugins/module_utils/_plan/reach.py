@@ -10,6 +10,7 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +35,13 @@ class Way:
 class Endpoint:
     """A server of a host. tunnel: the options of ssh that forward it to the controller, empty if it is reached directly. fronted: a gateway answers for it."""
 
-    models: Sequence[str]
     host: str
     login: Sequence[str]
     local_url: str
     controller_url: str
     lan: str
     tunnel: Sequence[str]
+    models: Sequence[str]
     key_file: str
     chat: bool
     fronted: bool
@@ -55,12 +56,12 @@ def endpoints(
     """Return the endpoints of the hosts in C(ways), gateways first. names: of the services; empty for all that are not stopped."""
     used: set[int] = set()
     gateways = [
-        _gateway(host, gateway, way, used)
+        _endpoint(host, way, _gateway(gateway), used)
         for host, way in ways.items()
         if (gateway := (addons.get(host) or {}).get("gateway"))
     ]
     engines = [
-        _engine(host, hosts[host], service, way, used)
+        _endpoint(host, way, _engine(hosts[host], service), used)
         for host, way in ways.items()
         for service in (hosts.get(host) or {}).get("services", ())
         if service["url"] and (service["name"] in names if names else service["state"] != "stopped")
@@ -68,49 +69,36 @@ def endpoints(
     return [*([] if names else gateways), *engines]
 
 
-def _gateway(host: str, gateway: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:
+def _gateway(gateway: Mapping[str, Any]) -> dict[str, Any]:
+    """Return models, key file and so on of a gateway, as C(_endpoint) takes them."""
     keys = sorted(gateway["settings"]["keys"], key=lambda key: key["role"] != "client")
     files = {secret["name"]: secret["source"] for secret in gateway["secrets"]}
     key = keys[0] if keys else {}
-    models = key.get("aliases") or gateway["settings"]["names"]
-    return _endpoint(host, way, models, gateway["listen"], gateway["port"], files.get(key.get("file", ""), ""), used)
+    models, key_file = key.get("aliases") or gateway["settings"]["names"], files.get(key.get("file", ""), "")
+    about = {"models": models, "key_file": key_file, "chat": True, "fronted": False}
+    return {"listen": gateway["listen"], "port": gateway["port"], "admitted": None, "about": about}
 
 
-def _engine(host: str, body: Mapping[str, Any], service: Mapping[str, Any], way: Way, used: set[int]) -> Endpoint:
+def _engine(body: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return models, key file and so on of an engine, as C(_endpoint) takes them. admitted: clients by the firewall, None for all."""
     key = next((secret["source"] for secret in service["secrets"] if secret["name"] == "VLLM_API_KEY"), "")
-    args = service["args"]
-    chat = not (args.get("runner") == "pooling" or args.get("convert"))
-    admitted = _admitted(body.get("firewall") or {}, service["port"])
-    models = [service["served_model_name"]]
-    return _endpoint(
-        host, way, models, service["host"], service["port"], key, used, admitted, chat, bool(service["gateway"])
-    )
+    chat = not (service["args"].get("runner") == "pooling" or service["args"].get("convert"))
+    firewall, port, admitted = body.get("firewall") or {}, service["port"], None
+    if port in firewall.get("closed", ()):
+        admitted = [client for row in firewall["admitted"] if port in row["ports"] for client in row["from"]]
+    models, fronted = [service["served_model_name"]], bool(service["gateway"])
+    about = {"models": models, "key_file": key, "chat": chat, "fronted": fronted}
+    return {"listen": service["host"], "port": port, "admitted": admitted, "about": about}
 
 
-def _admitted(firewall: Mapping[str, Any], port: int) -> list[str] | None:
-    """Return the clients that the firewall admits to a port, None if it admits all."""
-    if port not in firewall.get("closed", ()):
-        return None
-    return [client for row in firewall["admitted"] if port in row["ports"] for client in row["from"]]
-
-
-def _endpoint(
-    host: str,
-    way: Way,
-    models: Sequence[str],
-    listen: str,
-    port: int,
-    key_file: str,
-    used: set[int],
-    admitted: Sequence[str] | None = None,
-    chat: bool = True,
-    fronted: bool = False,
-) -> Endpoint:
+def _endpoint(host: str, way: Way, server: Mapping[str, Any], used: set[int]) -> Endpoint:
+    """Return an endpoint. server: of C(_gateway) or C(_engine). used: forwarded ports."""
+    listen, port, admitted = server["listen"], server["port"], server["admitted"]
     loopback, every = is_loopback(listen), is_any(listen)
     target = "127.0.0.1" if loopback or every else bracketed(listen)
     outside = f"http://{bracketed(way.address if every else listen)}:{port}/v1"
     tunnel: list[str] = []
-    controller_url = f"http://{target}:{port}/v1"
+    local_url = controller_url = f"http://{target}:{port}/v1"
     if way.login:
         controller_url = outside
         if loopback or not _is_admitted(way.source, admitted):
@@ -120,8 +108,7 @@ def _endpoint(
     lan = "-" if loopback else outside
     if admitted is not None and not loopback:
         lan = f"{outside} (for {', '.join(admitted)})" if admitted else "-"
-    local_url = f"http://{target}:{port}/v1"
-    return Endpoint(models, host, way.login, local_url, controller_url, lan, tunnel, key_file, chat, fronted)
+    return Endpoint(host, way.login, local_url, controller_url, lan, tunnel, **server["about"])
 
 
 def _is_admitted(source: str, admitted: Sequence[str] | None) -> bool:
@@ -129,22 +116,15 @@ def _is_admitted(source: str, admitted: Sequence[str] | None) -> bool:
     if admitted is None or not source:
         return True
     address = ipaddress.ip_address(source)
-    return any(_contains(client, address) for client in admitted)
-
-
-def _contains(client: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    try:
-        return address in ipaddress.ip_network(client, strict=False)
-    except ValueError:  # a range or a name
-        return False
+    for client in admitted:
+        with suppress(ValueError):  # a range or a name
+            if address in ipaddress.ip_network(client, strict=False):
+                return True
+    return False
 
 
 def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> str:
-    """Return the endpoints for people: a table, a request, and how to open endpoints on loopback.
-
-    :param home: the home folder of the user, which is shown as C(~)
-    :param vaults: key files that ansible-vault has encrypted
-    """
+    """Return a table of endpoints, a request, and how to open endpoints on loopback. home: shown as C(~). vaults: encrypted key files."""
     if not listed:
         return ""
     rows = [
@@ -157,7 +137,15 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
     example = next((entry for entry in listed if entry.chat), None)
     if example:
         lines += ["", f"Try {example.models[0]}:", f"  {request(example, home, vaults)}"]
-    lines += _tunnels([entry for entry in listed[:MOST] if entry.tunnel])
+    tunnels: dict[tuple[str, ...], list[Endpoint]] = {}
+    for entry in listed[:MOST]:
+        if entry.tunnel:
+            tunnels.setdefault(tuple(entry.login), []).append(entry)
+    lines += [
+        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
+        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
+        for login, hidden in tunnels.items()
+    ]
     local = [entry.models[0] for entry in listed[:MOST] if entry.lan == "-" and not entry.fronted]
     if local:
         lines.append(
@@ -165,18 +153,6 @@ def text(listed: Sequence[Endpoint], home: str, vaults: Sequence[str] = ()) -> s
             "or add a gateway (docs/gateway.md)."
         )
     return "\n".join(lines)
-
-
-def _tunnels(listed: Sequence[Endpoint]) -> list[str]:
-    """Return a line for each login, with the command that forwards its endpoints to this machine."""
-    groups: dict[tuple[str, ...], list[Endpoint]] = {}
-    for entry in listed:
-        groups.setdefault(tuple(entry.login), []).append(entry)
-    return [
-        f"{', '.join(entry.models[0] for entry in hidden)}: the URL from here works while this runs: "
-        f"ssh -N {' '.join(word for entry in hidden for word in entry.tunnel)} {shlex.join(login)}"
-        for login, hidden in groups.items()
-    ]
 
 
 def request(entry: Endpoint, home: str, vaults: Sequence[str] = ()) -> str:

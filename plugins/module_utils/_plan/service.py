@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._cluster.clustering import Span
-from .known_starts import KnownStarts
 from .planned import File
+
+if TYPE_CHECKING:
+    from .measured_starts import KnownStarts
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,11 @@ class Host:
     fabric: Mapping[str, Any] | None
     settings: Mapping[str, Any]
     services: Sequence[ServiceSpec] = ()
+
+    @property
+    def present_images(self) -> set[str]:
+        """The references of the images that the host has."""
+        return {ref for ref, image in self.images.items() if image.get("present")}
 
     @property
     def machine(self) -> str | None:

@@ -49,10 +49,17 @@ def place(settings: Mapping[str, Any], service: ServiceSpec, digest: Callable[[s
             continue
         sha256 = digest(source)
         files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
-    files += _carry_over(service)
+    span = service.cluster
+    if span and span.executor == "ray" and not service.rank and span.per_host:
+        # It keeps vLLM under Ray from copying variables of the head to the other ranks.
+        file = ray_cluster.carry_over(span.per_host)
+        files.append(_made(service, file["path"], file["content"]))
     if hashed := [package for package in service.pip if service_keys.HASHED.fullmatch(package)]:
         files.append(_made(service, REQUIREMENTS, "\n".join(hashed) + "\n"))  # pip reads checksums from files only
-    files += _profile(settings, service)
+    options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
+    # The engine uses io_uring, which the default of Docker denies, unless options choose a profile.
+    if seccomp.needed_for(service.args, service.env) and not seccomp.chosen(options):
+        files.append(replace(_made(service, PROFILE, seccomp.profile()), path=""))
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
@@ -77,31 +84,10 @@ def _made(service: ServiceSpec, path: str, content: str) -> File:
     return File(None, path, sha256, _own_path(service, sha256, path), content)
 
 
-def _carry_over(service: ServiceSpec) -> list[File]:
-    """Return the file that keeps vLLM under Ray from copying variables of the head to the other ranks."""
-    span = service.cluster
-    if span is None or span.executor != "ray" or service.rank or not span.per_host:
-        return []
-    file = ray_cluster.carry_over(span.per_host)
-    return [_made(service, file["path"], file["content"])]
-
-
-def _profile(settings: Mapping[str, Any], service: ServiceSpec) -> list[File]:
-    """Return the seccomp profile of an engine that uses io_uring, which the default of Docker denies, unless options choose a profile."""
-    options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
-    if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(options):
-        return []
-    return [replace(_made(service, PROFILE, seccomp.profile()), path="")]
-
-
 def profile_option(files: Sequence[File]) -> list[str]:
     """Return the option of docker run for the seccomp profile among the files, if any."""
-    return [
-        word
-        for entry in files
-        if not entry.path and entry.host.endswith(f"-{PROFILE}")
-        for word in ("--security-opt", f"seccomp={entry.host}")
-    ]
+    paths = [entry.host for entry in files if not entry.path and entry.host.endswith(f"-{PROFILE}")]
+    return [word for path in paths for word in ("--security-opt", f"seccomp={path}")]
 
 
 def _filled(value: Any, folder: str) -> Any:
@@ -115,12 +101,8 @@ def _filled(value: Any, folder: str) -> Any:
 
 def mounts(files: Sequence[File]) -> list[str]:
     """Return the options of docker run that mount the files of an engine; files for Docker have no path in the container."""
-    return [
-        word
-        for entry in files
-        if entry.path
-        for word in ("--mount", f"type=bind,src={entry.host},dst={entry.path},readonly")
-    ]
+    binds = [f"type=bind,src={entry.host},dst={entry.path},readonly" for entry in files if entry.path]
+    return [word for bind in binds for word in ("--mount", bind)]
 
 
 def folders_of(settings: Mapping[str, Any], service: ServiceSpec, cache_dir: str) -> list[dict[str, str]]:

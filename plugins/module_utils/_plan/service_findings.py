@@ -27,28 +27,24 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: Service
     settings = host.settings
     findings = [
         *_image_findings(planned, placed),
-        *_not_taken_over(planned, placed),
-        *_moving_revisions(planned),
-        *_unhashed(planned),
+        *_unpinned(planned),
         *_container_findings(settings, placed),
         *_impossible_rates(sources, planned, placed),
         *kv_tiers.findings(planned, planned.args),
     ]
     if settings["spark_bundle_dir"]:
         findings += bundle.findings(planned.name, planned.pip)
-    return [*findings, *_lock_findings(host, sources, planned)] if sources.pin else findings
-
-
-def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
-    name, described = service.name, service.lock
-    findings = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
+    if not sources.pin:
+        return findings
+    name, described = planned.name, planned.lock
+    findings += lock_findings.other_image(planned.image.ref, host.images, name, settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
     refs = {repo: snapshot.get("refs") or {} for repo, snapshot in snapshots.items()}
     # An image that no registry knows has its own error if the host has another one.
     reported = {ref: image for ref, image in host.reported_images.items() if not host.images[ref].get("other_id")}
     findings += lock_findings.moved(sources.lock, described, reported, refs, name, sources.upstream)
-    if not service.rank:
-        findings += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)
+    if not planned.rank:
+        findings += lock_findings.findings(sources.lock, described, name, sources.sparks, settings)
     return findings
 
 
@@ -65,7 +61,7 @@ def _impossible_rates(sources: Sources, planned: PlannedService, placed: Service
 
 
 def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
-    """Yield findings about an image that is not the first of the recipe, is too old for it, or is built on the host."""
+    """Yield findings about an image that is not the first of the recipe, is too old or built on the host, and about omitted parts of a recipe."""
     first, ref = placed.alternatives[0], service.image.ref
     if ref != first:
         message = f"served from {ref}, which the host has; the recipe's first choice is {first}."
@@ -81,19 +77,15 @@ def _image_findings(service: PlannedService, placed: ServiceSpec) -> Iterator[Fi
         message = f"{built.tag} is built on the host of {ref}: {steps}"
         fix = "An image that you built and pushed yourself is the same on all hosts; name it by digest instead."
         yield Finding("image.built", "info", message, fix, service.name)
-
-
-def _not_taken_over(service: PlannedService, placed: ServiceSpec) -> Iterator[Finding]:
-    """Yield a finding about the steps of a recipe by reference that are left out."""
     if placed.left_out and not placed.rank:
         message = f"recipe {placed.recipe} has settings that are not supported here: {'; '.join(placed.left_out)}."
         fix = "If the engine needs them, put them into 'dockerfile' of the service's image, or build an image with them and name it."
         yield Finding("recipe.not_taken_over", "warning", message, fix, service.name)
 
 
-def _moving_revisions(service: PlannedService) -> Iterator[Finding]:
-    """Yield findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
-    fix = (
+def _unpinned(service: PlannedService) -> Iterator[Finding]:
+    """Yield findings about models of a service at a branch, which moves, and about packages that are installed without checksums."""
+    fix = (  # one for all models, so that reports group them
         "Set model.revision, for further models 'revision' below model.extra, to a commit; refs/main of each model below HF_HOME has the "
         "downloaded commit."
     )
@@ -103,9 +95,6 @@ def _moving_revisions(service: PlannedService) -> Iterator[Finding]:
             message = f"{model.repo}{further} is used at the branch 'main', which can change; a host keeps the commit that it has."
             yield Finding("model.moving_revision", "info", message, fix, service.name)
 
-
-def _unhashed(service: PlannedService) -> Iterator[Finding]:
-    """Yield findings about packages of a service that are installed without checksums."""
     if service.ray_image and service.ray_image.version != clustering.RAY_VERSION:
         message = (
             f"Ray {service.ray_image.version} is installed without a checksum: the collection has checksums of "
@@ -143,17 +132,14 @@ def _container_findings(settings: Mapping[str, Any], service: ServiceSpec) -> li
 def _writes_weights(service: ServiceSpec) -> Iterator[Finding]:
     """Yield findings about options of a service that would write below HF_HOME, which is read-only."""
     folder, offline = str(service.args.get("download-dir") or ""), str(service.env.get("HF_HUB_OFFLINE", "1"))
-    problems = []
+    state = "HF_HOME is read-only in the container"
+    fix = f"weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args."
     if f"{folder}/".startswith(f"{CONTAINER_HF_HOME}/"):
-        why = "vLLM creates a lock file in it before it looks for weights"
-        problems.append(("error", f"download-dir is {folder}", why, "Leave download-dir out"))
+        message = f"download-dir is {folder}, and {state}: vLLM creates a lock file in it before it looks for weights."
+        yield Finding("container.read_only", "error", message, f"Leave download-dir out: {fix}", service.name)
     if offline.lower() in ("0", "false", "no", "off"):
-        why = "vLLM cannot store its downloads"
-        problems.append(("warning", f"HF_HUB_OFFLINE is {offline}", why, "Name it in model.extra"))
-    for severity, problem, why, fix in problems:
-        message = f"{problem}, and HF_HOME is read-only in the container: {why}."
-        fix += f": weights are downloaded before the engine starts. Or mount your own folder at {CONTAINER_HF_HOME} in docker_args."
-        yield Finding("container.read_only", severity, message, fix, service.name)
+        message = f"HF_HUB_OFFLINE is {offline}, and {state}: vLLM cannot store its downloads."
+        yield Finding("container.read_only", "warning", message, f"Name it in model.extra: {fix}", service.name)
 
 
 LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
@@ -183,15 +169,14 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
     shown = f"vLLM {service.vllm_version} answers {', '.join(use)} without it"
     if paths is None:
         shown = "the open paths of this version are not known"
-    who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
+    severity, who = "warning", "every host that reaches that address"
+    fix = "Remove spark_firewall: false, or let clients use a gateway on this host"
+    if filtered:
+        severity, who = "info", "the hosts that the firewall admits"
+        fix = "Name few hosts in spark_allow_from, and let clients use the gateway"
     message = f"its key protects only some paths: {shown}, on {service.host}:{service.port} for {who}."
-    fix = (
-        "Name few hosts in spark_allow_from, and let clients use the gateway"
-        if filtered
-        else "Remove spark_firewall: false, or let clients use a gateway on this host"
-    )
     fix += "; docs/security.md has the paths of every version."
-    yield Finding("service.paths", "info" if filtered else "warning", message, fix, service.name)
+    yield Finding("service.paths", severity, message, fix, service.name)
 
 
 def _local(service: PlannedService, settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -37,6 +37,11 @@ def _is_source(text: str) -> bool:
     return inner == text or CONTAINER_PATH.fullmatch(inner) is not None
 
 
+def _gib(description: str) -> Key:
+    """Return the key of an optional size."""
+    return Key(NUMBER, None, description, above=0, unit="GiB")
+
+
 _VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in quotes, like "0.28.0"'}
 _LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
 _REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME, without an address"}
@@ -195,27 +200,15 @@ SERVICE: dict[str, Key] = {
         page="memory.md#ask-the-image",
     ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model"),
-    "weights_gib": Key(
-        NUMBER,
-        None,
-        "weights of the model without drafter, GiB: the sum of its safetensors headers",
-        above=0,
-        unit="GiB",
-    ),
-    "draft_weights_gib": Key(
-        NUMBER,
-        None,
-        "weights of the drafter or MTP layers without shared embedding and head, GiB",
-        above=0,
-        unit="GiB",
-    ),
+    "weights_gib": _gib("weights of the model without drafter, GiB: the sum of its safetensors headers"),
+    "draft_weights_gib": _gib("weights of the drafter or MTP layers without shared embedding and head, GiB"),
     "memory": Key(
         dict,
         {},
         "memory of an unknown model, GiB per Spark: weights_gib, kv_gib, other_gib",
         page="memory.md#a-model-that-the-plan-does-not-know",
     ),
-    "memory_gib": Key(NUMBER, None, "the sum of memory, if its parts are unknown", above=0, unit="GiB"),
+    "memory_gib": _gib("the sum of memory, if its parts are unknown"),
     "draft_config": Key(dict, {}, "config.json of a drafter with layers (DFlash, EAGLE)"),
     "overheads": Key(dict, {}, "overheads, see the module memory_budget"),
     "memory_share": Key(
@@ -278,7 +271,7 @@ SERVICE: dict[str, Key] = {
 """Keys of one entry of C(spark_services)."""
 SIDECAR: dict[str, Key] = {
     "name": Key(str, None, "name of the program", required=True, **_LINE),
-    "memory_gib": Key(NUMBER, None, "memory that it takes, GiB", required=True, above=0, unit="GiB"),
+    "memory_gib": _gib("memory that it takes, GiB")._replace(required=True),
 }
 """Keys of an entry of C(spark_sidecars)."""
 DEFAULTS = (
@@ -331,7 +324,7 @@ _COMMON: dict[str, Key] = {
     "expect": Key(list, [], "published figures and required kernels, see below", of=EXPECT),
     "source": Key(list, [], "sources of flags and sizes", of=TEXT),
 }
-_AS_IN_A_SERVICE = (
+AS_IN_A_SERVICE = (
     "model",
     "args",
     "env",
@@ -347,7 +340,10 @@ _AS_IN_A_SERVICE = (
     "pip",
     "ignore",
 )
-VARIANT: dict[str, Key] = {**_COMMON, **{name: SERVICE[name] for name in _AS_IN_A_SERVICE}}
+"""Keys of a service that recipes and variants have too."""
+OF_A_RECIPE = ("served_model_name", "start_timeout", "shm_size")
+"""Keys of a service that recipes have too, and variants do not."""
+VARIANT: dict[str, Key] = {**_COMMON, **{name: SERVICE[name] for name in AS_IN_A_SERVICE}}
 """Keys of a variant: C(config) and C(model) replace the recipe's fields one by one, lists are replaced whole."""
 _NEEDED = ("name", "summary", "model", "images", "args", "config", "source")
 RECIPE: dict[str, Key] = {
@@ -361,7 +357,7 @@ RECIPE: dict[str, Key] = {
             like="letters, digits, dots and dashes",
         ),
         **VARIANT,
-        **{name: SERVICE[name] for name in ("served_model_name", "start_timeout", "shm_size")},
+        **{name: SERVICE[name] for name in OF_A_RECIPE},
         "variants": Key(
             dict,
             {},

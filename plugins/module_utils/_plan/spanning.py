@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._cluster import clustering, collective, fabric, fabric_layout
-from .._cluster.clustering import Cluster, Span
+from .._cluster.clustering import Cluster
 from .._common import schema
 from .._common.findings import Finding
 from .._common.reader import to_dict
@@ -43,7 +43,14 @@ def plan_cluster(
 ) -> tuple[dict[str, Any], dict[str, Host]]:
     """Add the ranks of a cluster to its hosts."""
     hosts = {name: sparks[name] for name in cluster.hosts}
-    problems = _differing_settings(cluster, hosts)
+    head = hosts[cluster.head]
+    problems = [
+        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
+        "the group."
+        for name in ALIKE
+        for host in cluster.hosts[1:]
+        if hosts[host].settings[name] != head.settings[name]
+    ]
     planned_fabric = next((host.fabric for host in hosts.values() if host.fabric), None)
     network = clustering.plan_fabric(
         cluster,
@@ -58,11 +65,16 @@ def plan_cluster(
         part = clustering.part_fabric(network, spanning.cluster.hosts)
         reach = clustering.check_reach(spanning.cluster, spanning.service.name, spanning.service.args, part)
         findings += [finding.to_dict() for finding in reach]
-    ranks = _ranks_by_host(services, network)
-    hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
-    if services and not refused:
-        problems += _idle_hosts(cluster, hosts)
+        for rank, name in enumerate(spanning.cluster.hosts):
+            placed = _rank(spanning, rank, part)
+            ranks = [*hosts[name].services, placed]
+            beside = on_demand.with_proxy(hosts[name].settings["beside"], ranks)
+            hosts[name] = replace(hosts[name], services=ranks, settings={**hosts[name].settings, "beside": beside})
     for name, host in hosts.items():
+        if services and not refused and not host.services and not host.settings["spark_services"]:
+            problems.append(
+                f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
+            )
         servers = on_demand.servers(host.settings["beside"])
         conflicts = on_demand.find_conflicts_of_ranks(name, [*host.services, *servers])
         problems += [text for text in conflicts if text not in messages]
@@ -72,7 +84,15 @@ def plan_cluster(
     cluster_plan = {
         "hosts": cluster.hosts,
         "head": cluster.head,
-        "services": list(map(_service_row, services)),
+        "services": [
+            {
+                "name": spanning.service.name,
+                "executor": spanning.executor,
+                "reason": spanning.reason,
+                "hosts": list(spanning.cluster.hosts),
+            }
+            for spanning in services
+        ],
         "fabric": network,
         "settings": dict(cluster.fabric),
         "findings": findings,
@@ -80,40 +100,10 @@ def plan_cluster(
     return cluster_plan, hosts
 
 
-def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[ServiceSpec]]:
-    ranks: dict[str, list[ServiceSpec]] = {}
-    for spanning in services:
-        part = clustering.part_fabric(network, spanning.cluster.hosts)
-        for rank, name in enumerate(spanning.cluster.hosts):
-            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
-            placed = _rank(spanning.service, span, environment, rank, spanning.needs_ray)
-            ranks.setdefault(name, []).append(placed)
-    return ranks
-
-
-def _service_row(spanning: _Spanning) -> dict[str, Any]:
-    """Return the row of a service in the cluster's plan."""
-    hosts = list(spanning.cluster.hosts)
-    return {"name": spanning.service.name, "executor": spanning.executor, "reason": spanning.reason, "hosts": hosts}
-
-
-def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
-    """Return a message for each host of a cluster without a service."""
-    return [
-        f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
-        for name, host in hosts.items()
-        if not host.services and not host.settings["spark_services"]
-    ]
-
-
-def _with_ranks(host: Host, ranks: Sequence[ServiceSpec]) -> Host:
-    services = [*host.services, *ranks]
-    beside = on_demand.with_proxy(host.settings["beside"], services)
-    return replace(host, services=services, settings={**host.settings, "beside": beside})
-
-
-def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool) -> ServiceSpec:
-    """Return a service of a cluster placed on one of its hosts. environment: variables that the host's network needs."""
+def _rank(spanning: _Spanning, rank: int, network: Mapping[str, Any] | None) -> ServiceSpec:
+    """Return a service of a cluster placed on one of its hosts. network: of the hosts that it spans."""
+    service = spanning.service
+    span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, network)
     return replace(
         service,
         args=clustering.spanning_args(
@@ -124,17 +114,13 @@ def _rank(service: ServiceSpec, span: Span, environment: Mapping[str, str], rank
         nodes=span.size,
         rank=rank,
         cluster=span,
-        needs_ray=needs_ray,
+        needs_ray=spanning.needs_ray,
     )
-
-
-def _present_images(host: Host) -> set[str]:
-    return {ref for ref, image in host.images.items() if image.get("present")}
 
 
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
     head = hosts[cluster.head]
-    present = set.intersection(*map(_present_images, hosts.values()))
+    present = set.intersection(*(host.present_images for host in hosts.values()))
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
     ports = {name: {port: str(claimed) for claimed, port in claims(host)} for name, host in hosts.items()}
     services: list[_Spanning] = []
@@ -171,31 +157,18 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
 
 
 def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the findings about the network of a cluster.
+    """Return the findings about the network of a cluster; errors that the role fabric is about to repair become warnings.
 
-    Errors that the role fabric is about to repair become warnings, and so does an MTU that differs: the role tests it and
-    reports the lost packets itself.
+    So does an MTU that differs: the role tests it and reports the lost packets itself.
     """
     actions = {host["action"] for host in ((network or {}).get("hosts") or {}).values()}
     repairs = bool(actions & set(fabric_layout.WRITES)) and "refuse" not in actions
+    handled = {"fabric.mtu_differs", *(fabric.REPAIRED if repairs else ())}
     return [
         {**finding, "severity": "warning"}
-        if finding["severity"] == "error"
-        and (finding["rule"] == "fabric.mtu_differs" or (repairs and finding["rule"] in fabric.REPAIRED))
+        if finding["severity"] == "error" and finding["rule"] in handled
         else dict(finding)
         for finding in (network or {}).get("findings") or []
-    ]
-
-
-def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
-    """Return messages about settings that hosts of a cluster must have in common."""
-    head = hosts[cluster.head]
-    return [
-        f"cluster {cluster.name}: {name} differs on host {host} and the head {cluster.head}; all ranks of an engine need the same value. Set it on "
-        "the group."
-        for name in ALIKE
-        for host in cluster.hosts[1:]
-        if hosts[host].settings[name] != head.settings[name]
     ]
 
 
@@ -223,15 +196,22 @@ def _is_rank(service: ServiceSpec, cluster: Cluster) -> bool:
 def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sources) -> dict[str, Host]:
     """Solve open options once for all ranks, with the least value of their hosts. Returns the hosts with it."""
     ranks = [service for host in hosts.values() for service in host.services if _is_rank(service, cluster)]
-    if all(map(_is_solved, ranks)):
+    if all(key in rank.args and not is_open(key, rank.args[key]) for rank in ranks for key in SOLVED):
         return hosts
     by_host: dict[str, list[dict[str, Any]]] = {}
     for host in hosts.values():
-        budget = _solved_budget(host, sources)
+        placed = [place(host.settings, service, sources.digest) for service in host.services]
+        launches = {spec.name: check_launch(host, spec) for spec in placed}
+        request = budget_request(host, placed, launches)
+        budget, _questions = image_questions.solve(request, placed, launches, host, sources)
         for service in host.services:
             if _is_rank(service, cluster):
-                by_host.setdefault(service.name, []).append(solved_args(budget.get(service.name) or {}))
-    least = {name: _least(solutions) for name, solutions in by_host.items()}
+                figures = budget["services"].get(service.name) or {}
+                by_host.setdefault(service.name, []).append(solved_args(figures))
+    least = {
+        name: {key: min(row[key] for row in rows) for key in SOLVED if all(row.get(key) is not None for row in rows)}
+        for name, rows in by_host.items()
+    }
     return {
         name: replace(
             host,
@@ -246,27 +226,6 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
     }
 
 
-def _is_solved(rank: ServiceSpec) -> bool:
-    return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
-
-
-def _solved_budget(host: Host, sources: Sources) -> dict[str, Any]:
-    """Return the memory figures of a host's services, with open options solved."""
-    placed = [place(host.settings, service, sources.digest) for service in host.services]
-    launches = {service.name: check_launch(service, host.settings, host.measured, host.images) for service in placed}
-    request = budget_request(host.settings, placed, launches, host.measured)
-    budget: dict[str, Any] = image_questions.solve(request, placed, launches, host, sources)[0]["services"]
-    return budget
-
-
-def _least(solutions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        key: min(solution[key] for solution in solutions)
-        for key in SOLVED
-        if all(solution.get(key) is not None for solution in solutions)
-    }
-
-
 def join_ranks(
     cluster: Cluster, cluster_plan: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]
 ) -> None:
@@ -278,7 +237,9 @@ def join_ranks(
         ranks = {host: _named(planned[host].services, name) for host in row["hosts"]}
         mark = clustering.fingerprint([[host, to_dict(rank.settings.rank), rank.env] for host, rank in ranks.items()])
         for host, rank in ranks.items():
-            joined = _joined(rank, mark, sorted(solved[name]))
+            settings = rank.settings.rank and replace(rank.settings.rank, fingerprint=mark)
+            memory = {**rank.memory, "solved": sorted(solved[name])}
+            joined = replace(rank, settings=replace(rank.settings, rank=settings), memory=memory)
             body = planned[host]
             body.services = [joined if service is rank else service for service in body.services]
         images = {host: to_dict(rank.image) for host, rank in ranks.items()}
@@ -288,8 +249,21 @@ def join_ranks(
     verbs.join_states([planned[host].services for host in cluster.hosts])
     _join_combinations({host: planned[host] for host in cluster.hosts})
     for name in cluster.hosts:
-        test = _collective(cluster, cluster_plan, sparks[name], planned)
-        _join_host(cluster, sparks[name], planned[name], test)
+        host, body = sparks[name], planned[name]
+        for service in host.services:
+            if _is_rank(service, cluster):
+                wrong = clustering.check_interfaces(service.name, service.env, host.measured, name)
+                body.findings += [finding.to_dict() for finding in wrong]
+        body.cluster = {
+            "name": cluster.name,
+            "hosts": cluster.hosts,
+            "rank": cluster.hosts.index(name),
+            "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
+            "fabric_addresses": host.settings["spark_fabric_addresses"],
+            "collective": _collective(cluster, cluster_plan, host, planned),
+        }
+        ignored = set(host.settings["spark_ignore_rules"])
+        body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _named(services: Iterable[PlannedService], name: str) -> PlannedService:
@@ -297,11 +271,9 @@ def _named(services: Iterable[PlannedService], name: str) -> PlannedService:
 
 
 def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
-    """Set the combinations of each on-demand set to those that fit on all hosts of its services.
+    """Set the combinations of each on-demand set of a cluster's hosts to those that fit on all hosts of its services.
 
     Speech servers belong to their own host, whose combinations name them.
-
-    :param planned: the hosts of a cluster, which are changed
     """
     sets: dict[tuple[str, str], dict[str, list[PlannedService]]] = {}
     for host, body in planned.items():
@@ -310,8 +282,11 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
     for (decides, name), by_host in sets.items():
+        # The names of the set on each host, and the combinations that fit there.
+        fitting = [members[0].on_demand.combinations for members in by_host.values() if members[0].on_demand]
+        names_by_host = [{member.name for member in members} for members in by_host.values()]
         joined = on_demand.combinations_on_all_hosts(
-            [_members_and_combinations(members) for members in by_host.values()]
+            [(sorted(names.union(*fits)), fits) for names, fits in zip(names_by_host, fitting)]
         )
         planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, members in by_host.items():
@@ -322,12 +297,6 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 else service
                 for service in planned[host].services
             ]
-
-
-def _members_and_combinations(members: Sequence[PlannedService]) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Return the names in a set on one host, and the combinations that fit there."""
-    fitting = members[0].on_demand.combinations if members[0].on_demand else ()
-    return sorted({member.name for member in members}.union(*fitting)), fitting
 
 
 def _collective(
@@ -357,31 +326,6 @@ def _collective(
         test = {"service": chosen, "host": host.name, "hosts": order, "topology": topology, "argv": argv}
         return {**test, **unit_files.controller_files(rank)}
     return None
-
-
-def _joined(service: PlannedService, mark: str, solved: Sequence[str]) -> PlannedService:
-    """Return a rank with the fingerprint of all ranks, and the options that were solved for all of them."""
-    rank = service.settings.rank and replace(service.settings.rank, fingerprint=mark)
-    settings = replace(service.settings, rank=rank)
-    return replace(service, settings=settings, memory={**service.memory, "solved": solved})
-
-
-def _join_host(cluster: Cluster, host: Host, body: PlannedHost, test: Mapping[str, Any] | None) -> None:
-    """Add to the plan of a host its part in the cluster. test: of C(_collective)."""
-    for service in host.services:
-        if _is_rank(service, cluster):
-            wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
-            body.findings += [finding.to_dict() for finding in wrong]
-    body.cluster = {
-        "name": cluster.name,
-        "hosts": cluster.hosts,
-        "rank": cluster.hosts.index(host.name),
-        "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
-        "fabric_addresses": host.settings["spark_fabric_addresses"],
-        "collective": test,
-    }
-    ignored = set(host.settings["spark_ignore_rules"])
-    body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _span_finding(cluster: Cluster, row: Mapping[str, Any], solved: Mapping[str, Any], head: PlannedService) -> Finding:

@@ -47,10 +47,7 @@ def cells(service: Mapping[str, Any]) -> list[str]:
 
 
 def speed_rows(services: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Return the header and the rows of the table of speeds, empty without a known figure; columns without any are left out.
-
-    services: of the plan, by their names in the table.
-    """
+    """Return the header and the rows of the table of speeds, empty without a known figure. services: by their names in the table."""
     rows = {label: cells(service) for label, service in services.items()}
     columns = [number for number in range(len(HEADS)) if any(row[number] != "-" for row in rows.values())]
     header = ["speed, predicted", *(HEADS[number] for number in columns)]

@@ -51,10 +51,7 @@ def of_service(
     launch: JudgedLaunch | PlannedService,
     memory: Mapping[str, Any] | None = None,
 ) -> ServiceSpeed:
-    """Return the predicted speed of a planned service; equal launches are computed once.
-
-    :param memory: its part of the memory budget, which has the context and the requests if C(args) does not
-    """
+    """Return the predicted speed of a planned service. memory: its budget, for context and requests that C(args) does not have."""
     return of_launch(_model(service, launch), args, memory)
 
 
@@ -82,10 +79,7 @@ def first_token(
 
 
 def refused_rate(entry: Mapping[str, Any], service: ServiceSpec, launch: JudgedLaunch | PlannedService) -> str:
-    """Say why a published rate is impossible for a launch, empty if it is not.
-
-    :param entry: of C(expect), measured with this launch on as many Sparks; C(max-num-seqs) may have been larger
-    """
+    """Say why a published rate, of C(expect) for this launch, is impossible, empty if it is not; C(max-num-seqs) may have been larger."""
     streams = entry.get("streams", 1)
     speed = of_service(service, {**launch.args, "max-num-seqs": streams}, launch)
     return explain_impossible(vars(speed), entry["tokens_per_second"], streams)
@@ -131,7 +125,12 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
     replicas, (model, args) = service.replicas, launch.content
     unknown = {"decode": service.decode_unknown, "prefill": service.prefill_unknown}
     figures: dict[str, Range] = {}
+    by_streams: dict[str, dict[str, float]] = {}
     if not service.decode_unknown:
+        for level in LEVELS:
+            if level <= streams * replicas:
+                rate = decode_range(service, -(-level // replicas), CONTEXT, GB10).scaled(level)
+                by_streams[str(level)] = rate.to_dict()
         figures["one_stream"] = decode_range(service, 1, CONTEXT, GB10)
         figures["all_streams"] = decode_range(service, streams, CONTEXT, GB10).scaled(streams * replicas)
     if service.launch.drafting:
@@ -150,15 +149,8 @@ def _once(launch: Written, streams: int, length: int) -> ServiceSpeed:
         levers=missing_levers(service, args, model.get("env") or {}, streams, length),
         ceiling=round(ceiling(service.launch, 1), 2),
         ceiling_all=round(replicas * ceiling(service.launch, streams), 2),
-        by_streams={} if service.decode_unknown else _by_streams(service, streams * replicas),
+        by_streams=by_streams,
         proof=expect_proof(service, streams, length),
         unknown={name: reason for name, reason in unknown.items() if reason},
         **{name: figure.rounded() for name, figure in figures.items()},  # type: ignore[arg-type]  # ranges by their fields
     )
-
-
-def _by_streams(service: SpeedInput, most: int) -> dict[str, dict[str, float]]:
-    """Return the rates of C(LEVELS) streams together, up to a number of streams."""
-    levels = [level for level in LEVELS if level <= most]
-    rates = [decode_range(service, -(-level // service.replicas), CONTEXT, GB10).scaled(level) for level in levels]
-    return {str(level): rate.to_dict() for level, rate in zip(levels, rates)}

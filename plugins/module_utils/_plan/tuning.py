@@ -93,21 +93,15 @@ def read(where: str, value: Any, levers: Sequence[Mapping[str, Any]]) -> tuple[d
 
 def launch_checksum(service: Mapping[str, Any]) -> str:
     """Return a checksum of the launch of a planned service: measurements of another one are not reused."""
-    launch = [service[key] for key in ("args", "env", "vllm_version")] + [
-        service["image"]["run"],
-        service["model"]["argument"],
-    ]
+    launch = [service[key] for key in ("args", "env", "vllm_version")]
+    launch += [service["image"]["run"], service["model"]["argument"]]
     return hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def variants(
     service: Mapping[str, Any], levers: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the changed options of each variant by its name, the unchanged service first.
-
-    :param levers: of playbooks/vars/tune_levers.yml
-    :param settings: C(spark_tune) with all defaults
-    """
+    """Return the changed options of each variant by its name, the unchanged service first. levers, settings: see C(read)."""
     changes: dict[str, dict[str, Any]] = {BASE: {}}
     for lever in levers:
         if (not settings["levers"] or lever["name"] in settings["levers"]) and _applies(lever, service):
@@ -133,13 +127,11 @@ def _values(lever: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator[tu
     number = now if isinstance(now, int) and not isinstance(now, bool) else None
     values = list(lever.get("values") or ())
     if number is not None:
-        values += [int(number * factor) for factor in lever.get("factors") or ()] + [
-            number + step for step in lever.get("steps") or ()
-        ]
+        values += [int(number * factor) for factor in lever.get("factors") or ()]
+        values += [number + step for step in lever.get("steps") or ()]
     # Kernels that it has without the option.
-    default_kernels = [
-        str(name).lower() for name in (service["fast_path"].get(lever.get("needs", "")) or {}).get("any_of", ())
-    ]
+    kernels = (service["fast_path"].get(lever.get("needs", "")) or {}).get("any_of", ())
+    default_kernels = [str(name).lower() for name in kernels]
     for value in values:
         if value == "every":
             value = _graph_sizes(service)
@@ -195,24 +187,19 @@ def why_not(session: Session, name: str, errors: Sequence[str], now: float, sett
 def figures_of(section: Mapping[str, Any]) -> dict[str, float]:
     """Return tokens/s by C(GOALS) of a result of M(dgxspark.vllm.service_bench)."""
     single = sorted(section.get("single") or [], key=lambda row: row["prompt_tokens"])
-    loads = [
-        row["output_tokens_per_second"]
-        for row in section.get("concurrency") or []
-        if row.get("output_tokens_per_second")
-    ]
+    rates = [row.get("output_tokens_per_second") or 0.0 for row in section.get("concurrency") or []]
     figures = {
         "stream": middle(single[0], "decode_tokens_per_second") if single else None,
-        "together": max(loads, default=None),
+        "together": max(rates, default=None),
         "prompt": middle(single[-1], "prefill_tokens_per_second") if single else None,
     }
     return {name: value for name, value in figures.items() if value}
 
 
 def gain(session: Session, variant: str, goal: str) -> float | None:
-    """Return the gain of a variant over the unchanged service, None if one of the two was not measured.
+    """Return the gain of a variant over the unchanged service, 0.1 for 10 %, None if one of the two was not measured.
 
-    :param goal: of C(GOALS), or C(balance) for their mean
-    :returns: 0.1 for 10 %
+    goal: of C(GOALS), or C(balance) for their mean.
     """
     base, figures = session.trials[BASE].figures, session.trials[variant].figures
     names = [name for name in (GOALS if goal == "balance" else (goal,)) if name in base and name in figures]
@@ -223,13 +210,9 @@ def gain(session: Session, variant: str, goal: str) -> float | None:
 
 def best(session: Session, settings: Mapping[str, Any]) -> str:
     """Return the proved variant with the highest gain, C(BASE) if none gains enough."""
-    gains = {name: gain(session, name, settings["goal"]) for name in session.trials}
-    enough = {
-        name: value
-        for name, value in gains.items()
-        if value is not None and value * 100 >= max(settings["gain_percent"], 1e-9)
-    }
-    return max(sorted(enough), key=lambda name: enough[name], default=BASE)
+    gains = {name: gain(session, name, settings["goal"]) or 0.0 for name in sorted(session.trials)}
+    enough = [name for name, value in gains.items() if value * 100 >= max(settings["gain_percent"], 1e-9)]
+    return max(enough, key=lambda name: gains[name], default=BASE)
 
 
 def report(session: Session, settings: Mapping[str, Any], chosen: str) -> str:
@@ -238,14 +221,8 @@ def report(session: Session, settings: Mapping[str, Any], chosen: str) -> str:
     for name, trial in session.trials.items():
         change = gain(session, name, settings["goal"])
         cells = [f"{trial.figures[goal]:.1f}" if goal in trial.figures else "-" for goal in GOALS]
-        rows.append(
-            [
-                f"* {name}" if name == chosen else name,
-                *cells,
-                "-" if change is None else f"{change:+.1%}",
-                trial.reason or trial.state,
-            ]
-        )
+        gained = "-" if change is None else f"{change:+.1%}"
+        rows.append([f"* {name}" if name == chosen else name, *cells, gained, trial.reason or trial.state])
     return tables.table(("variant", *GOALS.values(), "gain", "result"), rows)
 
 

@@ -10,12 +10,14 @@ This file reads nothing from a host and changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from .._cluster.endpoints import bracketed
 from .._common.file_syntax import environment_file, json_file
 from .._common.reader import from_dict, to_dict
+from .._host.host_state import HostState, merge
 from .._runtime import hostmem, ranks
 from . import host_programs
 from .on_demand import PROXY_GIB
@@ -41,6 +43,8 @@ DEFAULTS: dict[str, Any] = {
     "speech_user": "dgxspark",
     "ollama_user": "dgxspark",
 }
+PARTS = {"services": "service", "live": "guard", "protection": "guard", "gpu_clocks": "guard", "power": "guard"}
+"""Parts of the state document that parts of C(render) belong to, where the name is another."""
 
 
 def _file(path: str, content: str, **more: Any) -> dict[str, Any]:
@@ -113,17 +117,26 @@ def services(
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
     beside = on_demand(items, [server for server in speech_servers if server.get("on_demand")])
-    keeper = _kv_files({item.name: item.kv_tiers.folder for item in items if item.kv_tiers})
     created = [
         f"/var/lib/dgxspark/{folder}/{item.name}.json"
         for item in items
         for folder in ("receipts", "starts", *(["kv_files"] if item.kv_tiers else []))
     ]
-    own = [file for item in items for file in _service_files(item, user, hf_home)]
+    files = [file for item in items for file in _service_files(item, user, hf_home)]
+    units = list(map(_service_state, items))
+    kv_folders = {item.name: item.kv_tiers.folder for item in items if item.kv_tiers}
+    if kv_folders:
+        values = {"helper": HELPER, "folders": list(kv_folders.values()), "seconds": KEEPER_SECONDS}
+        file = _verified(_unit(KEEPER, "service/kv-files.service.j2", **values))
+        files.append(file)
+        # It reads the settings of the services at its start.
+        settings = [f"/etc/dgxspark/services/{name}.json" for name in kv_folders]
+        restart_on = [file["path"], HELPER, f"{LIBRARY}/_runtime/kv_files.py", *settings]
+        units.append({"name": KEEPER, "enabled": True, "restart_on": restart_on})
     return {
         "folders": [*folders, *beside["folders"]],
-        "files": [*own, *keeper["files"], *beside["files"]],
-        "units": [*map(_service_state, items), *keeper["units"], *beside["units"]],
+        "files": [*files, *beside["files"]],
+        "units": [*units, *beside["units"]],
         "created": [*created, *beside["created"]],
     }
 
@@ -131,18 +144,6 @@ def services(
 KEEPER = "spark-kv-files.service"
 """Unit that keeps the files of KV caches in bounds."""
 KEEPER_SECONDS = 15
-
-
-def _kv_files(folders: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the file and the unit of that program. folders: by service, whose settings it reads at its start."""
-    if not folders:
-        return {"files": [], "units": []}
-    template = "service/kv-files.service.j2"
-    file = _unit(KEEPER, template, helper=HELPER, folders=list(folders.values()), seconds=KEEPER_SECONDS)
-    files = [file["path"], HELPER, f"{LIBRARY}/_runtime/kv_files.py"]
-    settings = [f"/etc/dgxspark/services/{name}.json" for name in folders]
-    unit = {"name": KEEPER, "enabled": True, "restart_on": [*files, *settings]}
-    return {"files": [_verified(file)], "units": [unit]}
 
 
 def _own_files(item: PlannedService) -> list[File]:
@@ -162,11 +163,10 @@ def controller_files(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
 
 def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[str, Any]]:
     """Return the files of one service: settings of its helper, environment, unit, keys, and files for the engine."""
-    rank = item.settings.rank
     return [
         _file(f"/etc/dgxspark/services/{item.name}.json", json_file(to_dict(item.settings))),
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
-        _verified(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)),
+        _verified(engine_unit(item, user, hf_home)),
         *_secrets(map(to_dict, item.secrets)),
         *controller_files(item)["files"],
     ]
@@ -190,7 +190,7 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
             item.env_file,
             f"{SYSTEM}/{item.unit}",
             # A socket cannot be started while its service runs.
-            *([f"{SYSTEM}/spark-{item.name}.socket"] if _is_woken(item) else []),
+            *([f"{SYSTEM}/spark-{item.name}.socket"] if _woken_rank(item) else []),
             *(secret.path for secret in item.secrets),
             *(f"/var/lib/dgxspark/models/{repo.replace('/', '--')}.repaired" for repo in repositories if repo),
             *(entry.host for entry in _own_files(item)),
@@ -198,30 +198,37 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
     }
 
 
-def _is_woken(item: PlannedService) -> bool:
-    """Tell whether a service is a rank that starts by the datagrams of the first rank."""
-    return item.on_demand is not None and item.state == ON_DEMAND and item.rank > 0
+def _woken_rank(item: PlannedService) -> RankSettings | None:
+    """Return the settings of a rank that starts by the datagrams of the first rank, None for another service."""
+    return item.settings.rank if item.on_demand and item.state == ON_DEMAND and item.rank else None
 
 
-def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of an engine of one host."""
+def engine_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any]:
+    """Return the file of the unit of an engine of one host, or of one rank of an engine that spans hosts."""
+    values = {name: getattr(item, name) for name in ("name", "port", "after", "cache_dir", "container")}
+    values |= {"on_demand": item.on_demand is not None, "helper": HELPER, "hf_home": hf_home}
+    rank = item.settings.rank
+    if rank is None:
+        return _unit(
+            item.unit,
+            "service/engine.service.j2",
+            **values,
+            user=user,
+            argv=item.argv,
+            limits=to_dict(item.limits),
+            start_timeout=item.start_timeout,
+            kv_folder=item.kv_tiers.folder if item.kv_tiers else "",
+        )
     return _unit(
         item.unit,
-        "service/engine.service.j2",
-        **_values_of(item),
-        user=user,
-        hf_home=hf_home,
-        argv=item.argv,
-        limits=to_dict(item.limits),
-        start_timeout=item.start_timeout,
-        kv_folder=item.kv_tiers.folder if item.kv_tiers else "",
+        "service/rank.service.j2",
+        **values,
+        **{name: getattr(rank, name) for name in ("rank", "size", "cluster", "executor", "fingerprint")},
+        containers=[part.container for part in rank.parts],
+        supervisor=f"{LIBEXEC}/spark_rank.py",
+        stop_seconds=item.limits.stop_seconds,
+        stop_limit=rank_stop_seconds(item, rank),
     )
-
-
-def _values_of(item: PlannedService) -> dict[str, Any]:
-    """Return the values that units of engines and of ranks have in common."""
-    names = ("name", "port", "after", "cache_dir", "container")
-    return {**{name: getattr(item, name) for name in names}, "on_demand": item.on_demand is not None, "helper": HELPER}
 
 
 DEMAND_ETC = "/etc/dgxspark/on_demand"
@@ -242,39 +249,32 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     Ranks behind the first one have sockets at which the first one wakes them. The part of the speech servers has their sockets: it gives back the
     port of a server that is no longer on demand before the server listens there.
     """
-    woken = [item for item in items if _is_woken(item)]
-    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
+    woken = {
+        unit: _unit(unit, "service/rank.socket.j2", name=item.name, listen=f"{bracketed(rank.address)}:{rank.port}")
+        for item in items
+        if (rank := _woken_rank(item)) and (unit := f"spark-{item.name}.socket")
+    }
+    woken_files, woken_units = list(woken.values()), [_of_own_files(unit, [file]) for unit, file in woken.items()]
+    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and not _woken_rank(item)]
     names = [item.name for item in waiting]
     sockets = [f"spark-{name}.socket" for name in (*names, *map(itemgetter("name"), servers))]
-    settings = f"{DEMAND_ETC}/settings.json"
-    part: dict[str, Any] = {
-        "folders": [],
-        "files": [rank_socket_unit(item) for item in woken],
-        "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
-        "created": [],
-    }
     if not sockets:
-        return part
+        return {"folders": [], "files": woken_files, "units": woken_units, "created": []}
     imported = library("on_demand")
-    part["folders"] = [
-        *_folders(DEMAND_ETC),
-        {"path": DEMAND_STATE, "remove": "whole"},
-        *imported["folders"],
-    ]
     files = [
         *imported["files"],
         *(_copy(f"{LIBEXEC}/{path.rpartition('/')[2]}", path) for path in host_programs.DEMAND_PROGRAMS),
-        _file(settings, json_file(_demand_settings(waiting, servers))),
+        _file(f"{DEMAND_ETC}/settings.json", json_file(_demand_settings(waiting, servers))),
         *(socket_unit(item.name, item.host, item.port) for item in waiting),
         demand_unit(sockets),
     ]
-    part["files"] += files
-    part["created"] = [DEMAND_RUN]
-    part["units"] += [
-        *map(_socket_state, names),
-        _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)]),
-    ]
-    return part
+    program = _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)])
+    return {
+        "folders": [*_folders(DEMAND_ETC), {"path": DEMAND_STATE, "remove": "whole"}, *imported["folders"]],
+        "files": [*woken_files, *files],
+        "units": [*woken_units, *map(_socket_state, names), program],
+        "created": [DEMAND_RUN],
+    }
 
 
 def _socket_state(name: str) -> dict[str, Any]:
@@ -284,65 +284,52 @@ def _socket_state(name: str) -> dict[str, Any]:
     return {**_of_own_files(unit, [{"path": f"{SYSTEM}/{unit}"}]), "state": "triggered"}
 
 
-PLANNED = ("idle_seconds", "minimum_seconds", "priority", "set", "hold_seconds", "while_loading", "retry_seconds")
+PLANNED = (
+    *("engine", "set", "priority"),
+    *("idle_seconds", "minimum_seconds", "hold_seconds", "while_loading", "retry_seconds"),
+)
 """Settings of a service on demand that the program gets as they are planned."""
 
 
 def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the settings of the program that answers at the sockets."""
-    services: dict[str, dict[str, Any]] = {}
-    sets = {}
+    rows: list[tuple[str, Mapping[str, Any], dict[str, Any]]] = []
     for item in waiting:
-        settings = item.on_demand
-        if settings is None:
-            continue
         length, rank = item.args.get("max-model-len"), item.settings.rank
         # Ranks wait for each other while their last run stops.
         meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
-        services[item.name] = {
+        values = {
             "unit": item.unit,
-            "engine": settings.engine,
             "model": item.served_model_name,
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
             "start_seconds": item.start_timeout + round(meet) + START_SLACK,
-            **{key: getattr(settings, key) for key in PLANNED},
         }
-        if settings.set:
-            sets[settings.set] = {"keep": settings.keep, "combinations": to_dict(settings.combinations)}
+        rows.append((item.name, to_dict(item.on_demand), values))
     for server in servers:
-        planned, settings = server["on_demand"], server["settings"]
-        services[server["name"]] = {
-            "unit": server["unit"],
-            "engine": planned["engine"],
-            "kind": server["kind"],
-            **{key: settings[key] for key in ("model", "health", "api_key_file")},
-            "start_seconds": settings["start_seconds"] + START_SLACK,
-            **{key: planned[key] for key in PLANNED},
-        }
-        if planned["set"]:
-            sets[planned["set"]] = {"keep": planned["keep"], "combinations": planned["combinations"]}
+        settings = server["settings"]
+        values = {key: settings[key] for key in ("model", "health", "api_key_file")}
+        values |= {"unit": server["unit"], "kind": server["kind"]}
+        values["start_seconds"] = settings["start_seconds"] + START_SLACK
+        rows.append((server["name"], server["on_demand"], values))
     roots = [*(item.settings.sysroot for item in waiting), *(server["settings"]["sysroot"] for server in servers)]
-    return {"services": services, "sets": sets, "sysroot": roots[0], "run": DEMAND_RUN, "state": DEMAND_STATE}
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+    return {
+        "services": {name: {**values, **{key: planned[key] for key in PLANNED}} for name, planned, values in rows},
+        "sets": {
+            planned["set"]: {key: planned[key] for key in ("keep", "combinations")}
+            for _name, planned, _values in rows
+            if planned["set"]
+        },
+        "sysroot": roots[0],
+        "run": DEMAND_RUN,
+        "state": DEMAND_STATE,
+    }
 
 
 def socket_unit(name: str, address: str, port: int) -> dict[str, Any]:
     """Return the file of the socket at the port of a service that starts on demand."""
-    listen = f"{_bracketed(address)}:{port}"
+    listen = f"{bracketed(address)}:{port}"
     return _unit(f"spark-{name}.socket", "service/engine.socket.j2", name=name, port=port, listen=listen)
-
-
-def rank_socket_unit(item: PlannedService) -> dict[str, Any]:
-    """Return the file of the socket of a rank behind the first one, which starts with the first datagram of that one."""
-    rank = item.settings.rank
-    if rank is None:
-        raise ValueError(f"{item.name} is no rank")
-    listen = f"{_bracketed(rank.address)}:{rank.port}"
-    return _unit(f"spark-{item.name}.socket", "service/rank.socket.j2", name=item.name, listen=listen)
 
 
 def demand_unit(sockets: Sequence[str]) -> dict[str, Any]:
@@ -364,22 +351,6 @@ def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
     return seconds + (RELEASE_SECONDS if item.on_demand else 0)
 
 
-def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[str, Any]:
-    """Return the file of the unit of one rank of an engine that spans hosts."""
-    names = ("rank", "size", "cluster", "executor", "fingerprint")
-    return _unit(
-        item.unit,
-        "service/rank.service.j2",
-        **_values_of(item),
-        **{name: getattr(rank, name) for name in names},
-        hf_home=hf_home,
-        containers=[part.container for part in rank.parts],
-        supervisor=f"{LIBEXEC}/spark_rank.py",
-        stop_seconds=item.limits.stop_seconds,
-        stop_limit=rank_stop_seconds(item, rank),
-    )
-
-
 # --- add-on services ------------------------------------------------------------------------------------------------------
 
 
@@ -393,25 +364,35 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     units = []
     for item in planned:
         folders += [folder for folder in item["folders"] if folder not in folders]
-        unit = f"{SYSTEM}/{item['unit']}"
+        name, is_on_demand = item["name"], bool(item.get("on_demand"))
+        settings = f"{SPEECH_ETC}/{name}.json"
+        unit = _unit(
+            item["unit"],
+            "speech/server.service.j2",
+            **{key: item[key] for key in ("name", "kind", "port", "before", "container", "argv", "limits")},
+            on_demand=is_on_demand,
+            user=user,
+            helper=HELPER,
+            settings=settings,
+            start_timeout=item["settings"]["start_seconds"] if is_on_demand else item["start_timeout"],
+        )
         files += [
-            _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
-            *([socket_unit(item["name"], item["listen"], item["port"])] if item.get("on_demand") else []),
+            _file(settings, json_file(item["settings"])),
+            *([socket_unit(name, item["listen"], item["port"])] if is_on_demand else []),
             _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
-            _verified(speech_unit(item, user)),
+            _verified(unit),
             *_secrets(item["secrets"]),
         ]
         units.append(
             {
                 "name": item["unit"],
-                "state": "triggered" if item.get("on_demand") else "started",
-                "enabled": not item.get("on_demand"),
+                "state": "triggered" if is_on_demand else "started",
+                "enabled": not is_on_demand,
                 # Without the settings: the helper reads them at each start.
-                "restart_on": [item["env_file"], unit, *(secret["path"] for secret in item["secrets"])],
+                "restart_on": [item["env_file"], unit["path"], *(secret["path"] for secret in item["secrets"])],
             }
         )
-        if item.get("on_demand"):
-            units.append(_socket_state(item["name"]))
+        units += [_socket_state(name)] if is_on_demand else []
     state = "/var/lib/dgxspark/speech"
     return {
         "folders": folders,
@@ -421,29 +402,14 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     }
 
 
-def speech_unit(item: Mapping[str, Any], user: str) -> dict[str, Any]:
-    """Return the file of the unit of a speech server."""
-    on_demand = bool(item.get("on_demand"))
-    return _unit(
-        item["unit"],
-        "speech/server.service.j2",
-        **{key: item[key] for key in ("name", "kind", "port", "before", "container", "argv", "limits")},
-        on_demand=on_demand,
-        user=user,
-        helper=HELPER,
-        settings=f"{SPEECH_ETC}/{item['name']}.json",
-        start_timeout=item["settings"]["start_seconds"] if on_demand else item["start_timeout"],
-    )
-
-
 def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
     """Return the folders, files and unit of Ollama; see C(services). planned: its part of the plan of add-on services."""
-    container, unit = "spark-ollama", "spark-ollama.service"
+    unit, path = "spark-ollama.service", f"{OLLAMA_ETC}/ollama.json"
     settings = {
         "name": "ollama",
         "kind": "ollama",
         "unit": unit,
-        "container": container,
+        "container": "spark-ollama",
         "url": planned["url"],
         "health": "/api/tags",
         "models": list(planned["models"]),
@@ -451,32 +417,26 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         # It gives up a little before systemd would, so that the journal says why.
         "deadline_seconds": planned["start_timeout"] - 20,
     }
-    text = _unit(
-        unit,
-        "ollama/spark-ollama.service.j2",
-        user=user,
-        helper=HELPER,
-        settings=f"{OLLAMA_ETC}/ollama.json",
-        **{key: planned[key] for key in ("models_dir", "argv", "limits", "start_timeout")},
-    )
+    values = {key: planned[key] for key in ("models_dir", "argv", "limits", "start_timeout")}
+    text = _unit(unit, "ollama/spark-ollama.service.j2", user=user, helper=HELPER, settings=path, **values)
+    environment = _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640")
+    helper = unit_helper()
     return {
         "folders": [
             {"path": OLLAMA_ETC, "mode": "0750", "group": user},
             {"path": planned["models_dir"], "holds": "weights", "remove": "never"},
-            *unit_helper()["folders"],
+            *helper["folders"],
         ],
         "files": [
-            *unit_helper()["files"],
-            _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
+            *helper["files"],
+            _file(path, json_file(settings)),
             # Units of engines use this URL to unload models.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
-            _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
+            environment,
             _verified(text),
         ],
-        "units": [
-            # Other programs read the other files, at each start and stop.
-            _of_own_files(unit, [{"path": f"{OLLAMA_ETC}/ollama.env"}, text])
-        ],
+        # Other programs read the other files, at each start and stop.
+        "units": [_of_own_files(unit, [environment, text])],
     }
 
 
@@ -498,9 +458,7 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     """Return the folders, files and unit of the agent with one of its loops; see C(services).
 
     The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
-
-    :param loop: one of C(AGENT_LOOPS)
-    :param writes: a folder of the host that the loop writes to, beside its state
+    loop: of C(AGENT_LOOPS). writes: a folder of the host that the loop writes to, beside its state.
     """
     program = f"{LIBEXEC}/spark_agent.py"
     imported = library("agent")
@@ -520,21 +478,19 @@ def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str,
     }
 
 
-def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
-    """Return the rows of a loop that keeps its state in its own folder."""
-    rows = agent(loop, settings, writes)
-    return {**rows, "folders": [*rows["folders"], {"path": f"/var/lib/dgxspark/{loop}", "remove": "whole"}]}
-
-
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
-    return {**_agent_with_state("watchdog", settings), "removed": [PYTHON_STACKS]}
+    rows = agent("watchdog", settings)
+    rows["folders"].append({"path": "/var/lib/dgxspark/watchdog", "remove": "whole"})
+    return {**rows, "removed": [PYTHON_STACKS]}
 
 
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the memory guard; see C(services). settings: its settings file."""
     sysroot = str(settings.get("sysroot") or "/")
-    return _agent_with_state("guard", settings, "" if sysroot == "/" else sysroot)
+    rows = agent("guard", settings, "" if sysroot == "/" else sysroot)
+    rows["folders"].append({"path": "/var/lib/dgxspark/guard", "remove": "whole"})
+    return rows
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -626,14 +582,13 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
 def live(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows of the live page; see C(services). planned: of C(live.plan)."""
     rows = agent("live", planned["settings"])
-    page = [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES]
-    secrets = [{"path": LIVE_KEY, "source": planned["key"]}] if planned["key"] else []
-    folders = [{"path": path, "mode": "0700"} for path in ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])]
-    return {
-        **rows,
-        "folders": [*rows["folders"], *_folders(LIBEXEC, LIVE_FILES), *(folders if secrets else [])],
-        "files": [*rows["files"], *page, *_secrets(secrets)],
-    }
+    rows["folders"] += _folders(LIBEXEC, LIVE_FILES)
+    rows["files"] += [_copy(f"{LIVE_FILES}/{name}", f"roles/guard/files/live/{name}") for name in LIVE_NAMES]
+    if planned["key"]:
+        folders = ("/etc/dgxspark/secrets", LIVE_KEY.rpartition("/")[0])
+        rows["folders"] += [{"path": path, "mode": "0700"} for path in folders]
+        rows["files"] += _secrets([{"path": LIVE_KEY, "source": planned["key"]}])
+    return rows
 
 
 # --- a host -------------------------------------------------------------------------------------------------------------
@@ -675,13 +630,22 @@ def render(
     for name, rows in (("watchdog", watchdog), ("guard", guard)):
         if beside.get(name) and beside[name].get("state") == "present":
             parts[name] = rows(beside[name]["settings"])
-    of_guard = beside.get("guard") or {}
-    for key, name, part in (
-        ("live", "live", live),
-        ("protection", "protection", protection),
-        ("clocks", "gpu_clocks", gpu_clocks),
-        ("power", "power", power),
-    ):
-        if of_guard.get(key):
-            parts[name] = part(of_guard[key])
+    planned_guard = beside.get("guard") or {}
+    makers = {"live": live, "protection": protection, "clocks": gpu_clocks, "power": power}
+    parts |= {maker.__name__: maker(planned_guard[key]) for key, maker in makers.items() if planned_guard.get(key)}
     return parts
+
+
+def planned_state(
+    planned: Mapping[str, Any],
+    addons: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> HostState:
+    """Return the state document of a host; parts that are planned as absent have no rows.
+
+    :param planned: see C(render) for the first three
+    :param complete: fills in the contents of the files of a part
+    """
+    parts = render(planned, addons, variables)
+    return merge(HostState.from_dict(complete(document), PARTS.get(name, name)) for name, document in parts.items())

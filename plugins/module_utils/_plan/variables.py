@@ -23,7 +23,6 @@ LISTS_OF_MAPPINGS = (
     "spark_recipe_sources",
     "spark_registries",
 )
-"""Variables that are lists of mappings."""
 RDMA_CAPABILITY = "IPC_LOCK"
 """The capability of a rank to register memory with network interfaces under a limit of memlock."""
 VARIABLES = {name: key for name, key in schema_variables.VARIABLES.items() if name not in addons.VARIABLES}

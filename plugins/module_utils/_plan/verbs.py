@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,49 +32,29 @@ def select(
     names: Sequence[str],
     speech_servers: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the services that a run selects.
+    """Return the services that a run selects, by host in start order, and messages about wrong names.
 
-    A service of several hosts is selected as a whole or refused: its ranks start and stop together.
-
-    :param names: of services; empty for all services of those hosts
-    :param speech_servers: on demand, by host; they are only selected by name
-    :returns: host to names in start order, and messages about wrong names
+    A service of several hosts is selected as a whole or refused: its ranks start and stop together. names: of services; empty for all of
+    the play's hosts. speech_servers: on demand, by host; they are only selected by name.
     """
-    services = _selectable(planned, names, speech_servers or {})
+    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
+    for host, servers in (speech_servers or {}).items():
+        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
     hosts_by_service: dict[str, list[str]] = {}
     for host, service in ((host, service) for host, listed in services.items() for service in listed):
         hosts_by_service.setdefault(service, []).append(host)
-    candidates = names or hosts_by_service
-    selected = {name for name in candidates if not set(hosts_by_service.get(name, ())).isdisjoint(play)}
-    messages = [text for name in names if (text := _why_not_selected(name, hosts_by_service, play))]
-    messages += _cut_clusters(planned, play, selected)
-    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
-    return chosen, messages
-
-
-def _selectable(
-    planned: Mapping[str, Mapping[str, Any]], names: Sequence[str], speech_servers: Mapping[str, Sequence[str]]
-) -> dict[str, list[str]]:
-    """Return the services of each host, and the speech servers that are selected by name."""
-    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
-    for host, servers in speech_servers.items():
-        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
-    return services
-
-
-def _why_not_selected(name: str, hosts_by_service: Mapping[str, Sequence[str]], play: Sequence[str]) -> str:
-    """Return why a run cannot select a service, empty if it can."""
-    if name not in hosts_by_service:
-        names = ", ".join(sorted(hosts_by_service)) or "none"
-        return f"service {name}: the inventory has no service of this name{nearest(name, hosts_by_service)} Known: {names}."
-    hosts = hosts_by_service[name]
-    if set(hosts) & set(play):
-        return ""
-    return f"service {name}: it is on {', '.join(sorted(hosts))}, which this run leaves out. Add it to --limit."
-
-
-def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:
-    """Yield the selected services of several hosts of which the run leaves some out."""
+    selected = {name for name, hosts in hosts_by_service.items() if not set(hosts).isdisjoint(play)}
+    messages = []
+    for name in names:
+        if name not in hosts_by_service:
+            known = ", ".join(sorted(hosts_by_service)) or "none"
+            messages.append(
+                f"service {name}: the inventory has no service of this name{nearest(name, hosts_by_service)} Known: {known}."
+            )
+        elif name not in selected:
+            where = ", ".join(sorted(hosts_by_service[name]))
+            messages.append(f"service {name}: it is on {where}, which this run leaves out. Add it to --limit.")
+    selected &= set(names or selected)
     clusters = {
         service["name"]: service["cluster"]
         for host, body in planned.items()
@@ -85,10 +65,12 @@ def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str],
         hosts = clusters[name]["hosts"]
         missing = [host for host in hosts if host not in play]
         if missing:
-            yield (
+            messages.append(
                 f"service {name}: it spans cluster {clusters[name]['name']}, and this run leaves out {', '.join(missing)}. "
                 f"Its ranks start and stop together: --limit {','.join(dict.fromkeys([*play, *hosts]))}"
             )
+    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
+    return chosen, messages
 
 
 def choose_states(
@@ -96,9 +78,7 @@ def choose_states(
 ) -> list[PlannedService]:
     """Choose the service of each exclusive set of a host that runs; the C(state) of the others becomes stopped.
 
-    The choice is the running service, or the first in the inventory. A service with C(state: stopped) is never chosen.
-
-    :param names: of all services, in the order of the inventory
+    The choice is the running service, or the first by C(names), the order of the inventory; never one with C(state: stopped).
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}
@@ -127,13 +107,10 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], n
     """Return messages about services that cannot start because another service of their exclusive set runs or starts too."""
     running = set(active)
     messages = []
+    sets = {name: values["exclusive"] for name, values in sorted(settings.items()) if values.get("exclusive")}
     for position, name in enumerate(names):
-        exclusive = (settings.get(name) or {}).get("exclusive")
-        mates = [
-            other
-            for other, values in sorted(settings.items())
-            if exclusive and other != name and values.get("exclusive") == exclusive
-        ]
+        exclusive = sets.get(name)
+        mates = [other for other in sets if other != name and sets[other] == exclusive]
         both = [other for other in mates if other in names[:position]]
         if both:
             messages.append(
@@ -171,12 +148,9 @@ def wait_until_back(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers.
+    """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers; times are in seconds.
 
-    :param look: returns the available GiB, and the ids of the processes that nvidia-smi lists
-    :param timeout: seconds
-    :param interval: seconds between two looks
-    :returns: C({ok, waited_seconds, available_gib, left}); left: the ids that are still listed
+    look: returns the available GiB, and the ids of the processes that nvidia-smi lists; C(left) of the result has those still listed.
     """
     start, holders = clock(), set(pids)
     while True:

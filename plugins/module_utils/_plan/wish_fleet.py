@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from .._addons import addons
 from .._common.findings import list_causes
 from .._common.sizes import GIB
 from .inventory import InventoryError
-from .picture import free_gib, natural
+from .picture import VERDICTS, free_gib, natural
 from .plan import plan_findings
 
 Hosts = Mapping[str, Mapping[str, Any]]
@@ -33,7 +33,6 @@ _ELSEWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet
 """Variables that name other hosts."""
 _OF_HOST = ("spark_management_address", "spark_fabric_addresses", "spark_listen")
 """Variables in which Sparks may differ and be alike for a service."""
-_VERDICTS = ("fits", "tight", "fails")
 
 
 @dataclass(frozen=True)
@@ -123,11 +122,8 @@ class Piece:
     def entry(self, name: str, port: int, cluster: Sequence[str] = ()) -> dict[str, Any]:
         """Return the entry of C(spark_services), or of the services of a cluster."""
         offer = self.offer
-        args: dict[str, Any] = {
-            "max-model-len": offer.context,
-            "max-num-seqs": offer.users,
-            "gpu-memory-utilization": "auto",
-        }
+        sizes = {"max-model-len": offer.context, "max-num-seqs": offer.users}
+        args: dict[str, Any] = {**sizes, "gpu-memory-utilization": "auto"}
         args |= {} if offer.split == "own" else {f"{offer.split}-parallel-size": offer.ranks}
         entry: dict[str, Any] = {"name": name, "recipe": offer.recipe, "port": port, "args": args}
         entry |= {"variant": offer.variant} if offer.variant else {}
@@ -146,16 +142,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Layout:
-    """Proposed engines on their hosts. pieces: by host or cluster. clusters: of the inventory and proposed ones. cluster_of: by host."""
+    """Proposed engines on their hosts. pieces: by host or cluster. clusters: of the inventory and proposed ones."""
 
     pieces: Mapping[str, tuple[Piece, ...]]
     clusters: Mapping[str, tuple[str, ...]]
-    cluster_of: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Derive the cluster of each host."""
-        cluster_of = {host: name for name, hosts in self.clusters.items() for host in hosts}
-        object.__setattr__(self, "cluster_of", cluster_of)
+    @cached_property
+    def cluster_of(self) -> dict[str, str]:
+        """The cluster of each host."""
+        return {host: name for name, hosts in self.clusters.items() for host in hosts}
 
     def hosts_with(self, host: str) -> tuple[str, ...]:
         """Return the hosts that are planned together with a host."""
@@ -178,12 +173,9 @@ class Layout:
 
     def without(self, wish: str, fixed: Mapping[str, Any]) -> Layout:
         """Return the layout without a wish, and without clusters that are left empty and not among the C(fixed) ones."""
-        pieces = {
-            place: tuple(piece for piece in listed if piece.wish != wish) for place, listed in self.pieces.items()
-        }
-        return Layout(
-            pieces, {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
-        )
+        pieces = {place: tuple(piece for piece in row if piece.wish != wish) for place, row in self.pieces.items()}
+        clusters = {name: hosts for name, hosts in self.clusters.items() if name in fixed or pieces.get(name)}
+        return Layout(pieces, clusters)
 
 
 class Fleet:
@@ -201,21 +193,17 @@ class Fleet:
         }
         for name, members in self.fixed.items():
             if set(members) & set(self.left_out):
-                self.left_out = {
-                    **dict.fromkeys(members, f"cluster {name} has an error on another host"),
-                    **self.left_out,
-                }
+                others = dict.fromkeys(members, f"cluster {name} has an error on another host")
+                self.left_out = {**others, **self.left_out}
         self.names = sorted((name for name in hosts if name not in self.left_out), key=natural)
         services = [service for body in self.base["hosts"].values() for service in body["services"]]
         used = {service["port"] for service in services}
         used |= {service["on_demand"]["engine_port"] for service in services if service.get("on_demand")}
         self.ports = [port for port in range(PORT, PORT + len(used) + MOST) if port not in used]
         self.vars = {name: self._without_rest(name, hosts[name]["vars"]) for name in self.names}
-        classes: dict[str, int] = {}
-        alike = {
-            name: {key: value for key, value in self.vars[name].items() if key not in _OF_HOST} for name in self.names
-        }
-        self.class_of = {name: classes.setdefault(_text(alike[name]), len(classes)) for name in self.names}
+        common = [{key: self.vars[name][key] for key in self.vars[name] if key not in _OF_HOST} for name in self.names]
+        texts = [json.dumps(variables, sort_keys=True, default=str) for variables in common]
+        self.class_of = dict(zip(self.names, map(texts.index, texts)))
         self.busy = {name: bool(self.base["hosts"][name]["services"]) for name in self.names}
         self._verdicts: dict[Any, Verdict] = {}
         self._gib: dict[Offer, float] = {}
@@ -225,12 +213,8 @@ class Fleet:
                 figures, span = Figures.of_service(service), service["cluster"]
                 members = tuple(span["hosts"]) if span else (host,)
                 launch = (str(service["recipe"]), ",".join(service["variant"]), "own", len(members), 1)
-                piece = Piece(
-                    service["name"],
-                    Offer(*launch, figures.requests, figures.context),
-                    members,
-                    service["state"] == "on_demand",
-                )
+                offer = Offer(*launch, figures.requests, figures.context)
+                piece = Piece(service["name"], offer, members, service["state"] == "on_demand")
                 if not service["rank"] and service["state"] != "stopped":
                     self.existing[f"{host}/{service['name']}"] = piece, figures
         self.empty = Layout({}, self.fixed)
@@ -242,19 +226,18 @@ class Fleet:
         if variables.keys() & set(_ELSEWHERE):
             services = {service["name"] for service in self.base["hosts"][name]["services"]}
             bare = {**local, "spark_cluster": {}, "spark_services": [], "spark_tuned": {}}
-            plain = [
+            bodies = (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
+            plain, without = (
                 sum(
-                    part["gib"]
-                    for part in body["memory_map"]
-                    if part["kind"] == "plain" and part["service"] not in services
+                    row["gib"]
+                    for row in body["memory_map"]
+                    if row["kind"] == "plain" and row["service"] not in services
                 )
-                for body in (self.base["hosts"][name], self.make({name: {"vars": bare}}, {})["hosts"][name])
-            ]
-            sidecar = {"name": "add-ons", "memory_gib": round(plain[0] - plain[1], 2)}
-            local["spark_sidecars"] = [
-                *(local.get("spark_sidecars") or []),
-                *([sidecar] if sidecar["memory_gib"] else []),
-            ]
+                for body in bodies
+            )
+            sidecar = {"name": "add-ons", "memory_gib": round(plain - without, 2)}
+            sidecars = [sidecar] if sidecar["memory_gib"] else []
+            local["spark_sidecars"] = [*(local.get("spark_sidecars") or []), *sidecars]
         return local
 
     def alone(self, offer: Offer) -> Figures | str:
@@ -282,12 +265,9 @@ class Fleet:
 
     def slowest(self, layout: Layout, wish: str) -> tuple[list[tuple[str, ...]], Figures]:
         """Return the hosts of each engine of a wish, and the figures of the slowest one."""
-        engines = layout.of(wish)
-        heads = [piece.hosts[0] for piece in engines]
-        figures = [
-            self.verdict(layout, host).figures[layout.on(host).index(piece)] for host, piece in zip(heads, engines)
-        ]
-        return [piece.hosts for piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
+        engines = [(piece.hosts[0], piece) for piece in layout.of(wish)]
+        figures = [self.verdict(layout, head).figures[layout.on(head).index(piece)] for head, piece in engines]
+        return [piece.hosts for _head, piece in engines], min(figures, key=lambda engine: engine.rate or 0.0)
 
     def free(self, layout: Layout, host: str) -> float:
         """Return the free memory of a host, GiB."""
@@ -309,9 +289,8 @@ class Fleet:
             variables = {name: self.vars[name] for name in hosts}
             self._verdicts[key] = self._judge(variables, [pieces[number] for number in order], cluster)
         judged = self._verdicts[key]
-        return replace(
-            judged, figures=[figures for _number, figures in sorted(zip(order, judged.figures), key=lambda row: row[0])]
-        )
+        by_number = dict(zip(order, judged.figures))
+        return replace(judged, figures=[by_number[number] for number in sorted(by_number)])
 
     def _judge(self, variables: Mapping[str, Mapping[str, Any]], pieces: Sequence[Piece], cluster: str) -> Verdict:
         """Plan hosts, variables by name, with pieces."""
@@ -338,13 +317,11 @@ class Fleet:
         """Return which service of the inventory would lose context or requests, or which host is tight now; empty for none."""
         for host, body in plan["hosts"].items():
             before = (self.base["hosts"].get(host) or {}).get("verdict", "fits")
-            if _VERDICTS.index(body["verdict"]) > _VERDICTS.index(before):
+            if VERDICTS.index(body["verdict"]) < VERDICTS.index(before):
                 return f"the memory of {host} is tight: its use depends on overheads that differ from start to start"
             for service in body["services"]:
-                new, (_piece, old) = (
-                    Figures.of_service(service),
-                    self.existing.get(f"{host}/{service['name']}", (None, None)),
-                )
+                new = Figures.of_service(service)
+                _piece, old = self.existing.get(f"{host}/{service['name']}", (None, None))
                 if old and (new.context < old.context or new.concurrency < min(old.concurrency, old.requests)):
                     return f"{host}/{service['name']} would keep {new.concurrency:.1f} requests of {new.context} tokens"
         return ""
@@ -361,7 +338,3 @@ def with_entries(
         body = variables.get("spark_cluster") or {"name": cluster}
         result["spark_cluster"] = {**body, "services": [*(body.get("services") or []), *spanning]}
     return result
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from .picture import natural
 from .spanning import ALIKE
@@ -117,27 +116,19 @@ class Search:
         rank = list(self.offers[wish.name]).index(option[0])
         return score[0] + wish.importance, score[1] + (0 if option[1] else wish.importance), score[2] - rank
 
-    def _placings(self, layout: Layout, wish: Wish, option: Option) -> Iterator[Layout]:
-        """Yield the layouts with a wish, the fullest Sparks that have room first; replicas are on different ones."""
+    def _placings(self, layout: Layout, wish: Wish, option: Option, replica: int = 1) -> Iterator[Layout]:
+        """Yield the layouts with a wish, the fullest Sparks that have room first; of replicas, on different ones, the first layout alone."""
         offer, on_demand = option
-        for replica in range(offer.replicas):
-            excluded = {host for piece in layout.of(wish.name) for host in piece.hosts}
-            layouts = self._with_engine(layout, wish, offer, on_demand, excluded)
-            if replica + 1 == offer.replicas:
-                yield from layouts if offer.replicas == 1 else islice(layouts, 1)
-            elif (further := next(layouts, None)) is None:
-                return
-            else:
-                layout = further
-
-    def _with_engine(
-        self, layout: Layout, wish: Wish, offer: Offer, on_demand: bool, excluded: set[str]
-    ) -> Iterator[Layout]:
-        """Yield the layouts with one more engine. excluded: hosts of other replicas."""
+        excluded = {host for piece in layout.of(wish.name) for host in piece.hosts}
         for hosts, cluster in self._sites(layout, offer, on_demand, excluded):
             further = layout.with_piece(Piece(wish.name, offer, hosts, on_demand), cluster)
             if self._fits(further, hosts[0]):
-                yield further
+                if replica < offer.replicas:
+                    yield from self._placings(further, wish, option, replica + 1)
+                else:
+                    yield further
+                if offer.replicas > 1:
+                    return
 
     def _fits(self, layout: Layout, host: str) -> bool:
         """Tell whether a host and its cluster carry all their pieces, and each serves its wish."""
@@ -168,9 +159,8 @@ class Search:
         roomy = [name for name in names if free[states[name]] >= least]
         roomy.sort(key=lambda name: (free[states[name]], natural(name)))
         seen: set[object] = set()
-        for hosts, cluster in (
-            self._spans(layout, offer.ranks, roomy) if offer.ranks > 1 else (((name,), "") for name in roomy)
-        ):
+        sites = self._spans(layout, offer.ranks, roomy) if offer.ranks > 1 else (((name,), "") for name in roomy)
+        for hosts, cluster in sites:
             state = (bool(cluster), tuple(states[name] for name in hosts))
             if state not in seen and (self.is_small or len(seen) < MOST_SITES):
                 seen.add(state)
@@ -187,11 +177,8 @@ class Search:
         for name in roomy:
             if name not in layout.cluster_of:
                 groups.setdefault(str([self.fleet.vars[name].get(key) for key in ALIKE]), []).append(name)
-        fresh = next(
-            name
-            for number in range(1, len(layout.clusters) + 2)
-            if (name := f"cluster_{number}") not in layout.clusters
-        )
+        numbered = (f"cluster_{number}" for number in range(1, len(layout.clusters) + 2))
+        fresh = next(name for name in numbered if name not in layout.clusters)
         for members in groups.values():
             for chosen in (members[:ranks], members[-ranks:]) if len(members) >= ranks else ():
                 yield tuple(sorted(chosen, key=natural)), fresh
@@ -212,23 +199,21 @@ class Search:
         self.work = 0
         for wish in sorted(self.wishes, key=lambda wish: wish.name in placed.chosen):  # those without a place first
             chosen = {name: option for name, option in placed.chosen.items() if name != wish.name}
-            score = (0, 0, 0)
-            for name, option in chosen.items():
-                score = self._gain(score, self.by_name[name], option)
             bare = placed.layout.without(wish.name, self.fleet.fixed)
             for option in self._options(wish, False) if self.work <= self.limit else ():
-                gained = self._gain(score, wish, option)
-                layout = next(self._placings(bare, wish, option), None) if gained > placed.score else None
+                score = (0, 0, 0)
+                for name, earlier in {**chosen, wish.name: option}.items():
+                    score = self._gain(score, self.by_name[name], earlier)
+                layout = next(self._placings(bare, wish, option), None) if score > placed.score else None
                 if layout:
-                    placed = Placed(layout, {**chosen, wish.name: option}, gained, False)
+                    placed = Placed(layout, {**chosen, wish.name: option}, score, False)
                     break
         return placed
 
     def _spread(self, placed: Placed) -> Placed:
         """Move engines so that fewer wishes are too slow while the other services of their Spark are busy too."""
         for wish in self.wishes:
-            if self._is_slow(placed, wish):
-                placed = next(self._less_slow(placed, wish), placed)
+            placed = next(self._less_slow(placed, wish), placed) if self._is_slow(placed, wish) else placed
         return placed
 
     def _is_slow(self, placed: Placed, wish: Wish) -> bool:

@@ -8,7 +8,7 @@ C(wish_fleet.py) plans Sparks with such services, C(wish_search.py) chooses betw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -133,13 +133,13 @@ class Catalogue:
         """All recipes and variants, with their Sparks, their C(model) and their abilities: jobs and features."""
         rows = []
         for name, recipe in sorted(self.recipes.items()):
-            for variant in ("", *(recipe.get("variants") or {})):
+            variants: Mapping[str, Any] = {"": {}, **(recipe.get("variants") or {})}
+            for variant, body in variants.items():
                 entry = {"name": "model", "port": 8000, "recipe": name, "variant": [variant] if variant else []}
                 service, _problems = recipes.resolve_service(entry, name, self.recipes)
                 if service is None:
                     continue
-                body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
-                able = set(body.get("jobs") or recipe.get("jobs") or [])
+                able = {*((body or {}).get("jobs") or recipe.get("jobs") or [])}
                 able |= {feature for feature in ("tools", "reasoning") if service.checks.get(feature)}
                 able |= {"tools"} if service.args.get("enable-auto-tool-choice") else set()
                 rows.append((name, variant, service.nodes, service.model, able))
@@ -161,7 +161,10 @@ class Catalogue:
         """Return the ways to serve a wish on the fewest Sparks, but C(least_sparks), the largest model first, or the reason for an empty list."""
         launches = self.fitting(wish)
         if not launches:
-            return [], self._no_launch(wish)
+            needed, named = ", ".join([*wish.features, *wish.jobs]), wish.recipe or wish.model
+            if named and not needed:
+                return [], f"no recipe that can be planned serves {named}"
+            return [], f"{f'{named} is not' if named else 'no recipe is'} able to do all of {needed}"
         near: list[tuple[float, str]] = []
         for level in LEVELS:
             if level < least_sparks or level > len(self.fleet.names):
@@ -171,35 +174,37 @@ class Catalogue:
                 Offer(name, variant, split, ranks, replicas, -(-wish.users // replicas), wish.context)
                 for ranks, replicas in shapes
                 for name, variant, nodes in launches
-                for split in splits(nodes, ranks)
+                # As the recipe has it, or one for a single Spark split.
+                for split in (["own"] if nodes == ranks else ["tensor", "pipeline"] if nodes == 1 else [])
             ]
             if offers := self._served(wish, candidates, near):
                 return offers, ""
-        return [], self._nearest(near)
+        if not near:
+            return [], f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
+        fastest = max(near, key=lambda row: row[0])[1]
+        count = len({text.partition(":")[0] for _rate, text in near})
+        return [], f"on free Sparks none of its {count} candidates serves it; the fastest is {fastest}"
 
     def _served(self, wish: Wish, candidates: Sequence[Offer], near: list[tuple[float, str]]) -> list[Offer]:
-        """Return the candidates that serve a wish, the largest model first; C(near) receives the reasons of others.
-
-        A smaller model is a candidate only if it takes less memory.
-        """
+        """Return the candidates that serve a wish, the largest model first, smaller ones in less memory; C(near) receives the others' reasons."""
         sized: list[tuple[float, float, Offer]] = []
         silent: list[tuple[float, float, Offer]] = []  # their speed is unknown
         for offer in candidates:
             # One request of 4096 tokens is the least that a launch needs, and its rate is the highest.
             base = self.fleet.alone(replace(offer, users=1, context=4096))
-            why = base if isinstance(base, str) else wish.too_slow(base, 1)
-            if isinstance(base, Figures) and not why:
+            if isinstance(base, str):
+                near.append((-1.0, f"{offer.label}: {base}"))
+            elif why := wish.too_slow(base, 1):
+                near.append((base.rate or 0.0, f"{offer.label}: {why}"))
+            else:
                 rows = sized if base.rate else silent
                 rows.append((-base.weights_gib * offer.ranks, base.gib * offer.sparks, offer))
-            else:
-                near.append((base.rate or 0.0 if isinstance(base, Figures) else -1.0, f"{offer.label}: {why}"))
         for rows in (sized, silent):
             rows.sort(key=lambda row: (*row[:2], row[2].label))
         sized = sized or silent
         largest = self._lighter(wish, sized, LARGEST, near)
-        return largest + [
-            offer for offer in self._lighter(wish, sized[::-1], SMALLEST, near)[::-1] if offer not in largest
-        ]
+        smallest = self._lighter(wish, sized[::-1], SMALLEST, near)[::-1]
+        return largest + [offer for offer in smallest if offer not in largest]
 
     def _lighter(
         self, wish: Wish, sized: Sequence[tuple[float, float, Offer]], most: int, near: list[tuple[float, str]]
@@ -211,39 +216,16 @@ class Catalogue:
             if any(weights >= other[0] and gib >= other[1] for other in sizes):
                 continue
             figures = self.fleet.alone(offer)
-            why = figures if isinstance(figures, str) else wish.missed(figures, offer.users)
-            if why:
-                near.append((figures.rate or 0.0 if isinstance(figures, Figures) else -1.0, f"{offer.label}: {why}"))
+            if isinstance(figures, str):
+                near.append((-1.0, f"{offer.label}: {figures}"))
+            elif why := wish.missed(figures, offer.users):
+                near.append((figures.rate or 0.0, f"{offer.label}: {why}"))
             else:
                 sizes.append((weights, gib))
                 offers.append(offer)
             if len(offers) == most:
                 break
         return offers
-
-    def _no_launch(self, wish: Wish) -> str:
-        needed = ", ".join([*wish.features, *wish.jobs])
-        named = wish.recipe or wish.model
-        if not named:
-            return f"no recipe is able to do all of {needed}"
-        return (
-            f"{named} is not able to do all of {needed}" if needed else f"no recipe that can be planned serves {named}"
-        )
-
-    def _nearest(self, near: Sequence[tuple[float, str]]) -> str:
-        """Return why nothing serves a wish on free Sparks: the reason of the fastest candidate."""
-        if not near:
-            return f"its recipes need more Sparks than the {len(self.fleet.names)} of the inventory"
-        why = max(near, key=lambda row: row[0])[1]
-        return f"on free Sparks none of its {len({text.partition(':')[0] for _rate, text in near})} candidates serves it; the fastest is {why}"
-
-
-def splits(nodes: int, ranks: int) -> Iterator[str]:
-    """Yield the ways to split a launch over C(ranks), whose recipe is for C(nodes): C(own), as it has it, C(tensor) or C(pipeline)."""
-    if nodes == ranks:
-        yield "own"
-    elif nodes == 1:
-        yield from ("tensor", "pipeline")
 
 
 def already_served(wishes: Sequence[Wish], fleet: Fleet, catalogue: Catalogue) -> dict[str, tuple[Piece, Figures]]:

@@ -57,8 +57,8 @@ def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1
 def resolved(host: Host) -> PlannedService:
     """The first service of a host, resolved as the only one."""
     placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
-    launch = judging.check_launch(placed, host.settings, None, {})
-    return planned_service.plan_service(host, placed, launch, {}, 1, [])
+    launch = judging.check_launch(replace(host, measured=None, images={}), placed)
+    return planned_service.plan_service(host, placed, launch, {}, [])
 
 
 def service(**changes: Any) -> PlannedService:

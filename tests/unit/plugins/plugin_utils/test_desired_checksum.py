@@ -34,7 +34,7 @@ for name, old, new in [["galaxy.yml", "", ""], *changes]:
     assert old in before, (name, old)
     path.write_text(before.replace(old, new, 1) if old else before + new)
     for module in (
-        "module_utils._common.file_syntax", "module_utils._plan.unit_files", "module_utils._plan.planned_state",
+        "module_utils._common.file_syntax", "module_utils._plan.unit_files",
         "plugin_utils.render", "lookup.unit_files", "plugin_utils.role_variables", "plugin_utils.addon_documents",
         "plugin_utils.host_documents",
     ):

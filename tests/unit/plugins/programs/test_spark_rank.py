@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -970,7 +971,6 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
     rank = pair.head.settings["rank"]
     rank["parts"] = [pair.head.part("spark-big-ray", 0), pair.head.part("spark-big", 1)]
     parts = [Container(part["container"], part["argv"]) for part in rank["parts"]]
-    settings = RankSettings(**{**rank, "parts": parts})
     item = service(
         name="big",
         port=8000,
@@ -978,7 +978,8 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
         after=["spark-small.service"],
         cache_dir="/var/cache/dgxspark/big",
     )
-    unit = unit_files.rank_unit(item, settings, "/srv/huggingface")
+    item = replace(item, settings=replace(item.settings, rank=RankSettings(**{**rank, "parts": parts})))
+    unit = unit_files.engine_unit(item, "dgxspark", "/srv/huggingface")
     lines = render_template(unit["template"], unit["values"]).splitlines()
     assert "LimitCORE=0" in lines  # a core dump holds keys
     assert f"RestartPreventExitStatus={ranks.EXIT_FOR_GOOD}" in lines and "Restart=always" in lines

@@ -13,8 +13,8 @@ import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery, first_inventory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_choice import Pick
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import Rate
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recommend import Pick
 
 PICK = Pick("qwen3.6-35b-a3b-nvfp4", 1, Rate(63.8, "published"), 21.9, ("chat",))
 

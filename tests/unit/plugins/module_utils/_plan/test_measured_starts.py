@@ -12,7 +12,7 @@ import pytest
 from test_plan import FAST, RECIPES, host, measured
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import MEASURED, NARROWED
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts, picture
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts, picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
 ID, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -52,7 +52,7 @@ def took(body: dict[str, Any], inside: float = 0.8, **more: Any) -> dict[str, An
 
 
 def with_spans(*starts: dict[str, Any]) -> list[dict[str, Any]]:
-    return known_starts.merge_starts([], starts)
+    return measured_starts.merge_starts([], starts)
 
 
 def rests_on(body: dict[str, Any]) -> Any:
@@ -112,23 +112,23 @@ def test_what_other_sparks_measured_narrows_and_is_joined() -> None:
     starts = {"b": with_spans(took(first, 0.7)), "c": with_spans(took(first, 1.0))}
     planned = plan({name: spark() for name in "abc"}, starts)
     assert [rests_on(planned[name]) for name in "abc"] == [NARROWED, MEASURED, MEASURED]
-    joined = known_starts.KnownStarts(starts).matching("a", memory(first)["launch"], DRIVER)
+    joined = measured_starts.KnownStarts(starts).matching("a", memory(first)["launch"], DRIVER)
     assert [(start["exact"], start["inside_gib"]) for start in joined] == [(False, [0.7, 1.0])]
 
 
 def test_starts_of_one_launch_make_a_range_and_the_same_proof_twice_changes_nothing() -> None:
     body = plan({"a": spark()})["a"]
     once = with_spans(took(body, 0.8))
-    assert known_starts.merge_starts(once, [took(body, 0.8)]) == once
-    (entry,) = known_starts.merge_starts(once, [took(body, 0.6, outside_gib=None), took(body, 0.9)])
+    assert measured_starts.merge_starts(once, [took(body, 0.8)]) == once
+    (entry,) = measured_starts.merge_starts(once, [took(body, 0.6, outside_gib=None), took(body, 0.9)])
     assert entry["inside_gib"] == [0.6, 0.9] and entry["outside_gib"] == [1.5, 1.5]
-    assert len(known_starts.merge_starts(once, [took(body, driver="590.1.1")])) == 2
+    assert len(measured_starts.merge_starts(once, [took(body, driver="590.1.1")])) == 2
 
 
 def test_what_is_kept_is_bounded_and_an_image_without_an_id_is_not() -> None:
     body = plan({"a": spark()})["a"]
     many = with_spans(*(took(body, max_model_len=1000 + number) for number in range(200)))
-    assert len(many) == known_starts.MOST_STARTS and many[-1]["max_model_len"] == 1199
+    assert len(many) == measured_starts.MOST_STARTS and many[-1]["max_model_len"] == 1199
     assert with_spans(took(body, image_id="")) == []
 
 

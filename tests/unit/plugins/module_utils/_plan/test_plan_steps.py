@@ -14,9 +14,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.clustering 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict, to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     addon_plan,
-    firewall_plan,
     host_plan,
     inventory,
+    plan,
     service_files,
     service_findings,
     spanning,
@@ -234,7 +234,7 @@ def test_an_open_engine_gets_a_firewall_that_admits_who_is_named() -> None:
     host = spark({**FAST, "host": "0.0.0.0", "api_key_file": "/keys/one"}, spark_allow_from=["192.0.2.9"])
     sparks, planned = {"s1": host}, {"s1": host_plan.plan_host(host, SOURCES)}
     around = addon_plan.plan_add_ons(sparks, {}, planned, {}, SOURCES)
-    firewall_plan.plan_firewalls(sparks, {}, planned, {}, around, lambda _name: ())
+    plan.plan_firewalls(sparks, {}, planned, {}, around, lambda _name: ())
     wall = planned["s1"].firewall or {}
     assert wall["closed"] == [8002] and "192.0.2.9" in str(wall)
 

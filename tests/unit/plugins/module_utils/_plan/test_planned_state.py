@@ -9,7 +9,7 @@ from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 
 def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -33,7 +33,7 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
         "spark_power": {"idle": "save"},
     }
     plan, addons = planned(**variables)
-    state = planned_state.planned_state(plan, addons, None, located)
+    state = unit_files.planned_state(plan, addons, None, located)
     made = unit_files.render(plan, addons)
     parts = {"host", "service", "speech", "ollama", "watchdog", "guard"}
     assert {row.part for kind in vars(state).values() for row in kind} == parts
@@ -45,12 +45,12 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
     assert [row.path for row in state.of_parts({"watchdog"}).removed] == [unit_files.PYTHON_STACKS]
     # Parts that share files of the library do so with the same content.
     assert len(state.distinct().files) < len(state.files)
-    assert state.dump() == planned_state.planned_state(*planned(**variables), None, located).dump()
+    assert state.dump() == unit_files.planned_state(*planned(**variables), None, located).dump()
 
 
 def test_parts_that_are_planned_as_absent_have_no_rows() -> None:
     plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_live=False, spark_host_protection=False)
     addons = {**addons, "ollama": {"state": "absent"}}
-    state = planned_state.planned_state(plan, addons, None, located)
+    state = unit_files.planned_state(plan, addons, None, located)
     assert state.parts() == {"host", "service"}
     assert {unit.name for unit in state.units} == {"spark-heavy.service"}
