@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .geometry import Geometry
 from .image_answer import REFUSED, Answer, Cut, Failure, Weights
 from .kv_plan import KVGroup, KVPlan, KVSettings
-from .layers import MAX_LAYERS, Attention, Config, Layer, Recurrent, Refusal, text_config
+from .layers import MAX_LAYERS, Attention, Config, Recurrent, Refusal, text_config
 from .releases import NEWEST_MINOR, Release, parse_release
 
 ASKED_BYTES = (1 << 40, 1 << 41)
@@ -126,14 +126,6 @@ def is_usable(answer: Answer | None) -> bool:
     return bool(answer.cuts) or any(failure.kind == REFUSED for failure in answer.refusals.values())
 
 
-def explain_missing_plan(answer: Answer | None, reason: str) -> str:
-    """Return the reason for a missing plan in words; empty if the image was not asked."""
-    failure = answer.failure if answer is not None else None
-    if failure is None and answer is not None:
-        failure = next(iter(answer.refusals.values()), None)
-    return f"{failure.stage}: {failure.text}" if failure else reason
-
-
 def release_of(answer: Answer, version: str) -> Release:
     """Return the release that an answer is of.
 
@@ -231,7 +223,12 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
     entries = [entry for rank in answer.ranks for entry in rank.specs]
-    distinct = _distinct_layers(entries, resolved.get("tensor_parallel", 1))
+    read_layers = (
+        _read_layer(spec, resolved.get("tensor_parallel", 1))
+        for entry in entries
+        for spec in entry.get("members") or [entry]
+    )
+    distinct = list(dict.fromkeys(layer for layer in read_layers if layer is not None))
     layer_count = text.get("num_hidden_layers")
     layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
@@ -242,17 +239,6 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
         dtype=resolved.get("dtype", "bfloat16"),
     )
     return text, geometry
-
-
-def _distinct_layers(entries: Sequence[Mapping[str, Any]], ranks: int) -> list[Layer | None]:
-    """Return one layer for each distinct spec. entries: specs, or groups of them."""
-    distinct: list[Layer | None] = []
-    for entry in entries:
-        for spec in entry.get("members") or [entry]:
-            layer = _read_layer(spec, ranks)
-            if layer is not None and layer not in distinct:
-                distinct.append(layer)
-    return distinct
 
 
 def _read_layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
@@ -288,21 +274,14 @@ def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
     :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
     :returns: bytes
     """
-    ranks = [_rank_weights(rank.target, rank.draft, own_drafter) for rank in answer.ranks]
+    ranks = []
+    for target, draft in ((rank.target, rank.draft or Weights(0, 0, {})) for rank in answer.ranks):
+        vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
+        target_sizes = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
+        draft_sizes = ((name.rpartition(".")[2], size) for name, size in draft.modules.items() if own_drafter)
+        shared = sum(size for name, size in draft_sizes if name in _SHARED and target_sizes.get(name) == size)
+        ranks.append(AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision))
     return max(ranks, key=lambda rank_weights: rank_weights.target + rank_weights.draft)
-
-
-def _rank_weights(target: Weights, draft: Weights | None, own_drafter: bool) -> AnsweredWeights:
-    vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
-    if draft is None:
-        return AnsweredWeights(target.bytes, 0, target.host, vision)
-    target_sizes = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
-    shared = sum(
-        size
-        for name, size in draft.modules.items()
-        if own_drafter and name.rpartition(".")[2] in _SHARED and target_sizes.get(name.rpartition(".")[2]) == size
-    )
-    return AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision)
 
 
 def list_differences(
