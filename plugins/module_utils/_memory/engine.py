@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
-from .causes import STAGES
 from .host_memory import HostBuffer, HostWeights
 from .kv_plan import KVPlan
 from .releases import Release
 
+STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
+"""Stages of a start, the earliest first: vLLM prints the error of the first one."""
 COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
     "calculated (compared with vLLM)",
     "calculated (not compared)",
