@@ -206,18 +206,14 @@ def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:
         return default
 
 
-def _whole_blocks(size: float, launch: HostLaunch) -> int:
-    """Return how many blocks, counted over all ranks, fit into C(size) bytes; 0 if the block size is unknown."""
-    row = launch.plan.bytes_per_block * launch.ranks if launch.plan else 0
-    if launch.release.since(23):
-        row = -(-row // _PAGE) * _PAGE
-    return int(size // row) if row else 0
-
-
 def _offloading_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
     """Return the buffer sizes of the OffloadingConnector (v1/kv_offload/cpu/); its option is the sum over all ranks."""
     total, plan = _bytes(extra, "cpu_bytes_to_use"), launch.plan
-    rank_bytes, blocks = total / launch.ranks, _whole_blocks(total, launch)
+    # Blocks, counted over all ranks.
+    row = plan.bytes_per_block * launch.ranks if plan else 0
+    if launch.release.since(23):
+        row = -(-row // _PAGE) * _PAGE
+    blocks, rank_bytes = int(total // row) if row else 0, total / launch.ranks
     if plan is None or not blocks:
         return (rank_bytes,) * 3
     rank_bytes = blocks * plan.bytes_per_block
@@ -249,16 +245,17 @@ def _simple_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, 
     return (rank_bytes,) * 3
 
 
-def _lmcache(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Return the size of LMCache's local CPU cache in a worker; LMCache pins all of it at its start."""
-    default = _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB)
-    return (_bytes(extra, "lmcache.max_local_cpu_size", default) * GIB,) * 3
-
-
 _CONNECTORS: dict[str, Callable[[HostLaunch, Config], tuple[float, float, float]]] = {
     "OffloadingConnector": _offloading_connector,
     "SimpleCPUOffloadConnector": _simple_connector,
-    "LMCacheConnectorV1": _lmcache,
+    # LMCache's local CPU cache in a worker, all of which LMCache pins at its start.
+    "LMCacheConnectorV1": lambda launch, extra: (
+        (
+            _bytes(extra, "lmcache.max_local_cpu_size", _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB))
+            * GIB,
+        )
+        * 3
+    ),
     # A pool of a power of two (p2p/tensor_memory_pool.py).
     "P2pNcclConnector": lambda _launch, extra: (
         (float(pinned(int(_bytes(extra, "mem_pool_size_gb", _P2P_POOL_GIB) * GIB))),) * 3

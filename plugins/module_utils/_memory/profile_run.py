@@ -185,12 +185,6 @@ def is_compiled(compilation: Config) -> bool:
     return mode is None or str(mode).upper() not in ("0", "NONE")
 
 
-def _is_counting_graphs(launch: Launch, runner: int) -> bool:
-    """Tell whether a runner subtracts CUDA graphs from the cache (Worker.determine_available_memory)."""
-    if_asked, by_default = COUNTS_GRAPHS[runner]
-    return launch.counts_graphs is not False and launch.release.since(if_asked if launch.counts_graphs else by_default)
-
-
 def capture_sizes(largest: int) -> list[int]:
     """Return the sizes of batches with CUDA graphs up to the largest one, as vLLM chooses them."""
     small = [size for size in (1, 2, 4) if size <= largest]
@@ -300,7 +294,10 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
-        inside = int(GRAPHS_ESTIMATED * graphs) if _is_counting_graphs(launch, runner) else 0
+        # Worker.determine_available_memory
+        since = COUNTS_GRAPHS[runner][0 if launch.counts_graphs else 1]
+        is_counting = launch.counts_graphs is not False and launch.release.since(since)
+        inside = int(GRAPHS_ESTIMATED * graphs) if is_counting else 0
     # V2 counts the tokens of every request that it may have.
     request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(

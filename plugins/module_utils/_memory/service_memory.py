@@ -252,13 +252,13 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     check_length(item, config, minor)
     batch = batch_tokens(args, geometry)
     try:
-        plans = plan_releases(item, geometry, config, releases, batch)
+        plans, refusing = plan_releases(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = load_weights(item, geometry, vision, mtp, minor)
         failure.seconds = start_seconds(terms, weights.target + weights.draft, failure.stage)
         raise
     weights = load_weights(item, geometry, vision, mtp, minor)
-    plan, release = plans.hardest, plans.hardest.settings.release
+    plan, release = plans[-1], plans[-1].settings.release
     run = measure_by_config(item, config, geometry, release, batch)
     room = adapter_room(item, config, geometry, minor)
     in_host = host_weights(
@@ -298,4 +298,5 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     )
     if release_known:
         return engine
-    return replace(engine, minors=plans.minors, easiest=plans.easiest, refusing=plans.refusing)
+    minors = tuple(possible.settings.release.minor for possible in plans)
+    return replace(engine, minors=minors, easiest=plans[0], refusing=refusing)

@@ -15,10 +15,14 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
+    Page,
+    approximate_divisor,
+    pack,
+    plan_kv_cache,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
 
