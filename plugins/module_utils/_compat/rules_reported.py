@@ -27,11 +27,6 @@ def _has_block_fp8(launch: Launch) -> bool:
     return "block" in strategies or (launch.checkpoint == "fp8" and bool(launch.quantization.get("weight_block_size")))
 
 
-def _captures_full_and_piecewise(launch: Launch) -> bool:
-    config = launch.args.get("compilation-config")
-    return isinstance(config, Mapping) and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
-
-
 FACTS: dict[str, Callable[[Launch], bool]] = {
     "hybrid": lambda launch: launch.hybrid,
     "dense": lambda launch: launch.dense,
@@ -45,7 +40,10 @@ FACTS: dict[str, Callable[[Launch], bool]] = {
     ),
     "concurrent": lambda launch: launch.number("max-num-seqs", DEFAULT_SEQUENCES) > 1,
     "four_gpus": lambda launch: launch.number("tensor-parallel-size", 1) >= 4,
-    "full_and_piecewise": _captures_full_and_piecewise,
+    "full_and_piecewise": lambda launch: (
+        isinstance(config := launch.args.get("compilation-config"), Mapping)
+        and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
+    ),
 }
 """What a row may ask of a launch by name."""
 

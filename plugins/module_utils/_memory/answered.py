@@ -96,11 +96,7 @@ class AnsweredPlan(KVPlan):
         return max(requests * blocks * self.bytes_per_block, self.needed_bytes(length) + self.kept_back)
 
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
-        """Return the number in the line C(GPU KV cache size) of the start-up log.
-
-        :param length: tokens of the longest context
-        :returns: tokens
-        """
+        """Return the number in the line C(GPU KV cache size) of the start-up log. length: tokens of the longest context."""
         if self.by_concurrency:
             return int(self.max_concurrency(blocks, length) * length)
         return super().printed_tokens(blocks, length, limit)
@@ -158,9 +154,14 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         pipeline_parallel=resolved.get("pipeline_parallel", 1),
     )
     pages = [int(group["page"]) for group in cut.groups]
+    groups = []
+    for spec in cut.groups:
+        kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
+        kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
+        groups.append(KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0)))
     return AnsweredPlan(
         settings=settings,
-        groups=tuple(_read_group(entry) for entry in cut.groups),
+        groups=tuple(groups),
         block_size=cut.block_size,
         page_size_bytes=max(pages, default=0),
         group_size=max((int(group["layers"]) for group in cut.groups), default=0),
@@ -193,12 +194,6 @@ def _largest_cut(answer: Answer) -> tuple[Cut, int]:
     if not is_overridden and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
         raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
     return cut, request
-
-
-def _read_group(spec: Mapping[str, Any]) -> KVGroup:
-    kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
-    kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
-    return KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0))
 
 
 def _is_linear(spec: Mapping[str, Any]) -> bool:
@@ -269,11 +264,7 @@ class AnsweredWeights:
 
 
 def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
-    """Return the weights of the fullest pipeline stage.
-
-    :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
-    :returns: bytes
-    """
+    """Return the weights of the fullest pipeline stage. own_drafter: layers of the model draft; embedding and head are shared."""
     ranks = []
     for target, draft in ((rank.target, rank.draft or Weights(0, 0, {})) for rank in answer.ranks):
         vision = sum(size for name, size in target.modules.items() if _VISION.match(name))

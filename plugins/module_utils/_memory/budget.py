@@ -20,6 +20,7 @@ C(memory_budget) is the only entry.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -41,7 +42,8 @@ from .budget_result import judge_findings, memory_map, service_result, to_gib
 from .checks import (
     check_cache,
     check_free,
-    check_node,
+    check_remaining,
+    check_utilization_sum,
     find_oversized_buffer,
     note_buffers,
     report_oversized,
@@ -52,7 +54,7 @@ from .fixes import Change, Draft, FixCandidate, Report, describe_fix
 from .host_memory import KV_BUFFER
 from .kv_plan import PlanFailure
 from .layers import Refusal
-from .node_memory import Node, Service, count_at_once, solve
+from .node_memory import Node, Service, count_at_once, one_at_a_time, solve
 from .releases import parse_release
 from .service_input import ANSWERED_ARGS, DEFAULT_SEQS, HOST_ARGS, Host, ServiceInput, read_params
 from .service_memory import resolve
@@ -145,7 +147,8 @@ def _judge_node(
         check_cache(report, node, service)
         note_solved(report, node, service)
     if node.services:
-        check_node(report, node)
+        check_utilization_sum(report, node)
+        check_remaining(report, node)
     note_buffers(report, node)
     return node, report
 
@@ -433,22 +436,13 @@ class AtOnce:
         :param sets: of exclusive sets the combinations that may run at once, none of whose services is unknown; of others one service runs
         :returns: whether each mixture passes at low overheads; C(memory_budget) gives the verdict "fails" to the others
         """
-        slots = [
+        slots: list[Sequence[tuple[Service, ...]]] = [
             [tuple(self._by_name[name] for name in combination) for combination in combinations]
             for combinations in sets.values()
             if combinations
         ]
-        slots += [slot for slot in self._node.one_at_a_time() if slot[0][0].engine.exclusive not in sets]
+        slots += [slot for slot in one_at_a_time(self._node.services) if slot[0][0].engine.exclusive not in sets]
         return self._node.fits_at_once(slots, "low")
-
-
-def _unplanned_result(item: ServiceInput) -> dict[str, Any]:
-    """Return the result of a service that cannot be planned; its image may know better unless this very version was compared."""
-    try:
-        compared = parse_release(item.vllm_version).exact
-    except Refusal:
-        compared = False
-    return {"verdict": "fails", **({} if compared else {"sources": {"kv_cache": NOT_COMPARED}})}
 
 
 def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -464,7 +458,13 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
     node, findings, hanging = _judge_once(host, tuple(items))
-    planned: dict[str, Any] = {item.name: _unplanned_result(item) for item in items}
+    planned: dict[str, Any] = {}
+    for item in items:
+        # The image of a service that cannot be planned may know better unless this very version was compared.
+        planned[item.name] = {"verdict": "fails", "sources": {"kv_cache": NOT_COMPARED}}
+        with contextlib.suppress(Refusal):
+            if parse_release(item.vllm_version).exact:
+                del planned[item.name]["sources"]
     for order, service in enumerate(node.services):
         service_findings = [finding for finding in findings if finding.service == service.name]
         planned[service.name] = service_result(

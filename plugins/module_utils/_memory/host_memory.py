@@ -155,12 +155,15 @@ def _allocated_buffer(name: str, sizes: tuple[float, float, float], option: str 
 
 def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
     """Return the named parts of the host memory of one rank."""
+    has_grammars = launch.engine_cores_here and launch.args.get("runner") != "pooling"
+    grammars = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20) if has_grammars else 0
     return (
         *_kv_buffers(launch),
         *_media_cache(launch),
         # lora/lora_model.py pins each matrix of an adapter separately, so an adapter takes at most twice its size.
         *_filled_buffer(ADAPTER_COPIES, launch.adapter_copies, 2 * launch.adapter_copies, "max-cpu-loras"),
-        *_grammar_cache(launch),
+        # Compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill this cache.
+        *_filled_buffer(GRAMMARS, 0, grammars, "VLLM_XGRAMMAR_CACHE_MB"),
         *_processes(launch),
     )
 
@@ -281,13 +284,6 @@ def _media_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
     if launch.media:
         cache_bytes = size * copies * GIB
         yield from _filled_buffer(MEDIA_CACHE, cache_bytes, cache_bytes, "mm-processor-cache-gb", size)
-
-
-def _grammar_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
-    """Yield the cache of compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill it."""
-    if launch.engine_cores_here and launch.args.get("runner") != "pooling":
-        size = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20)
-        yield from _filled_buffer(GRAMMARS, 0, size, "VLLM_XGRAMMAR_CACHE_MB")
 
 
 def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:

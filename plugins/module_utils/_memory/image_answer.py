@@ -196,10 +196,7 @@ def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
 
 
 def read(value: Any, where: str = "the image's answer") -> Answer:
-    """Return a checked answer; raises C(Untrusted) for values that the program cannot print.
-
-    value: as C(plan_probe.parse) returns it.
-    """
+    """Return a checked answer, as C(plan_probe.parse) returns it; raises C(Untrusted) for values that the program cannot print."""
     answer = raw(value, where)
     ranks = tuple(
         Rank(

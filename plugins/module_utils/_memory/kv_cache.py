@@ -14,6 +14,7 @@ Sizes are bytes, lengths are tokens, all per rank.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -106,18 +107,6 @@ def _unify_page(spec: Spec, largest: int, name: str, release: Release) -> Spec:
         f"NotImplementedError: Layer {name}: page size is not divisible by the maximum page size and cannot be padded. "
         f"Padding is only supported for {only}"
     )
-
-
-def _promote_with_latent(specs: list[Spec], release: Release) -> list[Spec] | None:
-    """Keep windows of models with latent attention as full attention if pages cannot get one size (from 0.27)."""
-    kinds = {spec.kind for spec in specs}
-    if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
-        return None
-    try:
-        promoted = _promote_local(specs, release)
-    except PlanFailure:
-        return None
-    return promoted if _needs_same_blocks(promoted) else None
 
 
 @dataclass(frozen=True)
@@ -221,10 +210,15 @@ def _cut_even(specs: list[Spec], names: list[str], stages: list[int], settings: 
         try:
             specs = [_unify_page(spec, largest, name, release) for name, spec in zip(names, specs)]
         except PlanFailure:
-            promoted = _promote_with_latent(specs, release)
-            if promoted is None:
+            # From 0.27 windows of models with latent attention are kept as full attention then.
+            kinds = {spec.kind for spec in specs}
+            if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
                 raise
-            specs, one_group = promoted, True
+            with contextlib.suppress(PlanFailure):
+                specs = _promote_local(specs, release)
+                one_group = _needs_same_blocks(specs)
+            if not one_group:
+                raise
     if one_group:
         return _cut_one_group(specs, stages, settings)
     groups, sizes = _group_pages(specs, stages, settings)
@@ -248,10 +242,7 @@ def _cut_one_group(specs: list[Spec], stages: list[int], settings: KVSettings) -
 
 
 def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
-    """Plan the KV cache of every rank.
-
-    Raises C(Refusal) for unknown combinations, C(PlanFailure) if vLLM itself fails.
-    """
+    """Plan the KV cache of every rank. Raises C(Refusal) for unknown combinations, C(PlanFailure) if vLLM itself fails."""
     planner = Planner(geometry, settings)
     _check_drafts(geometry, settings, planner.mode)
     specs, names, stages = _describe_caches(planner)
@@ -424,10 +415,7 @@ class _Bucket:
 
 
 def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
-    """Return the groups, each a list of positions in C(pages).
-
-    older: states are split as up to 0.31, into groups of as many layers as the attention has.
-    """
+    """Return the groups, each a list of positions in C(pages). older: up to 0.31 states are split into groups as large as the attention's."""
     members: dict[Hashable, list[int]] = {}
     for position, page in enumerate(pages):
         members.setdefault(page.bucket, []).append(position)

@@ -181,19 +181,15 @@ class KVPlan:
                 return batch
         return 0
 
-    def _checked_blocks(self, length: int) -> int:
-        """Return the blocks of one request in vLLM's own check: up to 0.18 only blocks of the first group."""
-        if self.settings.release.since(19):
-            return self.blocks_per_request(length)
-        return self._group_blocks(self.groups[0], length)
-
     def needed_bytes(self, length: int) -> int:
         """Return the bytes that one request of C(length) tokens needs; vLLM starts only when this fits."""
         return self.bytes_in_check(length, self.bytes_per_block)
 
     def bytes_in_check(self, length: int, size: int) -> int:
         """Return the bytes that vLLM's check counts for one request, where a block is C(size) bytes."""
-        return self._pages(length) * self._tuple_bytes or self._checked_blocks(length) * (self._checked_size or size)
+        counts_all = self.settings.release.since(19)  # up to 0.18 only blocks of the first group
+        blocks = self.blocks_per_request(length) if counts_all else self._group_blocks(self.groups[0], length)
+        return self._pages(length) * self._tuple_bytes or blocks * (self._checked_size or size)
 
     def checked_bytes(self, available: int) -> int:
         """Return the bytes that vLLM's own check compares with: from 0.29 without the null block."""

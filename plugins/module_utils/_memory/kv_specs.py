@@ -261,10 +261,7 @@ class Planner:
         self.state_page = self.block_size * token
 
     def _hold_skipped(self) -> None:
-        """Grow the block until its page holds a few tokens of a layer that is not quantised.
-
-        From 0.25 (C(_align_heterogeneous_kv_block_size)).
-        """
+        """Grow the block until a page holds a few tokens of a layer that is not quantised (0.25, C(_align_heterogeneous_kv_block_size))."""
         first = self.geometry.attention[0]
         quantised, plain = self._token(first, self.settings.kv_cache_dtype), self._token(first, "auto")
         if plain == quantised:

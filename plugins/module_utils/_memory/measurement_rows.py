@@ -300,7 +300,17 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
         messages.append(": weights and kv_cache are together more than requested")
     if not messages and row["requested"] > row["total"]:
         messages.append(": more is requested than total")
-    return messages + _argument_problems(row.get("arguments"))
+    args = row.get("arguments")
+    if not isinstance(args, Mapping):
+        return [*messages, f".arguments: expected an object, got {shown(args)}"]
+    public_args, _further = public_arguments(args)
+    needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
+    messages += [f".arguments.{key}: is missing" for key in needed if key not in args]
+    return messages + [
+        f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
+        for key, value in args.items()
+        if public_args.get(key) != value
+    ]
 
 
 def _number_problems(row: Mapping[str, Any]) -> list[str]:
@@ -316,19 +326,6 @@ def _number_problems(row: Mapping[str, Any]) -> list[str]:
     if row.get("runner") not in (None, 1, 2):
         messages.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
     return messages
-
-
-def _argument_problems(args: Any) -> list[str]:
-    if not isinstance(args, Mapping):
-        return [f".arguments: expected an object, got {shown(args)}"]
-    public_args, _further = public_arguments(args)
-    needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
-    messages = [f".arguments.{key}: is missing" for key in needed if key not in args]
-    return messages + [
-        f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
-        for key, value in args.items()
-        if public_args.get(key) != value
-    ]
 
 
 def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:

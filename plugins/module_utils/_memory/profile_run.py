@@ -125,10 +125,7 @@ def _largest_number(text: Config, *keys: str) -> int:
 
 
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
-    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner)).
-
-    :param launch: its release, whether its weights are quantised, whether V2 supports its settings, and the requested runner
-    """
+    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner))."""
     if launch.runner:
         return launch.runner == 2
     release, listed = launch.release, config.get("architectures")
@@ -271,11 +268,7 @@ def profile_by_batch(batch: int) -> ProfileRun:
 
 
 def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:
-    """Return the memory in use before an engine allocates its cache.
-
-    :param config: of the model, as C(read_geometry) has read it
-    :returns: bytes of one rank
-    """
+    """Return the memory in use on one rank before an engine allocates its cache. config: as C(read_geometry) has read it."""
     text = text_config(config)
     width = 4 if geometry.dtype == "float32" else 2
     hidden, vocabulary = _largest_number(text, "hidden_size"), _largest_number(text, "vocab_size")

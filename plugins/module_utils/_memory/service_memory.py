@@ -43,10 +43,7 @@ LAYERWISE_MINOR = 16
 
 
 def resolve(item: ServiceInput) -> Engine:
-    """Turn one service into an engine.
-
-    Raises C(Refusal) for launches that cannot be computed, C(PlanFailure) if vLLM would not plan.
-    """
+    """Turn one service into an engine. Raises C(Refusal) if it cannot be computed, C(PlanFailure) if vLLM would not plan."""
     return replace(
         _resolve(item.unnamed),
         name=item.name,
