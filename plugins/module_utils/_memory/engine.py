@@ -145,17 +145,11 @@ class Engine:
         """
         if self.fixed is not None:
             return self.fixed
-        kept_share, outside = self.overhead("kept_share", level), self.outside(level)
+        kept_share, outside, cache = self.overhead("kept_share", level), self.outside(level), self.pool
         if self.blocks is not None and self.plan is not None:
-            return (
-                self.weights
-                + self.draft
-                + self.blocks * self.plan.bytes_per_block
-                + kept_share * self.inside[level]
-                + outside
-            )
-        if self.pool is not None:
-            return self.weights + self.draft + self.pool + kept_share * self.inside[level] + outside
+            cache = self.blocks * self.plan.bytes_per_block
+        if cache is not None:
+            return self.weights + self.draft + cache + kept_share * self.inside[level] + outside
         opposite = LEVELS[-1 - LEVELS.index(level)]
         return max(requested, self.weights + self.draft) - (1 - kept_share) * self.inside[opposite] + outside
 

@@ -106,10 +106,10 @@ class ProfileRun:
     runner: int
     peak: int
     compiled: int
-    tables: int
-    graphs: int
-    graphs_inside: int
-    request_buffers: int
+    tables: int = 0
+    graphs: int = 0
+    graphs_inside: int = 0
+    request_buffers: int = 0
     unknown: int = 0
 
 
@@ -259,10 +259,6 @@ def profile_by_batch(batch: int) -> ProfileRun:
         runner=1,
         peak=CUBLAS_WORKSPACE + batch * DENSE_TOKEN_BYTES,
         compiled=CUBLAS_WORKSPACE + batch * TOKEN_BYTES,
-        tables=0,
-        graphs=0,
-        graphs_inside=0,
-        request_buffers=0,
         unknown=UNKNOWN_BYTES + batch * TOKEN_BYTES,
     )
 

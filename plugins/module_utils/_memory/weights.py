@@ -343,6 +343,7 @@ class Split:
         return replace(self, cut_shared=family in _CUT_SHARED)
 
 
+_UNDIVIDED = Split()
 SHARED = re.compile(r"\.shared_experts?\.")
 """Names of experts that every token goes through."""
 
@@ -440,29 +441,24 @@ def weights_bytes(
     geometry: Geometry,
     *,
     quant_config: Config | None = None,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    expert_parallel: bool = False,
+    split: Split = _UNDIVIDED,
     runtime_quantization: str = "",
     vision: bool = True,
     mtp: bool = False,
     draft_tokens: int = 0,
     minor: int | None = None,
     tables_on_disk: bool = False,
-    replicas: int = 1,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
     config, quant_config: C(config.json) and C(hf_quant_config.json). geometry: of the same config.
-    expert_parallel: C(--enable-expert-parallel).
     runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
     draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers.
     minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
-    tables_on_disk: the build leaves tables of n-grams on disk. replicas: C(--data-parallel-size).
+    tables_on_disk: the build leaves tables of n-grams on disk.
     Raises C(Refusal) for a family or a format that is not known.
     """
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     parts = rank_parts(config, geometry, split, quantization, minor=minor, drafts=mtp, draft_tokens=draft_tokens)
     tower = parts.measure(vision_tower(config)) if vision else []
@@ -656,7 +652,7 @@ def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_par
     model through a projection and share its embedding, EAGLE also its head (llama_eagle.py, llama_eagle3.py).
     """
     if method not in ("eagle", "eagle3"):
-        return weights_bytes(config, geometry, tensor_parallel=tensor_parallel, vision=False).target
+        return weights_bytes(config, geometry, split=Split(tensor_parallel), vision=False).target
     text, family = text_config(config), geometry.model_type
     _check_family(family)
     hidden = field(text, "hidden_size")

@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split, Weights, weights_bytes
 
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "memory_rows_2026_11.json").read_text(encoding="utf-8")
@@ -432,7 +432,7 @@ def counted(row: dict[str, Any], vision: bool = True) -> Weights:
         result,
         read_geometry(result),
         quant_config=DATA["quant_configs"].get(row["model"]),
-        tensor_parallel=row["ranks"],
+        split=Split(tensor=row["ranks"]),
         vision=vision,
         mtp=True,
         draft_tokens=DRAFT_TOKENS.get((row["model"], row["ranks"]), 0),
@@ -477,7 +477,8 @@ def test_inkling_makes_a_layer_for_each_draft_token(tokens: int) -> None:
     service["args"]["speculative-config"] = {"method": "mtp", "num_speculative_tokens": tokens}
     drafts = memory_budget({"total_gib": 119.67, "services": [service]})["services"]["x"]["draft_bytes"]
     assert (
-        drafts == weights_bytes(result, read_geometry(result), tensor_parallel=8, mtp=True, draft_tokens=tokens).draft
+        drafts
+        == weights_bytes(result, read_geometry(result), split=Split(tensor=8), mtp=True, draft_tokens=tokens).draft
     )
 
 
