@@ -8,7 +8,9 @@ Sizes are bytes, lengths are tokens, all per rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .layers import Layer
 from .releases import Release
@@ -107,12 +109,16 @@ class KVPlan:
     stage_bytes_per_block: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     checkpoints: bool = False
-    _counted: tuple[tuple[KVGroup, int], ...] = field(default=(), repr=False)
     _group_bytes: tuple[int, ...] = ()
     _tuple_bytes: int = 0
     # Up to 0.16 with pipeline stages: bytes of a block over all stages, as the check counts it, and as blocks are counted.
     _checked_size: int = 0
     _divided_size: int = 0
+
+    @cached_property
+    def _counted(self) -> list[tuple[KVGroup, int]]:
+        """The groups, each once, with their number."""
+        return list(Counter(self.groups).items())
 
     @property
     def marginal_bytes_per_token(self) -> float:

@@ -16,12 +16,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import famil
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    Page,
     approximate_divisor,
     pack,
     plan_kv_cache,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import Spec
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split, Weights, weights_bytes
@@ -402,10 +402,10 @@ def test_approximate_divisor(values: list[int], least: int, divisor: int) -> Non
 
 
 def test_states_fill_a_block_and_never_widen_it() -> None:
-    pages = [Page("full", 100)] * 3 + [Page("state", 70, state=True)] * 10
-    groups = pack(pages)
+    specs = [Spec("full", 16, 100)] * 3 + [Spec("mamba", 16, 70)] * 10
+    groups = pack(specs)
     assert sorted(map(len, groups)) == [3, 3, 3, 4]
-    assert max(sum(pages[member].size for member in group) for group in groups) == 300
+    assert max(sum(specs[member].page for member in group) for group in groups) == 300
 
 
 # Weights ----------------------------------------------------------------------------------------------------------------
