@@ -97,11 +97,6 @@ class Launch:
     packages: Sequence[str] = ()
     probed: bool = False
 
-    @property
-    def common(self) -> Mapping[str, Any]:
-        """What the texts of every rule may name."""
-        return {"version": self.version, "image": self.image}
-
     def before(self, bound: str) -> bool:
         """Tell whether the version is known and older than C(bound).
 
@@ -467,6 +462,7 @@ class Rule:
             return []
         result = self.check(launch)
         hits = result if isinstance(result, Iterator) else [FIRES] if result else []
+        common = {"version": launch.version, "image": launch.image} if isinstance(launch, Launch) else {}
         return [
             (
                 Finding(
@@ -481,7 +477,7 @@ class Rule:
                 ),
                 tuple(values.get("changes") or ()),
             )
-            for values in ({**launch.common, **hit} for hit in hits)
+            for values in ({**common, **hit} for hit in hits)
         ]
 
 

@@ -195,7 +195,8 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
         return _llama4_kinds(text, count)
-    switched = text.get("use_sliding_window", not _has_window_on_demand(model_type)) is not False
+    on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
+    switched = text.get("use_sliding_window", not on_demand) is not False
     window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
     if named is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
@@ -205,7 +206,7 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
         return _periodic_kinds("gdn", number(text, "full_attention_interval", 4), count)
     if not window:
         return ["full"] * count
-    partial = number(text, "max_window_layers", count, minimum=0) if _has_window_on_demand(model_type) else 0
+    partial = number(text, "max_window_layers", count, minimum=0) if on_demand else 0
     if 0 < partial < count:
         raise Refusal(
             "config.max_window_layers", "vLLM does not serve a model of this family with a window in some layers only"
@@ -213,11 +214,6 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     every = number(text, "sliding_window_pattern", _GLOBAL_EVERY.get(model_type, 0), minimum=0)
     # Without a pattern vLLM gives the window to every layer (Mistral 7B v0.1).
     return _periodic_kinds("sliding", every, count) if every else ["sliding"] * count
-
-
-def _has_window_on_demand(model_type: str) -> bool:
-    """Tell whether C(use_sliding_window) must switch on the window of a family."""
-    return model_type.startswith(_WINDOW_ON_DEMAND)
 
 
 def _periodic_kinds(kind: str, every: int, count: int) -> list[str]:

@@ -334,7 +334,22 @@ def host_weights(
     :param weights: bytes of all weights of the rank
     :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
     """
-    in_host = _count_offloaded(config, args, env, weights, release)
+    # model_executor/offloader/
+    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
+    backend = args.get("offload-backend") or "auto"
+    size, buffers = 0, 0
+    if group and backend in ("auto", "prefetch"):
+        layers = int(text_config(config).get("num_hidden_layers") or 1)
+        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
+        size = weights * chosen // layers
+        # GPU buffers for the layers that are prefetched.
+        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
+    elif backend in ("auto", "uva"):
+        size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
+    # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
+    pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
+    pinned_typical, pinned_high = (0, 0) if pageable else (size * 44 // 100, size)
+    in_host = HostWeights(size, 0, (0, buffers + pinned_typical, buffers + pinned_high))
     engram = args.get("engram-config")
     engram = engram if isinstance(engram, Mapping) else {}
     if not counted_tables or engram.get("cpu_offload") is False:
@@ -361,25 +376,3 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
             yield rows * (table.columns - values)
         else:
             yield rows * table.columns * (table.size or 2)
-
-
-def _count_offloaded(
-    config: Config, args: Config, env: Mapping[str, Any], weights: int, release: Release
-) -> HostWeights:
-    """Return the weights that C(cpu-offload-gb) or C(offload-group-size) moves to the host (model_executor/offloader/)."""
-    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
-    backend = args.get("offload-backend") or "auto"
-    size, buffers = 0, 0
-    if group and backend in ("auto", "prefetch"):
-        layers = int(text_config(config).get("num_hidden_layers") or 1)
-        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
-        size = weights * chosen // layers
-        # GPU buffers for the layers that are prefetched.
-        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
-    elif backend in ("auto", "uva"):
-        size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
-    pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
-    # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
-    return HostWeights(
-        size, 0, (0, buffers + (0 if pageable else size * 44 // 100), buffers + (0 if pageable else size))
-    )

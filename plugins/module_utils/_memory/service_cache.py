@@ -106,13 +106,9 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
         )
     if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
         raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")
-    if all(layer.kind != "mla" for layer in geometry.attention):
-        query_heads = int(text_config(config).get("num_attention_heads") or 0)
-        _check_context_heads(context, ranks, geometry, query_heads, release)
-
-
-def _check_context_heads(context: int, ranks: int, geometry: Geometry, query_heads: int, release: Release) -> None:
-    """Raise vLLM's error for a decode context that does not fit the heads of grouped-query attention."""
+    if any(layer.kind == "mla" for layer in geometry.attention):
+        return
+    query_heads = int(text_config(config).get("num_attention_heads") or 0)
     heads = max((layer.kv_heads for layer in geometry.attention), default=1)
     most, shared = ranks // heads, query_heads // heads
     newer = release.since(27)

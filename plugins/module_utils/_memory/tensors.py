@@ -121,37 +121,22 @@ def _read_tensor(entry: Any, index: int) -> _Tensor:
     unknown = sorted(str(key) for key in entry if key not in ("name", "dtype", "shape", "bytes"))
     if unknown:
         raise Refusal(where, f"{name} has unknown keys: {', '.join(unknown)}", _FIX)
-    shape, dtype = _read_shape(entry, where), entry.get("dtype")
+    shape, dtype, size = entry.get("shape"), entry.get("dtype"), entry.get("bytes")
+    if shape is not None and not (isinstance(shape, (list, tuple)) and all(is_whole(dim, 0) for dim in shape)):
+        raise Refusal(f"{where}.shape", f"{name}: expected a list of whole numbers, got {shape!r}", _FIX)
     if dtype is not None and dtype not in _BITS:
         raise Refusal(f"{where}.dtype", f"{name}: dtype {dtype!r} is not known; known are {', '.join(_BITS)}", _FIX)
-    size = _read_bytes(entry, shape, where)
-    module, leaf = _module_and_leaf(name)
-    return _Tensor(name, size, dtype or "", shape, module, leaf)
-
-
-def _read_shape(entry: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
-    """Return the shape of an entry, None if it has only its bytes."""
-    shape = entry.get("shape")
-    if shape is None:
-        return None
-    if not isinstance(shape, (list, tuple)) or not all(is_whole(dim, 0) for dim in shape):
-        raise Refusal(f"{where}.shape", f"{entry['name']}: expected a list of whole numbers, got {shape!r}", _FIX)
-    return tuple(shape)
-
-
-def _read_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None, where: str) -> int:
-    """Return the bytes of an entry, and refuse bytes that contradict its dtype and shape."""
-    name, dtype, size = entry["name"], entry.get("dtype"), entry.get("bytes")
     computed = None if dtype is None or shape is None else prod(shape) * _BITS[dtype] // 8
     if size is None:
-        if computed is None:
-            raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
-        return computed
-    if not is_whole(size, 0):
+        size = computed
+    elif not is_whole(size, 0):
         raise Refusal(f"{where}.bytes", f"{name}: expected a whole number, got {size!r}", _FIX)
-    if computed not in (None, size):
+    elif computed not in (None, size):
         raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
-    return int(size)
+    if size is None:
+        raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
+    module, leaf = _module_and_leaf(name)
+    return _Tensor(name, int(size), dtype or "", None if shape is None else tuple(shape), module, leaf)
 
 
 def _module_and_leaf(name: str) -> tuple[str, str]:
