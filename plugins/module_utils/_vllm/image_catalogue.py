@@ -232,9 +232,7 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
         match.update(_read_hub_tag(tag))
     entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
-    moving = entry["moving"]
-    if moving is None:
-        moving = tag is not None and tag_moves(tag)
+    moving = tag is not None and tag_moves(tag) if entry["moving"] is None else entry["moving"]
     entry.update(
         repository=repository,
         tag=tag,
