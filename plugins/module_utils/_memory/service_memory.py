@@ -240,11 +240,9 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     vision = geometry.has_vision and loads_tower(args, config)
     drafts, _layers, mtp = read_speculation(item, geometry)
     release_known = bool(item.vllm_version)
-    releases = (
-        [parse_release(item.vllm_version)]
-        if release_known
-        else [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
-    )
+    releases = [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
+    if release_known:
+        releases = [parse_release(item.vllm_version)]
     minor = releases[0].minor if release_known else None
     check_length(item, config, minor)
     batch = batch_tokens(args, geometry)
@@ -258,9 +256,9 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     plan, release = plans[-1], plans[-1].settings.release
     run = measure_by_config(item, config, geometry, release, batch)
     room = adapter_room(item, config, geometry, minor)
-    in_host = host_weights(
-        config, args, item.env, weights.target + weights.draft, weights.host, release, split_of(args).tensor
-    )
+    total = weights.target + weights.draft
+    in_host = host_weights(config, args, item.env, total, weights.host, release, split_of(args).tensor)
+    is_compared = release.exact and not plan.notes and args.get("config-format") != "mistral"
     # vLLM allocates the room for adapters after the weights.
     loaded = weights.target + room.typical
     layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
@@ -289,9 +287,7 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
         weights_from=STATED if _are_weights_stated(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=COMPARED
-        if release.exact and not plan.notes and args.get("config-format") != "mistral"
-        else NOT_COMPARED,
+        cache_from=COMPARED if is_compared else NOT_COMPARED,
     )
     if release_known:
         return engine
