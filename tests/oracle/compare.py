@@ -104,17 +104,16 @@ def cases(folder: Path, count: int, seed: int, models: str) -> Iterator[Case]:
 
 def as_rows(answer: image_answer.Answer, available: int) -> Answer:
     """Return an answer in the form of the fixture, see C(launches_fixture)."""
-    cut = answer.at(available)
-    if isinstance(cut, image_answer.Cut):
+    cut = answer.cuts.get(available)
+    if cut is not None:
         groups = sorted([group["layers"], group["block"]] for group in cut.groups)
         weights = answer.ranks[0].target.bytes
         return [groups, cut.bytes_per_block, cut.blocks, cut.tokens, cut.needed, weights]
-    if cut is None:
-        return {"unknown": "not asked about this size"}
-    text = FOLDER.sub("MODEL", " ".join(cut.text.split()))[:MOST_TEXT]
+    failure = answer.failure or answer.refusals[available]
+    text = FOLDER.sub("MODEL", " ".join(failure.text.split()))[:MOST_TEXT]
     # Of another release of Transformers, or of a vLLM before the model: says nothing of memory.
-    if cut.kind != image_answer.REFUSED or NO_CLASS.search(text):
-        return {"unknown": f"{cut.stage}: {text}"[:MOST_REASON]}
+    if failure.kind != image_answer.REFUSED or NO_CLASS.search(text):
+        return {"unknown": f"{failure.stage}: {text}"[:MOST_REASON]}
     return text
 
 
@@ -287,7 +286,8 @@ def main(argv: Sequence[str]) -> int:
                 printed = json.loads(line[len(PLAN_MARK) :])
                 answer = image_answer.read(printed)
                 packages = {key: text for key, text in printed["packages"].items() if key in ("torch", "transformers")}
-                version, peak, seconds = answer.version, max(peak, answer.peak), max(seconds, answer.seconds)
+                version, seconds = answer.version, max(seconds, printed["seconds"])
+                peak = max(peak, printed["peak_bytes"])
                 spent = max(spent, printed["cpu_seconds"])
                 answers.append(as_rows(answer, available))
                 config, quant = (

@@ -11,11 +11,11 @@ stand in the C(rules_*) files, by family. A rule that lacks a fact keeps silent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
-from .._common.docker_run import DockerRun, read_options
+from .._common.docker_run import read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
 from .._common.plain_data import InputError, is_whole, unfit
 from .._vllm import image_catalogue, versions
@@ -87,8 +87,18 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     _complain(params)
     image = str(params["image"]).strip()
     entry = image_catalogue.lookup(image, params.get("catalogue") or ()) or {}
-    vllm_version, source = _version(params, entry)
-    parsed, refused = _parsed(params, vllm_version)
+    vllm_version, source = None, UNKNOWN
+    if params.get("vllm_version"):
+        vllm_version, source = str(params["vllm_version"]), str(params.get("version_source") or GIVEN)
+    elif entry.get("vllm_version"):
+        vllm_version, source = str(entry["vllm_version"]), CATALOGUE
+    args = {str(key): value for key, value in (params.get("args") or {}).items()}
+    refused: list[vllm_launch.Problem] = []
+    if params.get("refuse_service_keys"):
+        args = {vllm_launch.long_name(key): value for key, value in args.items()}
+        refused = vllm_launch.service_keys(args)
+        args = {key: value for key, value in args.items() if key not in vllm_launch.SERVICE_KEYS}
+    parsed = vllm_launch.parse(_texts_of(params, "argv") or args, vllm_version)
     checked = _launch(params, entry, vllm_version, parsed, refused, source == PROBED)
     ignored = set(params.get("ignore") or ())
     rules = [rule for rule in LAUNCH_RULES if rule.id not in ignored]
@@ -114,20 +124,6 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parsed(
-    params: Mapping[str, Any], vllm_version: str | None
-) -> tuple[vllm_launch.Parsed, list[vllm_launch.Problem]]:
-    """Return C(argv) or C(args) as parsed, and the problems of service keys that must not be among the args."""
-    argv = _texts_of(params, "argv")
-    args = {str(key): value for key, value in (params.get("args") or {}).items()}
-    refused: list[vllm_launch.Problem] = []
-    if params.get("refuse_service_keys"):
-        args = {vllm_launch.long_name(key): value for key, value in args.items()}
-        refused = vllm_launch.service_keys(args)
-        args = {key: value for key, value in args.items() if key not in vllm_launch.SERVICE_KEYS}
-    return vllm_launch.parse(argv if argv else args, vllm_version), refused
-
-
 def _launch(
     params: Mapping[str, Any],
     entry: Mapping[str, Any],
@@ -138,7 +134,8 @@ def _launch(
 ) -> Launch:
     """Return the launch that C(check_launch) has to judge; entry: of the image catalogue, empty for none."""
     docker = read_options(_texts_of(params, "docker_args"))[0]
-    family = _entrypoint_family(params, entry, docker)
+    replaced = "passthrough" if docker.values("--entrypoint") else None
+    family = params.get("entrypoint") or replaced or entry.get("entrypoint")
     model: Mapping[str, Any] = params.get("model") or {}
     env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
@@ -161,12 +158,6 @@ def _launch(
         packages=_texts_of(params, "packages"),
         probed=probed,
     )
-
-
-def _entrypoint_family(params: Mapping[str, Any], entry: Mapping[str, Any], docker: DockerRun) -> str | None:
-    """Return the configured entrypoint, else docker's, else the catalogue's."""
-    replaced = "passthrough" if docker.values("--entrypoint") else None
-    return params.get("entrypoint") or replaced or entry.get("entrypoint")
 
 
 def _text_of(params: Mapping[str, Any], key: str) -> str:
@@ -215,7 +206,12 @@ def _repair(
         checked = _relaunch(checked, checked.args, checked.env, vllm_version)
         judged = _judge(checked, rules)
     while True:
-        step = _next_repair(judged, tried)
+        open_repairs = (
+            (finding, changes)
+            for finding, changes in judged
+            if changes and changes[0].where != "command" and (finding.rule, finding.message) not in tried
+        )
+        step = next(open_repairs, None)
         if step is None:
             return checked, shown, _plain(finding for finding, _changes in judged)
         finding, changes = step
@@ -229,13 +225,6 @@ def _repair(
         if gone and not new_errors:
             shown.append(_shown(finding.rule, keys[0][0], keys[0][1], _texts(checked, keys), _texts(after, keys)))
             checked, judged = after, findings_after
-
-
-def _next_repair(judged: Judged, tried: Collection[tuple[str, str]]) -> tuple[Finding, tuple[Change, ...]] | None:
-    for finding, changes in judged:
-        if changes and changes[0].where != "command" and (finding.rule, finding.message) not in tried:
-            return finding, changes
-    return None
 
 
 def _apply(changes: Iterable[Change], checked: Launch) -> tuple[dict[str, Any], dict[str, str]]:
@@ -292,28 +281,10 @@ def _shown(rule: str, where: str, key: str, before: str, after: str) -> dict[str
     return {"rule": rule, "where": where, "key": key, "before": before, "after": after}
 
 
-def entrypoint_argv(family: str) -> list[str]:
-    """Return what must stand between the image name and the model: nothing, or C(vllm serve)."""
-    if family not in image_catalogue.FAMILIES:
-        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(image_catalogue.FAMILIES)}")
-    return ["vllm", "serve"] if family == "passthrough" else []
-
-
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the exact argv behind the image name.
-
-    :param family: a word of C(image_catalogue.FAMILIES)
-    :param model: repository or path, empty for none
-    """
-    return [*entrypoint_argv(family), *([model] if model else []), *vllm_launch.render(args)]
-
-
-def _version(params: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str | None, str]:
-    if params.get("vllm_version"):
-        return str(params["vllm_version"]), str(params.get("version_source") or GIVEN)
-    if entry.get("vllm_version"):
-        return str(entry["vllm_version"]), CATALOGUE
-    return None, UNKNOWN
+    """Return the exact argv behind the image name. model: repository or path, empty for none."""
+    words = ["vllm", "serve"] if family == "passthrough" else []
+    return [*words, *([model] if model else []), *vllm_launch.render(args)]
 
 
 def _complain(params: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any
@@ -97,11 +97,6 @@ class Launch:
     packages: Sequence[str] = ()
     probed: bool = False
 
-    @property
-    def common(self) -> Mapping[str, Any]:
-        """What the texts of every rule may name."""
-        return {"version": self.version, "image": self.image}
-
     def before(self, bound: str) -> bool:
         """Tell whether the version is known and older than C(bound).
 
@@ -124,14 +119,16 @@ class Launch:
 
     def respelled(self, table: str, name: str) -> str | None:
         """Return the name that C(name) is a misspelling of, if this version has it and there can be no doubt."""
-        return sure_spelling(name, (other for other in catalogue.names(table) if not self.unsupported(table, other)))
+        supported = (other for other in catalogue.names(table) if not self.unsupported(table, other))
+        return sure_spelling(name, tuple(supported))
 
-    def unknown_value(self, option: str, table: str, name: str) -> Hits:
+    def unknown_value(self, option: str, table: str, name: str | None = None) -> Hits:
         """Yield a value of an option that this version does not have, with its spelling if that can be no other.
 
-        :param name: the value, empty for none
+        :param name: the value if not as written; empty for none
         :returns: hits as C(missing) has them, with C(changes)
         """
+        name = str(self.args.get(option) or "") if name is None else name
         if name and self.unsupported(table, name):
             intended = self.respelled(table, name)
             yield {**self.missing(table, name), "changes": (Change("args", option, intended),) if intended else ()}
@@ -400,13 +397,9 @@ class Launch:
         return "ray" in (self.word("distributed-executor-backend"), (self.executor or "").lower())
 
 
-def sure_spelling(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that C(word) misspells; C(None) if no name is near, or two are."""
-    return _sure_spelling(word, tuple(names))
-
-
 @lru_cache(maxsize=1024)  # the same word is looked up again after every repair
-def _sure_spelling(word: str, names: tuple[str, ...]) -> str | None:
+def sure_spelling(word: str, names: tuple[str, ...]) -> str | None:
+    """Return the name that C(word) misspells; C(None) if no name is near, or two are."""
     plain = {_letters(name): name for name in names}
     same = plain.get(_letters(word))
     if same:
@@ -469,6 +462,7 @@ class Rule:
             return []
         result = self.check(launch)
         hits = result if isinstance(result, Iterator) else [FIRES] if result else []
+        common = {"version": launch.version, "image": launch.image} if isinstance(launch, Launch) else {}
         return [
             (
                 Finding(
@@ -483,7 +477,7 @@ class Rule:
                 ),
                 tuple(values.get("changes") or ()),
             )
-            for values in ({**launch.common, **hit} for hit in hits)
+            for values in ({**common, **hit} for hit in hits)
         ]
 
 
@@ -509,7 +503,7 @@ def rule(
     :param id: C(SPK) and three digits, which never change; C(SPKU) and two for the systemd unit
     :param message: what is wrong and why, with the names of figures in braces
     :param source: of the knowledge, such as a package or a report
-    :param when: the condition of a rule whose texts need no figures but version and image
+    :param when: the condition of a rule whose texts need no figures but version and image, or its hits
     """
 
     def register(check: Check) -> Check:

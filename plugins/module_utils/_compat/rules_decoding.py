@@ -322,9 +322,8 @@ _PARSER_FIXES: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def _parser_unknown(launch: Launch, option: str, table: str, plugin: str) -> Hits:
-    name = str(launch.args.get(option) or "")
-    for hit in () if launch.args.get(plugin) else launch.unknown_value(option, table, name):
-        yield {**hit, **_PARSER_FIXES.get((table, name), {})}
+    for hit in () if launch.args.get(plugin) else launch.unknown_value(option, table):
+        yield {**hit, **_PARSER_FIXES.get((table, hit["name"]), {})}
 
 
 @error(
@@ -340,16 +339,15 @@ def _tool_parser(launch: Launch) -> Hits:
         yield from _parser_unknown(launch, "tool-call-parser", "tool_parsers", "tool-parser-plugin")
 
 
-@error(
+error(
     "SPK702",
     "Reasoning parser that this vLLM does not have",
     "vLLM {version} has no reasoning parser {name}{span}.",
     "{fix}",
     vllm_error="KeyError: 'invalid reasoning parser: {name}",
     needs_version=True,
+    when=lambda launch: _parser_unknown(launch, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin"),
 )
-def _reasoning_parser(launch: Launch) -> Hits:
-    yield from _parser_unknown(launch, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin")
 
 
 @error(

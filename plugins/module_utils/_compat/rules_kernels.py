@@ -144,9 +144,8 @@ def _sinks(launch: Launch) -> Hits:
     needs_version=True,
 )
 def _kv_dtype_unknown(launch: Launch) -> Hits:
-    dtype = str(launch.args.get("kv-cache-dtype") or "")
-    if not dtype.startswith("nvfp4"):
-        yield from launch.unknown_value("kv-cache-dtype", "kv_cache_dtypes", dtype)
+    if not str(launch.args.get("kv-cache-dtype")).startswith("nvfp4"):
+        yield from launch.unknown_value("kv-cache-dtype", "kv_cache_dtypes")
 
 
 _NO_BACKEND = "No valid attention backend found"

@@ -84,7 +84,7 @@ def _unknown_changes(launch: Launch, name: str) -> tuple[Change, ...]:
         return (gone, *(Change("args", key, replacement) for key, replacement in _TASKS[str(value)].items()))
     if long_name(name) in catalogue.options():
         return ()  # it is spelled right; this version has no such thing
-    spelling = sure_spelling(name, catalogue.options())
+    spelling = sure_spelling(name, tuple(catalogue.options()))
     return (gone, Change("args", spelling, value)) if spelling and spelling not in launch.args else ()
 
 
@@ -148,7 +148,7 @@ def _doubled(launch: Launch) -> Hits:
         }
 
 
-@error(
+error(
     "SPK104",
     "Value missing or of the wrong kind",
     "{option} {detail}.",
@@ -156,12 +156,10 @@ def _doubled(launch: Launch) -> Hits:
     PARSER,
     "{error}",
     about="An option has no value, text instead of a number, or invalid JSON; or the command has an extra word.",
+    when=lambda launch: _problems(launch, "no_value", "bad_value", "extra_word"),
 )
-def _bad_value(launch: Launch) -> Hits:
-    yield from _problems(launch, "no_value", "bad_value", "extra_word")
 
-
-@error(
+error(
     "SPK105",
     "Ambiguous abbreviation",
     "{option} {detail}; vLLM accepts an abbreviation only if it is unique.",
@@ -169,12 +167,10 @@ def _bad_value(launch: Launch) -> Hits:
     PARSER,
     "{error}",
     about="Several options begin with this abbreviation; vLLM accepts an abbreviation only if it is unique.",
+    when=lambda launch: _problems(launch, "ambiguous"),
 )
-def _ambiguous(launch: Launch) -> Hits:
-    yield from _problems(launch, "ambiguous")
 
-
-@error(
+error(
     "SPK106",
     "Key of the service in args",
     "'{option}' {detail}, so that unit, probes and plan agree on it.",
@@ -182,9 +178,8 @@ def _ambiguous(launch: Launch) -> Hits:
     "design of this collection",
     about="args has host, port, served-model-name, model or name. Set them as keys "
     "of the service: the unit, the probes and the plan use them too.",
+    when=lambda launch: _problems(launch, "service_key"),
 )
-def _service_key(launch: Launch) -> Hits:
-    yield from _problems(launch, "service_key")
 
 
 @info(
@@ -237,7 +232,7 @@ def _json_key(launch: Launch) -> Hits:
         if problem.kind != "bad_key" or option == "speculative-config":  # SPK604
             continue
         config, span = launch.args[option], launch.names("json_keys").get(f"{option}.{key}")
-        intended = sure_spelling(key, catalogue.json_keys(option, launch.version))
+        intended = sure_spelling(key, tuple(catalogue.json_keys(option, launch.version)))
         remaining = {name: value for name, value in config.items() if name != key}
         sure = intended and not span and intended not in config
         yield {
@@ -455,7 +450,7 @@ def _variable_changes(launch: Launch, name: str, was_known: bool) -> tuple[Chang
         return (gone,)
     if was_known or name in _REPLACED_VARIABLES:
         return (gone,)  # this vLLM ignores it
-    spelling = sure_spelling(name[5:], (other for other in catalogue.names("environment")))
+    spelling = sure_spelling(name[5:], tuple(catalogue.names("environment")))
     return (gone, Change("env", f"VLLM_{spelling}", value)) if spelling and f"VLLM_{spelling}" not in launch.env else ()
 
 

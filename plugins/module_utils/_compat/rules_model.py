@@ -170,16 +170,15 @@ def _gemma4_scales(launch: Launch) -> Hits:
         yield FIRES
 
 
-@error(
+error(
     "SPK406",
     "Load format that this vLLM does not support",
     "--load-format {name} is not in vLLM {version}{span}.",
     "{fix}",
     vllm_error="Load format `{name}` is not supported.",
     needs_version=True,
+    when=lambda launch: launch.unknown_value("load-format", "load_formats"),
 )
-def _load_format(launch: Launch) -> Hits:
-    yield from launch.unknown_value("load-format", "load_formats", str(launch.args.get("load-format") or ""))
 
 
 # Load formats that need a further package: format to package and the vLLM version that includes it.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 from .._common.sizes import GIB
 from .._vllm import catalogue, image_catalogue, image_names, seccomp, shared_memory, versions
@@ -63,8 +61,8 @@ error(
 )
 
 
-def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Yield each known defect of the image and whether this launch runs into it."""
+def _defects(launch: Launch, concerned: bool) -> Hits:
+    """Yield the known defects of the image that this launch does run into, or does not."""
     for defect in launch.entry.get("defects") or []:
         hits = {
             None: True,
@@ -74,34 +72,27 @@ def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
             and launch.expert_format == "nvfp4"
             and "gemma4.py" not in _patched_files(launch),
         }
-        yield defect, hits.get(defect.get("when"), True)
+        if hits.get(defect.get("when"), True) is concerned:
+            yield {"text": defect["text"], "fix": defect.get("fix", "Use another image."), "when": defect.get("when")}
 
 
-@error(
+error(
     "SPK304",
     "Image that is broken as shipped",
     "{image}: {text}.",
     "{fix}",
     "reports to the publisher of the image",
+    when=lambda launch: _defects(launch, True),
 )
-def _broken_image(launch: Launch) -> Hits:
-    for defect, hits in _defects(launch):
-        if hits:
-            yield {"text": defect["text"], "fix": defect.get("fix", "Use another image.")}
 
-
-@warning(
+warning(
     "SPK305",
     "Image with a defect that affects other launches",
     "{image}: {text}. This launch does not use it.",
     "{fix}",
     "reports to the publisher of the image",
+    when=lambda launch: (hit for hit in _defects(launch, False) if hit["when"] == "tools"),
 )
-def _limited_image(launch: Launch) -> Hits:
-    for defect, hits in _defects(launch):
-        if not hits and defect.get("when") == "tools":
-            yield {"text": defect["text"], "fix": defect.get("fix", "Use another image.")}
-
 
 warning(
     "SPK306",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from .._vllm import known_failures
-from .rulebook import REGISTERED, Hits, Launch, Rule, numbers
+from .rulebook import REGISTERED, Launch, Rule, numbers
 
 # vLLM's default; with it several requests run at once.
 DEFAULT_SEQUENCES = 256
@@ -27,11 +27,6 @@ def _has_block_fp8(launch: Launch) -> bool:
     return "block" in strategies or (launch.checkpoint == "fp8" and bool(launch.quantization.get("weight_block_size")))
 
 
-def _captures_full_and_piecewise(launch: Launch) -> bool:
-    config = launch.args.get("compilation-config")
-    return isinstance(config, Mapping) and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
-
-
 FACTS: dict[str, Callable[[Launch], bool]] = {
     "hybrid": lambda launch: launch.hybrid,
     "dense": lambda launch: launch.dense,
@@ -45,7 +40,10 @@ FACTS: dict[str, Callable[[Launch], bool]] = {
     ),
     "concurrent": lambda launch: launch.number("max-num-seqs", DEFAULT_SEQUENCES) > 1,
     "four_gpus": lambda launch: launch.number("tensor-parallel-size", 1) >= 4,
-    "full_and_piecewise": _captures_full_and_piecewise,
+    "full_and_piecewise": lambda launch: (
+        isinstance(config := launch.args.get("compilation-config"), Mapping)
+        and str(config.get("cudagraph_mode")).upper() == "FULL_AND_PIECEWISE"
+    ),
 }
 """What a row may ask of a launch by name."""
 
@@ -61,35 +59,27 @@ def _has_variable(launch: Launch, name: str, part: str) -> bool:
     return part in launch.env.get(name, "")
 
 
-def _meets(launch: Launch, condition: Mapping[str, Any]) -> bool:
-    """Tell whether a launch is what C(when) of a row describes."""
-    architecture = condition.get("architecture")
-    return (
+def _check(row: Mapping[str, Any], launch: Launch) -> bool:
+    """Tell whether a launch is of the versions and the kind of a row, and has no cure of it."""
+    if "first" in row and not launch.within(row["first"], row.get("before", "999")):
+        return False
+    if "before" in row and not launch.before(row["before"]):
+        return False
+    condition, cures = row["when"], row.get("unless", {})
+    architecture, (package, bound) = condition.get("architecture"), cures.get("package", ("", ""))
+    is_kind = (
         (architecture is None or any(name.startswith(architecture) for name in launch.architectures))
         and all(FACTS[name](launch) for name in condition.get("facts", ()))
         and all(_has_option(launch, name, value) for name, value in condition.get("args", {}).items())
         and all(_has_variable(launch, name, part) for name, part in condition.get("env", {}).items())
         and launch.sparks >= condition.get("nodes", 1)
     )
-
-
-def _is_cured(launch: Launch, cures: Mapping[str, Any]) -> bool:
-    """Tell whether a launch already has one of the cures in C(unless) of a row."""
-    package, bound = cures.get("package", ("", ""))
     pinned = launch.pinned().get(package)
-    return (
+    return is_kind and not (
         any(_has_option(launch, name, value) for name, value in cures.get("args", {}).items())
         or any(_has_variable(launch, name, part) for name, part in cures.get("env", {}).items())
         or (pinned is not None and numbers(pinned) < numbers(bound))
     )
-
-
-def _check(row: Mapping[str, Any], launch: Launch) -> Hits:
-    """Yield once where a launch is of the versions and the kind of a row, and has no cure of it."""
-    too_old = "first" in row and not launch.within(row["first"], row.get("before", "999"))
-    too_new = "before" in row and not launch.before(row["before"])
-    if not too_old and not too_new and _meets(launch, row["when"]) and not _is_cured(launch, row.get("unless", {})):
-        yield {"version": launch.version}
 
 
 REGISTERED.extend(

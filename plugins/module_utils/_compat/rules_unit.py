@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .._common.docker_run import DockerRun, Unit, exec_command, exec_prefix
 from .rulebook import FIRES, GUIDE, Hits, error, info, warning
@@ -24,8 +23,6 @@ class Written:
     unit: Unit | None = None
     run: DockerRun | None = None
     text: str = ""
-    common: Mapping[str, str] = field(default_factory=dict)
-    """The texts of these rules have nothing in common."""
 
     def service(self, key: str) -> str:
         """Return the value of a setting of the section Service, empty without one."""

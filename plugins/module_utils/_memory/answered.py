@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .geometry import Geometry
 from .image_answer import REFUSED, Answer, Cut, Failure, Weights
 from .kv_plan import KVGroup, KVPlan, KVSettings
-from .layers import MAX_LAYERS, Attention, Config, Layer, Recurrent, Refusal, text_config
+from .layers import MAX_LAYERS, Attention, Config, Recurrent, Refusal, text_config
 from .releases import NEWEST_MINOR, Release, parse_release
 
 ASKED_BYTES = (1 << 40, 1 << 41)
@@ -96,11 +96,7 @@ class AnsweredPlan(KVPlan):
         return max(requests * blocks * self.bytes_per_block, self.needed_bytes(length) + self.kept_back)
 
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
-        """Return the number in the line C(GPU KV cache size) of the start-up log.
-
-        :param length: tokens of the longest context
-        :returns: tokens
-        """
+        """Return the number in the line C(GPU KV cache size) of the start-up log. length: tokens of the longest context."""
         if self.by_concurrency:
             return int(self.max_concurrency(blocks, length) * length)
         return super().printed_tokens(blocks, length, limit)
@@ -124,14 +120,6 @@ def is_usable(answer: Answer | None) -> bool:
     if answer.failure is not None:
         return answer.failure.kind == REFUSED
     return bool(answer.cuts) or any(failure.kind == REFUSED for failure in answer.refusals.values())
-
-
-def explain_missing_plan(answer: Answer | None, reason: str) -> str:
-    """Return the reason for a missing plan in words; empty if the image was not asked."""
-    failure = answer.failure if answer is not None else None
-    if failure is None and answer is not None:
-        failure = next(iter(answer.refusals.values()), None)
-    return f"{failure.stage}: {failure.text}" if failure else reason
 
 
 def release_of(answer: Answer, version: str) -> Release:
@@ -166,9 +154,14 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         pipeline_parallel=resolved["pipeline_parallel"],
     )
     pages = [int(group["page"]) for group in cut.groups]
+    groups = []
+    for spec in cut.groups:
+        kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
+        kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
+        groups.append(KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0)))
     return AnsweredPlan(
         settings=settings,
-        groups=tuple(_read_group(entry) for entry in cut.groups),
+        groups=tuple(groups),
         block_size=cut.block_size,
         page_size_bytes=max(pages, default=0),
         group_size=max((int(group["layers"]) for group in cut.groups), default=0),
@@ -203,12 +196,6 @@ def _largest_cut(answer: Answer) -> tuple[Cut, int]:
     return cut, request
 
 
-def _read_group(spec: Mapping[str, Any]) -> KVGroup:
-    kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
-    kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
-    return KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0))
-
-
 def _is_linear(spec: Mapping[str, Any]) -> bool:
     """Tell whether a group takes a block for each C(block) tokens of a request, and nothing else."""
     members = spec.get("members")
@@ -231,7 +218,10 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
     entries = [entry for rank in answer.ranks for entry in rank.specs]
-    distinct = _distinct_layers(entries, resolved["tensor_parallel"])
+    read_layers = (
+        _read_layer(spec, resolved["tensor_parallel"]) for entry in entries for spec in entry.get("members") or [entry]
+    )
+    distinct = list(dict.fromkeys(layer for layer in read_layers if layer is not None))
     layer_count = text.get("num_hidden_layers")
     layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
@@ -242,17 +232,6 @@ def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | Non
         dtype=resolved["dtype"],
     )
     return text, geometry
-
-
-def _distinct_layers(entries: Sequence[Mapping[str, Any]], ranks: int) -> list[Layer | None]:
-    """Return one layer for each distinct spec. entries: specs, or groups of them."""
-    distinct: list[Layer | None] = []
-    for entry in entries:
-        for spec in entry.get("members") or [entry]:
-            layer = _read_layer(spec, ranks)
-            if layer is not None and layer not in distinct:
-                distinct.append(layer)
-    return distinct
 
 
 def _read_layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
@@ -283,26 +262,15 @@ class AnsweredWeights:
 
 
 def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
-    """Return the weights of the fullest pipeline stage.
-
-    :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
-    :returns: bytes
-    """
-    ranks = [_rank_weights(rank.target, rank.draft, own_drafter) for rank in answer.ranks]
+    """Return the weights of the fullest pipeline stage. own_drafter: layers of the model draft; embedding and head are shared."""
+    ranks = []
+    for target, draft in ((rank.target, rank.draft or Weights(0, 0, {})) for rank in answer.ranks):
+        vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
+        target_sizes = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
+        draft_sizes = ((name.rpartition(".")[2], size) for name, size in draft.modules.items() if own_drafter)
+        shared = sum(size for name, size in draft_sizes if name in _SHARED and target_sizes.get(name) == size)
+        ranks.append(AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision))
     return max(ranks, key=lambda rank_weights: rank_weights.target + rank_weights.draft)
-
-
-def _rank_weights(target: Weights, draft: Weights | None, own_drafter: bool) -> AnsweredWeights:
-    vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
-    if draft is None:
-        return AnsweredWeights(target.bytes, 0, target.host, vision)
-    target_sizes = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
-    shared = sum(
-        size
-        for name, size in draft.modules.items()
-        if own_drafter and name.rpartition(".")[2] in _SHARED and target_sizes.get(name.rpartition(".")[2]) == size
-    )
-    return AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision)
 
 
 def list_differences(

@@ -12,15 +12,17 @@ Some terms are known only as a range (C(_vllm/overheads.py)). A check that fails
 is an error; a check that depends on the range makes the verdict C(tight).
 
 Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
-was gone and no new error had come.
+was gone and no new error had come. Errors of the same cause are one error for people: a model that is too large for a Spark fails up to
+seven checks. One of them gets a fix after which every check passes; the others are marked as its consequences.
 
 C(memory_budget) is the only entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -37,25 +39,46 @@ from .budget_notes import (
     report_refusal,
 )
 from .budget_result import judge_findings, memory_map, service_result, to_gib
-from .causes import Judge, merge_causes
 from .checks import (
     check_cache,
     check_free,
-    check_node,
+    check_remaining,
+    check_utilization_sum,
     find_oversized_buffer,
     note_buffers,
     report_oversized,
     without_buffer,
 )
-from .engine import NOT_COMPARED, Engine
-from .fixes import Draft, FixCandidate, Report, describe_fix
+from .engine import NOT_COMPARED, STAGES, Engine
+from .fixes import Change, Draft, FixCandidate, Report, describe_fix
 from .host_memory import KV_BUFFER
 from .kv_plan import PlanFailure
 from .layers import Refusal
-from .node_memory import Node, Service, count_at_once, solve
+from .node_memory import Node, Service, count_at_once, one_at_a_time, solve
 from .releases import parse_release
 from .service_input import ANSWERED_ARGS, DEFAULT_SEQS, HOST_ARGS, Host, ServiceInput, read_params
 from .service_memory import resolve
+
+ROOM_RULES = tuple(
+    f"memory.{rule}"
+    for rule in (
+        "no_cache_memory",
+        "auto_fit",
+        "one_request",
+        "state_blocks",
+        "load",
+        "node",
+        "free_at_start",
+        "free_at_restart",
+        "utilization_sum",
+    )
+)
+"""Rules that fail for lack of memory. Of one service the first that fails explains it best."""
+MOST_CHANGES = 4
+"""Changes of arguments in one fix; a fix with more of them is another deployment."""
+
+
+# A node ---------------------------------------------------------------------------------------------------------------
 
 
 def _settle_service(node: Node, item: ServiceInput, service: Service) -> None:
@@ -117,7 +140,16 @@ def _judge_node(
             service.name,
         )
     )
-    _check_services(report, node)
+    for order, service in enumerate(node.services):
+        note_version(report, service)
+        note_source(report, node, service)
+        check_free(report, node, service, node.services[:order])
+        check_cache(report, node, service)
+        note_solved(report, node, service)
+    if node.services:
+        check_utilization_sum(report, node)
+        check_remaining(report, node)
+    note_buffers(report, node)
     return node, report
 
 
@@ -142,23 +174,13 @@ def _resolve_services(items: Sequence[ServiceInput], report: Report, unbuffered:
     return services
 
 
-def _check_services(report: Report, node: Node) -> None:
-    """Check services in the order of their start, then the node."""
-    for order, service in enumerate(node.services):
-        note_version(report, service)
-        note_source(report, node, service)
-        check_free(report, node, service, node.services[:order])
-        check_cache(report, node, service)
-        note_solved(report, node, service)
-    if node.services:
-        check_node(report, node)
-    note_buffers(report, node)
+# Fixes ----------------------------------------------------------------------------------------------------------------
 
 
-def _apply_changes(items: Sequence[ServiceInput], candidate: FixCandidate) -> list[ServiceInput]:
+def _apply_changes(items: Sequence[ServiceInput], candidate: FixCandidate) -> tuple[ServiceInput, ...]:
     """Return the input with the changes of a candidate; what an image said of other arguments does not hold for it."""
     changes = {change["service"]: change["args"] for change in candidate}
-    return [
+    return tuple(
         replace(
             item,
             args={k: v for k, v in {**item.args, **changes[item.name]}.items() if v is not None},
@@ -167,7 +189,7 @@ def _apply_changes(items: Sequence[ServiceInput], candidate: FixCandidate) -> li
         if item.name in changes
         else item
         for item in items
-    ]
+    )
 
 
 def _rank_findings(drafts: Sequence[Draft]) -> dict[tuple[str, str], int]:
@@ -222,39 +244,173 @@ def _add_fix(host: Host, items: Sequence[ServiceInput], drafts: list[Draft], dra
     return replace(draft.finding, fix=to_sentence(", or ".join(map(describe_fix, good))), changes=good[0])
 
 
+# Causes ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Causes:
+    """The errors of a node for lack of memory by their causes. before: the severity of each rule for each service."""
+
+    host: Host
+    items: tuple[ServiceInput, ...]
+    before: Mapping[tuple[str, str], int]
+
+    def _list_room_drafts(self, items: tuple[ServiceInput, ...], severities: tuple[str, ...]) -> list[Draft]:
+        """Return what a node with these services lacks memory for, without fixes."""
+        drafts = _judge_node(self.host, items)[1].drafts
+        return [draft for draft in drafts if draft.finding.rule in ROOM_RULES and draft.finding.severity in severities]
+
+    def _has_errors(self, *items: ServiceInput) -> bool:
+        return bool(self._list_room_drafts(items, ("error",)))
+
+    def _find_joint_fix(self, items: tuple[ServiceInput, ...], first: FixCandidate) -> FixCandidate:
+        """Return changes after which no check fails for lack of memory, C(first) among them; empty if none were found."""
+        changes, items = first, _apply_changes(items, first)
+        for _round in range(MOST_CHANGES):
+            drafts = _judge_node(self.host, items)[1].drafts
+            errors = (draft for draft in drafts if _is_room_error(draft.finding))
+            offered = [
+                fixed.changes
+                for fixed in (_add_fix(self.host, items, drafts, draft) for draft in errors)
+                if fixed.changes
+            ]
+            if not offered:
+                return []
+            changed = [_apply_changes(items, change) for change in offered]
+            solved = [place for place, others in enumerate(changed) if not self._has_errors(*others)]
+            if solved:
+                quiet = (place for place in solved if not self._list_room_drafts(changed[place], ("warning",)))
+                return _merge_changes(changes, offered[next(quiet, solved[0])])
+            items, changes = changed[0], _merge_changes(changes, offered[0])
+        return []
+
+    def _extend_fix(self, changes: FixCandidate, cause: Finding) -> FixCandidate:
+        """Return changes that remove C(cause) on the whole node: C(changes), or these and others; empty if none were found.
+
+        :param changes: a fix for some services; the others may take the memory that it frees
+        """
+
+        def solves(candidate: FixCandidate) -> bool:
+            after = _try_changes(self.host, self.items, candidate)
+            return _is_solved((cause.service, cause.rule), self.before, after)
+
+        if not changes or solves(changes):
+            return changes
+        extended = self._find_joint_fix(self.items, changes)
+        return extended if extended and solves(extended) else []
+
+    def merge(self, errors: Sequence[Finding]) -> dict[int, Finding]:
+        """Return the changed errors by the id of the original: causes with their fix, and consequences."""
+        too_large = [item for item in self.items if self._has_errors(item)]
+        remaining = tuple(item for item in self.items if item not in too_large)
+        merged: dict[int, Finding] = {}
+        for item in too_large:
+            item_errors = [finding for finding in errors if finding.service == item.name]
+            _merge(item_errors, partial(self._fix_alone, item), merged, several=False)
+        if len(remaining) > 1 and self._has_errors(*remaining):
+            names = {"", *(item.name for item in remaining)}  # an empty name stands for the node
+            shared = [finding for finding in errors if finding.service in names]
+            _merge(shared, partial(self._fix_together, remaining), merged, several=True)
+        elif merged:
+            # The service that is too large by itself also causes the failures of the whole node.
+            cause = next(finding for finding in merged.values() if not finding.consequence_of)
+            for finding in errors:
+                merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
+        elif len(self.items) == 1:
+            _merge(errors, partial(self._fix_alone, self.items[0]), merged, several=False)
+        else:
+            _merge(errors, partial(self._fix_together, self.items), merged, several=True)
+        return merged
+
+    def _fix_alone(self, item: ServiceInput, cause: Finding) -> tuple[str, FixCandidate]:
+        """Return how a service that is too large by itself fits: beside the others, or else at another time or place."""
+        alone = self._find_joint_fix((item,), [])
+        changes = self._extend_fix(alone, cause)
+        if changes or not alone:
+            return to_sentence(describe_fix(changes)) if changes else "", changes
+        return to_sentence(f"{describe_fix(alone)}; then {_describe_separation(self.items, item.name)}"), []
+
+    def _fix_together(self, sharing: tuple[ServiceInput, ...], cause: Finding) -> tuple[str, FixCandidate]:
+        """Return how services that fit one by one fit together: smaller ones, or at different times."""
+        changes = self._extend_fix(self._find_joint_fix(sharing, []), cause)
+        separation = _describe_separation(sharing, "one of them")
+        return to_sentence(f"{describe_fix(changes)}, or {separation}" if changes else separation), changes
+
+
+def _is_room_error(finding: Finding) -> bool:
+    return finding.severity == "error" and finding.rule in ROOM_RULES
+
+
+def _describe_separation(items: Sequence[ServiceInput], moved: str) -> str:
+    """Return how services share no memory: at different times, unless some do so already, or with C(moved) on another Spark."""
+    move = f"move {moved} to another Spark"
+    if any(item.exclusive for item in items):
+        return move
+    names = " and ".join(item.name for item in items)
+    return f"run {names} one at a time, each started by its first request (on_demand: {{exclusive: big}}), or {move}"
+
+
+def _merge(
+    errors: Sequence[Finding],
+    make_fix: Callable[[Finding], tuple[str, FixCandidate]],
+    merged: dict[int, Finding],
+    several: bool,
+) -> None:
+    """Choose the error that explains best, give it the fix and vLLM's first words, and mark the others.
+
+    :param merged: receives the changed findings by the id of the original
+    :param several: services fit one by one: the sum of the node explains best
+    """
+    if not errors:
+        return
+    cause = min(errors, key=lambda finding: (several and finding.rule != "memory.node", ROOM_RULES.index(finding.rule)))
+    spoken = [finding for finding in errors if finding.vllm_error and several]
+    first = min(spoken, key=lambda finding: STAGES.index(finding.stage), default=cause)
+    for finding in errors:
+        if finding is not cause:
+            merged[id(finding)] = replace(finding, consequence_of=cause.rule)
+    fix, changes = make_fix(cause)
+    merged[id(cause)] = replace(
+        cause,
+        fix=fix or cause.fix,
+        changes=changes if fix else cause.changes,
+        vllm_error=first.vllm_error,
+        stage=first.stage,
+        seconds=first.seconds,
+    )
+
+
+def _merge_changes(changes: FixCandidate, further: FixCandidate) -> FixCandidate:
+    """Return changes with further ones: one entry a service, the later value of an argument counts."""
+    by_service: dict[str, Change] = {}
+    for change in (*changes, *further):
+        by_service.setdefault(change["service"], {}).update(change["args"])
+    return [{"service": service, "args": args} for service, args in by_service.items()]
+
+
 @lru_cache(maxsize=512)
 def _judge_once(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tuple[Finding, ...], frozenset[str]]:
     """Return a node, its findings with fixes, and the services whose verdict depends on overheads.
 
-    Equal nodes are judged once; callers must not change the result.
-
+    Of errors that have the same cause, one has the fix for all of them; consequences name its rule. Equal nodes are judged once; callers
+    must not change the result.
     """
     node, report = _judge_node(host, items)
     findings = tuple(_add_fix(host, items, report.drafts, draft) for draft in report.drafts)
-    temporary = [finding for finding, draft in zip(findings, report.drafts) if draft.is_temporary]
-    before = _rank_findings(report.drafts)
-    judge = Judge(
-        find_problems=partial(_find_problems, host),
-        solves=lambda changes, finding: _is_solved(
-            (finding.service, finding.rule), before, _try_changes(host, items, changes)
-        ),
-        change=lambda services, changes: tuple(_apply_changes(services, changes)),
-        name=lambda item: item.name,
-        is_exclusive=lambda item: bool(item.exclusive),
-        is_temporary=lambda finding: any(finding is other for other in temporary),
-    )
-    findings = merge_causes(findings, items, judge, describe_fix)
-    return node, findings, frozenset(report.tight)
+    errors = [finding for finding in findings if _is_room_error(finding)]
+    # This error ends when another service is restarted first, as its fix says.
+    temporary = next((f for f, draft in zip(findings, report.drafts) if draft.is_temporary and _is_room_error(f)), None)
+    merged: dict[int, Finding] = {}
+    if len(errors) > 1 and temporary:
+        others = (finding for finding in errors if finding is not temporary)
+        consequences = (finding for finding in others if finding.service in ("", temporary.service))
+        merged = {id(finding): replace(finding, consequence_of=temporary.rule) for finding in consequences}
+    elif len(errors) > 1:
+        merged = _Causes(host, items, _rank_findings(report.drafts)).merge(errors)
+    return node, tuple(merged.get(id(finding), finding) for finding in findings), frozenset(report.tight)
 
 
-def _find_problems(host: Host, items: tuple[ServiceInput, ...]) -> list[Finding]:
-    """Return errors, each with its own fix, and warnings of a node with these services."""
-    drafts = _judge_node(host, items)[1].drafts
-    return [
-        _add_fix(host, items, drafts, draft) if draft.finding.severity == "error" else draft.finding
-        for draft in drafts
-        if draft.finding.severity != "info"
-    ]
+# Results --------------------------------------------------------------------------------------------------------------
 
 
 class AtOnce:
@@ -267,7 +423,8 @@ class AtOnce:
         host, items = read_params(params)
         self._node = _judge_node(host, items)[0]
         self._by_name = {service.name: service for service in self._node.services}
-        self._alone = {item.name: not _has_error(_judge_node(host, [item])[1]) for item in items}
+        drafts = {item.name: _judge_node(host, [item])[1].drafts for item in items}
+        self._alone = {name: all(d.finding.severity != "error" for d in of_item) for name, of_item in drafts.items()}
 
     def alone(self, name: str) -> bool:
         """Tell whether a service can be planned and passes its checks as the only service."""
@@ -279,26 +436,13 @@ class AtOnce:
         :param sets: of exclusive sets the combinations that may run at once, none of whose services is unknown; of others one service runs
         :returns: whether each mixture passes at low overheads; C(memory_budget) gives the verdict "fails" to the others
         """
-        slots = [
+        slots: list[Sequence[tuple[Service, ...]]] = [
             [tuple(self._by_name[name] for name in combination) for combination in combinations]
             for combinations in sets.values()
             if combinations
         ]
-        slots += [slot for slot in self._node.one_at_a_time() if slot[0][0].engine.exclusive not in sets]
+        slots += [slot for slot in one_at_a_time(self._node.services) if slot[0][0].engine.exclusive not in sets]
         return self._node.fits_at_once(slots, "low")
-
-
-def _unplanned_result(item: ServiceInput) -> dict[str, Any]:
-    """Return the result of a service that cannot be planned; its image may know better unless this very version was compared."""
-    try:
-        compared = parse_release(item.vllm_version).exact
-    except Refusal:
-        compared = False
-    return {"verdict": "fails", **({} if compared else {"sources": {"kv_cache": NOT_COMPARED}})}
-
-
-def _has_error(report: Report) -> bool:
-    return any(draft.finding.severity == "error" for draft in report.drafts)
 
 
 def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +458,13 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
     node, findings, hanging = _judge_once(host, tuple(items))
-    planned: dict[str, Any] = {item.name: _unplanned_result(item) for item in items}
+    planned: dict[str, Any] = {}
+    for item in items:
+        # The image of a service that cannot be planned may know better unless this very version was compared.
+        planned[item.name] = {"verdict": "fails", "sources": {"kv_cache": NOT_COMPARED}}
+        with contextlib.suppress(Refusal):
+            if parse_release(item.vllm_version).exact:
+                del planned[item.name]["sources"]
     for order, service in enumerate(node.services):
         service_findings = [finding for finding in findings if finding.service == service.name]
         planned[service.name] = service_result(

@@ -86,7 +86,20 @@ def note_source(report: Report, node: Node, service: Service) -> None:
     """Report figures that do not come from arithmetic, and differences between arithmetic and image."""
     engine, name = service.engine, service.name
     if engine.stated is not None:
-        _note_stated(report, node, service, engine.stated)
+        stated, requested = gib_text(engine.stated), node.requested(service)
+        if requested < engine.stated:
+            message = (
+                f"{name} has a given memory of {stated} GiB, but with gpu-memory-utilization {service.utilization} it asks for "
+                f"{gib_text(requested)} GiB."
+            )
+            advice = f"Set gpu-memory-utilization of {name} to {node.share(engine.stated)}, or remove it; or correct the given memory."
+            report.add("stated", "error", name, message, advice=advice)
+        else:
+            message = (
+                f"{name} is planned with the {stated} GiB that the inventory gives; its memory was not calculated."
+            )
+            advice = "Check the figures after the start: the proof compares them with the engine's memory."
+            report.add("stated", "warning", name, message, advice=advice)
     if engine.disk:
         message = (
             f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, count as on disk "
@@ -105,26 +118,6 @@ def note_source(report: Report, node: Node, service: Service) -> None:
         message = f"The calculation and the image plan {name} differently: {'; '.join(engine.differences)}. Planned with the figures of the {used}."
         advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and report it to the maintainers of this collection."
         report.add("differs", "warning", name, message, advice=advice, basis="probed")
-
-
-def _note_stated(report: Report, node: Node, service: Service, stated: int) -> None:
-    """Report stated memory, as an error if the service requests less. stated: bytes."""
-    name, requested = service.name, node.requested(service)
-    if requested < stated:
-        message = (
-            f"{name} has a given memory of {gib_text(stated)} GiB, but with gpu-memory-utilization {service.utilization} it asks for "
-            f"{gib_text(requested)} GiB."
-        )
-        advice = (
-            f"Set gpu-memory-utilization of {name} to {node.share(stated)}, or remove it; or correct the given memory."
-        )
-        report.add("stated", "error", name, message, advice=advice)
-        return
-    message = (
-        f"{name} is planned with the {gib_text(stated)} GiB that the inventory gives; its memory was not calculated."
-    )
-    advice = "Check the figures after the start: the proof compares them with the engine's memory."
-    report.add("stated", "warning", name, message, advice=advice)
 
 
 def note_solved(report: Report, node: Node, service: Service) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
-from .engine import NOT_COMPARED, Engine
+from .engine import NOT_COMPARED
 from .kv_plan import KVPlan
 from .node_memory import Node, Service
 from .releases import Release
@@ -32,21 +32,6 @@ def _gib_by_level(sizes: Mapping[str, float]) -> dict[str, float]:
     return {level: to_gib(sizes.get(level, 0.0)) for level in LEVELS}
 
 
-def _list_sources(engine: Engine) -> dict[str, Any]:
-    """Return the sources of an engine's figures, and the named parts of its host memory."""
-    sources = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
-    buffers = [
-        {
-            "name": buffer.name,
-            "gib": {level: to_gib(buffer.size(level)) for level in LEVELS},
-            "at_start": buffer.at_start,
-            "option": buffer.option,
-        }
-        for buffer in engine.buffers
-    ]
-    return {"sources": {name: source for name, source in sources.items() if source}, "host_memory": buffers}
-
-
 def service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
     """Return the fields of a service as the module documents them. order: of its start, from 0."""
     engine, requested = service.engine, node.requested(service)
@@ -64,7 +49,17 @@ def service_result(node: Node, service: Service, order: int, verdict: str) -> di
         "solved": list(service.solved),
     }
     if engine.cache_from:
-        result.update(_list_sources(engine))
+        sources = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
+        result["sources"] = {name: source for name, source in sources.items() if source}
+        result["host_memory"] = [
+            {
+                "name": buffer.name,
+                "gib": {level: to_gib(buffer.size(level)) for level in LEVELS},
+                "at_start": buffer.at_start,
+                "option": buffer.option,
+            }
+            for buffer in engine.buffers
+        ]
     if engine.stated is not None:
         result["stated_gib"] = to_gib(engine.stated)
     if engine.weights or engine.plan is not None:  # the parts of a stated sum are unknown

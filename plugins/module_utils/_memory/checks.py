@@ -89,7 +89,13 @@ def check_free(report: Report, node: Node, service: Service, before: list[Servic
     neighbours = node.neighbours(service)
     _check_turns(report, node, service, [other for other in before if other in neighbours], neighbours)
     _check_loading(report, node, service, neighbours)
-    _check_page_cache(report, node, service)
+    if node.host.free is not None and node.host.free < node.requested(service) <= (node.host.available or 0):
+        message = (
+            f"Only {gib_text(node.host.free)} GiB are free; the other available memory is page cache, which vLLM counts as free and the "
+            "driver must reclaim first."
+        )
+        advice = "Drop the page cache before the start; the units of this collection do."
+        report.add("page_cache", "info", service.name, message, advice=advice, basis="measured")
 
 
 def _check_turns(
@@ -114,8 +120,7 @@ def _check_turns(
                 level,
                 rule,
                 f"{service.name} requests {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
-                f"{gib_text(node.host.total)} "
-                f"GiB), but {gib_text(free)} GiB are free when it {when} (with "
+                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (with "
                 f"{', '.join(sorted(running)) or 'no other service'}).",
                 error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
                 "device",
@@ -173,19 +178,6 @@ def _check_loading(report: Report, node: Node, service: Service, neighbours: lis
         )
 
 
-def _check_page_cache(report: Report, node: Node, service: Service) -> None:
-    """Report page cache that vLLM counts as free memory and the driver does not."""
-    requested = node.requested(service)
-    if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
-        message = (
-            f"Only {gib_text(node.host.free)} GiB are free; the other available memory is page cache, which vLLM "
-            "counts as free and the driver must "
-            "reclaim first."
-        )
-        advice = "Drop the page cache before the start; the units of this collection do."
-        report.add("page_cache", "info", service.name, message, advice=advice, basis="measured")
-
-
 def _list_kv_buffers(services: Sequence[Service]) -> list[tuple[HostBuffer, Service]]:
     """Return the buffers of offloaded KV blocks, the largest first."""
     buffers = [
@@ -227,20 +219,15 @@ def note_buffers(report: Report, node: Node) -> None:
             continue  # it is the way to the files; C(_plan/kv_tiers.py) says how much of a prompt passes
         message = (
             f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV "
-            f"cache ({buffer.option}); on a "
-            "Spark that is GPU memory, and a KV cache of that extra size needs no copies."
+            f"cache ({buffer.option}); on a Spark that is GPU memory, and a KV cache of that extra size needs no copies."
         )
         advice = f"Leave out {buffer.option} of {service.name}, and raise its gpu-memory-utilization."
-        candidates = partial(_replace_buffer, node, service, buffer)
-        report.add("host_buffer", "warning", service.name, message, candidates, advice, 1)
-
-
-def _replace_buffer(node: Node, service: Service, buffer: HostBuffer) -> Iterator[FixCandidate]:
-    """Give the KV cache the memory of a buffer of offloaded blocks."""
-    if service.utilization is not None and "gpu-memory-utilization" not in service.solved:
-        share = math.floor((service.utilization + buffer.typical / node.host.total) * STEPS) / STEPS
-        yield [set_args(service.name, **{buffer.option: None, "gpu_memory_utilization": min(GROWTH_LIMIT, share)})]
-    yield [set_args(service.name, **{buffer.option: None})]
+        candidates: list[FixCandidate] = [[set_args(service.name, **{buffer.option: None})]]
+        if service.utilization is not None and "gpu-memory-utilization" not in service.solved:
+            share = math.floor((service.utilization + buffer.typical / node.host.total) * STEPS) / STEPS
+            larger = {buffer.option: None, "gpu_memory_utilization": min(GROWTH_LIMIT, share)}
+            candidates.insert(0, [set_args(service.name, **larger)])
+        report.add("host_buffer", "warning", service.name, message, partial(iter, candidates), advice, 1)
 
 
 _WHEN = "vLLM reports this only after it has loaded the weights."
@@ -264,8 +251,7 @@ def check_cache(report: Report, node: Node, service: Service) -> None:
             "low",
             "kernel_block",
             f"The sparse layers of {service.name} need blocks of {engine.kernel_block} tokens, and vLLM "
-            f"{engine.release.text} chooses the size of "
-            f"its other layers, {engine.plan.block_size}. {_WHEN}",
+            f"{engine.release.text} chooses the size of its other layers, {engine.plan.block_size}. {_WHEN}",
             engine.kernel_error,
             "kv_cache",
             lambda: iter([[set_args(service.name, block_size=engine.kernel_block)]]),
@@ -430,13 +416,7 @@ def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPla
         )
 
 
-def check_node(report: Report, node: Node) -> None:
-    """Check the sum of utilisations and the memory that stays free with everything running."""
-    _check_utilization_sum(report, node)
-    _check_remaining(report, node)
-
-
-def _check_utilization_sum(report: Report, node: Node) -> None:
+def check_utilization_sum(report: Report, node: Node) -> None:
     """Report services that request more of the node together than it has."""
     total, bound = node.utilization_sum(), node.utilization_bound()
     engines = [service for service in node.counted() if service.utilization is not None]
@@ -451,8 +431,7 @@ def _check_utilization_sum(report: Report, node: Node) -> None:
     if total > UTILIZATION_LIMIT:
         message = (
             f"gpu-memory-utilization is a share of all memory, and the services request {total:g} of it together "
-            f"({names}); more than "
-            f"{UTILIZATION_LIMIT} leaves too little for the system and CUDA."
+            f"({names}); more than {UTILIZATION_LIMIT} leaves too little for the system and CUDA."
         )
         report.add("utilization_sum", "error", "", message, lower, advice, 1)
     elif total > bound:
@@ -463,7 +442,7 @@ def _check_utilization_sum(report: Report, node: Node) -> None:
         report.add("utilization_bound", "warning", "", message, lower, advice, 1)
 
 
-def _check_remaining(report: Report, node: Node) -> None:
+def check_remaining(report: Report, node: Node) -> None:
     """Report a node on which too little memory stays free with everything running."""
     margin = node.host.margin
     limits = {"low": 0, "typical": margin, "high": 0}
@@ -488,15 +467,11 @@ def _check_remaining(report: Report, node: Node) -> None:
 
 
 def _describe_shortage(node: Node, level: str, remaining: float) -> str:
-    """Return the sum of memory that the services need, and the missing or remaining memory, in words.
-
-    :param remaining: bytes that stay free with everything running, negative where some are missing
-    """
+    """Return the sum of memory that the services need, and the missing or remaining bytes, in words."""
     if remaining >= 0:
         return (
             f"With everything running, {gib_text(remaining)} GiB are free of {gib_text(node.host.total)} GiB; "
-            f"{gib_text(node.host.margin)} GiB "
-            "should stay free."
+            f"{gib_text(node.host.margin)} GiB should stay free."
         )
     parts = [f"{service.name} ({gib_text(node.held(service, level))} GiB)" for service in node.counted()]
     return (

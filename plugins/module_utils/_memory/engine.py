@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
-from .causes import STAGES
 from .host_memory import HostBuffer, HostWeights
 from .kv_plan import KVPlan
 from .releases import Release
 
+STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
+"""Stages of a start, the earliest first: vLLM prints the error of the first one."""
 COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
     "calculated (compared with vLLM)",
     "calculated (not compared)",
@@ -144,17 +145,11 @@ class Engine:
         """
         if self.fixed is not None:
             return self.fixed
-        kept_share, outside = self.overhead("kept_share", level), self.outside(level)
+        kept_share, outside, cache = self.overhead("kept_share", level), self.outside(level), self.pool
         if self.blocks is not None and self.plan is not None:
-            return (
-                self.weights
-                + self.draft
-                + self.blocks * self.plan.bytes_per_block
-                + kept_share * self.inside[level]
-                + outside
-            )
-        if self.pool is not None:
-            return self.weights + self.draft + self.pool + kept_share * self.inside[level] + outside
+            cache = self.blocks * self.plan.bytes_per_block
+        if cache is not None:
+            return self.weights + self.draft + cache + kept_share * self.inside[level] + outside
         opposite = LEVELS[-1 - LEVELS.index(level)]
         return max(requested, self.weights + self.draft) - (1 - kept_share) * self.inside[opposite] + outside
 

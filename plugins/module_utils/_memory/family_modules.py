@@ -249,10 +249,7 @@ def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module
 
 
 def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """Yield positions and short convolutions of a layer of Inkling (inkling/nvidia/attention.py).
-
-    The numbers of draft layers follow those of the layers.
-    """
+    """Yield positions and short convolutions of a layer of Inkling, draft layers numbered on (inkling/nvidia/attention.py)."""
     hidden, name, count = field(text, "hidden_size"), f"{prefix}.attn", field(text, "num_hidden_layers")
     source, place = (text, index) if index < count else (text.get("mtp_config") or {}, index - count)
     local = place in (source.get("local_layer_ids") or [])

@@ -58,21 +58,16 @@ def set_args(service: str, **args: Any) -> Change:
     return {"service": service, "args": {key.replace("_", "-"): value for key, value in args.items()}}
 
 
-def _format_value(value: Any) -> str:
-    if isinstance(value, (bool, Mapping)):
-        return json.dumps(value)
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
 def describe_fix(candidate: FixCandidate) -> str:
     """Put a candidate in words: C(set max-model-len of heavy to 32768)."""
-    return " and ".join(
-        f"leave out {key} of {change['service']}"
-        if value is None
-        else f"set {key} of {change['service']} to {_format_value(value)}"
-        for change in candidate
-        for key, value in change["args"].items()
-    )
+    words = []
+    for change in candidate:
+        for key, value in change["args"].items():
+            text = f"{value:.2f}" if isinstance(value, float) else value
+            text = json.dumps(value) if isinstance(value, (bool, Mapping)) else text
+            name = f"{key} of {change['service']}"
+            words.append(f"leave out {name}" if value is None else f"set {name} to {text}")
+    return " and ".join(words)
 
 
 def shrink_services(
@@ -134,11 +129,7 @@ def enlarge_cache(node: Node, service: Service, level: str) -> Iterator[FixCandi
             if (service.utilization or 0) < share <= UTILIZATION_LIMIT:
                 yield [set_args(service.name, gpu_memory_utilization=share)]
     requested = node.requested(service)
-    yield from _reduce_requests(service, [service.engine.available(requested, at) for at in ("high", level)])
-
-
-def _reduce_requests(service: Service, available: Sequence[int]) -> Iterator[FixCandidate]:
-    """Yield smaller batches, shorter requests and fewer of them. available: bytes of the KV cache, the least first."""
+    available = [service.engine.available(requested, at) for at in ("high", level)]  # the least first
     length = service.length or service.engine.limit
     if service.plan.ruled_by_batch(length):
         for size in available:

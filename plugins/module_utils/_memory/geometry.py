@@ -181,37 +181,32 @@ def checkpoint_kv_dtype(config: Config, quant_config: Config | None = None) -> s
     return "auto"
 
 
-def _named_kinds(text: Config, count: int) -> list[str] | None:
-    """Read C(layer_types), C(None) if absent."""
-    named = text.get("layer_types")
-    if named is None:
-        return None
-    if not isinstance(named, list) or len(named) != count:
-        raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
-    for index, name in enumerate(named):
-        if not isinstance(name, str) or name not in _LAYER_KINDS:
-            raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
-    return [_LAYER_KINDS[name] for name in named]
-
-
 def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     """Return the kind of every layer of a decoder other than Nemotron-H."""
-    named = _named_kinds(text, count)
+    named = text.get("layer_types")
+    if named is not None:
+        if not isinstance(named, list) or len(named) != count:
+            raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
+        for index, name in enumerate(named):
+            if not isinstance(name, str) or name not in _LAYER_KINDS:
+                raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
     # These two have their own rule; unknown names in layer_types are refused anyway.
     if model_type == "gpt_oss":
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
         return _llama4_kinds(text, count)
-    switched = text.get("use_sliding_window", not _has_window_on_demand(model_type)) is not False
+    on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
+    switched = text.get("use_sliding_window", not on_demand) is not False
     window = bool(text.get("sliding_window")) and switched  # a window of 0 tokens is none
     if named is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
-        return ["sliding"] * count if set(named) == {"full"} and window else named
+        kinds = [_LAYER_KINDS[name] for name in named]
+        return ["sliding"] * count if set(kinds) == {"full"} and window else kinds
     if model_type in _GDN:
         return _periodic_kinds("gdn", number(text, "full_attention_interval", 4), count)
     if not window:
         return ["full"] * count
-    partial = number(text, "max_window_layers", count, minimum=0) if _has_window_on_demand(model_type) else 0
+    partial = number(text, "max_window_layers", count, minimum=0) if on_demand else 0
     if 0 < partial < count:
         raise Refusal(
             "config.max_window_layers", "vLLM does not serve a model of this family with a window in some layers only"
@@ -219,11 +214,6 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     every = number(text, "sliding_window_pattern", _GLOBAL_EVERY.get(model_type, 0), minimum=0)
     # Without a pattern vLLM gives the window to every layer (Mistral 7B v0.1).
     return _periodic_kinds("sliding", every, count) if every else ["sliding"] * count
-
-
-def _has_window_on_demand(model_type: str) -> bool:
-    """Tell whether C(use_sliding_window) must switch on the window of a family."""
-    return model_type.startswith(_WINDOW_ON_DEMAND)
 
 
 def _periodic_kinds(kind: str, every: int, count: int) -> list[str]:
@@ -327,22 +317,18 @@ def _decoder(text: Config, model_type: str, count: int) -> list[Layer | None]:
     return layers
 
 
-def _drafting(text: Config, model_type: str) -> tuple[int, int]:
-    """Return the multi-token-prediction layers, and how many of them vLLM counts as modules."""
-    if model_type in _GDN and model_type != "qwen3_next":
-        # vLLM counts the modules by the field that these families do not have.
-        return number(text, "mtp_num_hidden_layers", 1, minimum=0, maximum=MAX_LAYERS), 1
-    default = 1 if model_type == "qwen3_next" else 0
-    count = number(text, "num_nextn_predict_layers", default, minimum=0, maximum=MAX_LAYERS)
-    return count, max(1, count)
-
-
 def _read_layers(config: Config, text: Config, model_type: str, count: int) -> Read:
     if model_type in READERS:
         return READERS[model_type]({**config, **text}, count)
     if model_type in _NEMOTRON_H:
         return _nemotron_h(text, count)
-    drafts, modules = _drafting(text, model_type)
+    if model_type in _GDN and model_type != "qwen3_next":
+        # vLLM counts the modules by the field that these families do not have.
+        drafts, modules = number(text, "mtp_num_hidden_layers", 1, minimum=0, maximum=MAX_LAYERS), 1
+    else:
+        default = 1 if model_type == "qwen3_next" else 0
+        drafts = number(text, "num_nextn_predict_layers", default, minimum=0, maximum=MAX_LAYERS)
+        modules = max(1, drafts)
     if model_type in _MLA:
         if text.get("index_topk") is not None:
             raise Refusal("config.index_topk", "sparse attention is not known of this family")

@@ -155,12 +155,15 @@ def _allocated_buffer(name: str, sizes: tuple[float, float, float], option: str 
 
 def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
     """Return the named parts of the host memory of one rank."""
+    has_grammars = launch.engine_cores_here and launch.args.get("runner") != "pooling"
+    grammars = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20) if has_grammars else 0
     return (
         *_kv_buffers(launch),
         *_media_cache(launch),
         # lora/lora_model.py pins each matrix of an adapter separately, so an adapter takes at most twice its size.
         *_filled_buffer(ADAPTER_COPIES, launch.adapter_copies, 2 * launch.adapter_copies, "max-cpu-loras"),
-        *_grammar_cache(launch),
+        # Compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill this cache.
+        *_filled_buffer(GRAMMARS, 0, grammars, "VLLM_XGRAMMAR_CACHE_MB"),
         *_processes(launch),
     )
 
@@ -206,18 +209,14 @@ def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:
         return default
 
 
-def _whole_blocks(size: float, launch: HostLaunch) -> int:
-    """Return how many blocks, counted over all ranks, fit into C(size) bytes; 0 if the block size is unknown."""
-    row = launch.plan.bytes_per_block * launch.ranks if launch.plan else 0
-    if launch.release.since(23):
-        row = -(-row // _PAGE) * _PAGE
-    return int(size // row) if row else 0
-
-
 def _offloading_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
     """Return the buffer sizes of the OffloadingConnector (v1/kv_offload/cpu/); its option is the sum over all ranks."""
     total, plan = _bytes(extra, "cpu_bytes_to_use"), launch.plan
-    rank_bytes, blocks = total / launch.ranks, _whole_blocks(total, launch)
+    # Blocks, counted over all ranks.
+    row = plan.bytes_per_block * launch.ranks if plan else 0
+    if launch.release.since(23):
+        row = -(-row // _PAGE) * _PAGE
+    blocks, rank_bytes = int(total // row) if row else 0, total / launch.ranks
     if plan is None or not blocks:
         return (rank_bytes,) * 3
     rank_bytes = blocks * plan.bytes_per_block
@@ -249,16 +248,17 @@ def _simple_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, 
     return (rank_bytes,) * 3
 
 
-def _lmcache(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Return the size of LMCache's local CPU cache in a worker; LMCache pins all of it at its start."""
-    default = _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB)
-    return (_bytes(extra, "lmcache.max_local_cpu_size", default) * GIB,) * 3
-
-
 _CONNECTORS: dict[str, Callable[[HostLaunch, Config], tuple[float, float, float]]] = {
     "OffloadingConnector": _offloading_connector,
     "SimpleCPUOffloadConnector": _simple_connector,
-    "LMCacheConnectorV1": _lmcache,
+    # LMCache's local CPU cache in a worker, all of which LMCache pins at its start.
+    "LMCacheConnectorV1": lambda launch, extra: (
+        (
+            _bytes(extra, "lmcache.max_local_cpu_size", _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB))
+            * GIB,
+        )
+        * 3
+    ),
     # A pool of a power of two (p2p/tensor_memory_pool.py).
     "P2pNcclConnector": lambda _launch, extra: (
         (float(pinned(int(_bytes(extra, "mem_pool_size_gb", _P2P_POOL_GIB) * GIB))),) * 3
@@ -284,13 +284,6 @@ def _media_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
     if launch.media:
         cache_bytes = size * copies * GIB
         yield from _filled_buffer(MEDIA_CACHE, cache_bytes, cache_bytes, "mm-processor-cache-gb", size)
-
-
-def _grammar_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
-    """Yield the cache of compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill it."""
-    if launch.engine_cores_here and launch.args.get("runner") != "pooling":
-        size = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20)
-        yield from _filled_buffer(GRAMMARS, 0, size, "VLLM_XGRAMMAR_CACHE_MB")
 
 
 def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:
@@ -341,7 +334,22 @@ def host_weights(
     :param weights: bytes of all weights of the rank
     :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
     """
-    in_host = _count_offloaded(config, args, env, weights, release)
+    # model_executor/offloader/
+    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
+    backend = args.get("offload-backend") or "auto"
+    size, buffers = 0, 0
+    if group and backend in ("auto", "prefetch"):
+        layers = int(text_config(config).get("num_hidden_layers") or 1)
+        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
+        size = weights * chosen // layers
+        # GPU buffers for the layers that are prefetched.
+        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
+    elif backend in ("auto", "uva"):
+        size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
+    # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
+    pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
+    pinned_typical, pinned_high = (0, 0) if pageable else (size * 44 // 100, size)
+    in_host = HostWeights(size, 0, (0, buffers + pinned_typical, buffers + pinned_high))
     engram = args.get("engram-config")
     engram = engram if isinstance(engram, Mapping) else {}
     if not counted_tables or engram.get("cpu_offload") is False:
@@ -368,25 +376,3 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
             yield rows * (table.columns - values)
         else:
             yield rows * table.columns * (table.size or 2)
-
-
-def _count_offloaded(
-    config: Config, args: Config, env: Mapping[str, Any], weights: int, release: Release
-) -> HostWeights:
-    """Return the weights that C(cpu-offload-gb) or C(offload-group-size) moves to the host (model_executor/offloader/)."""
-    group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
-    backend = args.get("offload-backend") or "auto"
-    size, buffers = 0, 0
-    if group and backend in ("auto", "prefetch"):
-        layers = int(text_config(config).get("num_hidden_layers") or 1)
-        chosen = layers // group * int(args.get("offload-num-in-group") or 1)
-        size = weights * chosen // layers
-        # GPU buffers for the layers that are prefetched.
-        buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
-    elif backend in ("auto", "uva"):
-        size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
-    pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
-    # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
-    return HostWeights(
-        size, 0, (0, buffers + (0 if pageable else size * 44 // 100), buffers + (0 if pageable else size))
-    )

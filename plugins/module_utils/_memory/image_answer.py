@@ -8,8 +8,8 @@ Answers of images are untrusted: C(raw) refuses values that the program cannot p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .._common import reader
@@ -127,8 +127,6 @@ class Weights:
 
     bytes: int
     host: int
-    buffers: int
-    dtypes: dict[str, int]
     modules: dict[str, int]
 
 
@@ -141,10 +139,7 @@ class Rank:
 
     target: Weights
     draft: Weights | None
-    attention: tuple[str, ...]
-    kernels: tuple[str, ...]
     specs: tuple[dict[str, Any], ...]
-    shared_layers: int
     adapters: int | None = None
 
 
@@ -159,11 +154,11 @@ class Cut:
     blocks: int
     block_size: int
     bytes_per_block: int
-    tokens: int | None
     concurrency: float
     max_model_len: int
-    needed: int | None
-    groups: tuple[dict[str, Any], ...]
+    groups: list[dict[str, Any]]
+    tokens: int | None = None
+    needed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,8 +166,7 @@ class Answer:
     """An image's answer about one launch.
 
     version: of its vLLM. resolved: the arguments after vLLM's defaults. cuts, refusals: by the bytes in the question.
-    assumed: answers in place of a GPU, by name. seconds, peak: duration and peak memory in bytes of the question. triton: whether the
-    image has Triton; without it vLLM takes the older model runner and other kernels.
+    triton: whether the image has Triton; without it vLLM takes the older model runner and other kernels.
     """
 
     version: str
@@ -181,82 +175,11 @@ class Answer:
     ranks: tuple[Rank, ...]
     cuts: dict[int, Cut]
     refusals: dict[int, Failure]
-    assumed: dict[str, str]
-    log: tuple[str, ...]
-    seconds: float
-    peak: int
     triton: bool = True
-
-    def at(self, available: int) -> Cut | Failure | None:
-        """Return how C(available) bytes are cut, or how vLLM refuses; None if the image has to be asked.
-
-        For another size the cut is computed only if it follows from the known ones: blocks of one size, one longest context.
-        """
-        if self.failure is not None:
-            return self.failure
-        if available in self.refusals:
-            return self.refusals[available]
-        if available in self.cuts:
-            return self.cuts[available]
-        cuts = list(self.cuts.values())
-        if (
-            len(cuts) < 2
-            or self.resolved.get("blocks_override")
-            or any(cut.available // cut.bytes_per_block != cut.blocks for cut in cuts)
-        ):
-            return None
-        return _extrapolate(cuts, available)
-
-
-def _extrapolate(cuts: Sequence[Cut], available: int) -> Cut | None:
-    """Return the cut of C(available) bytes if it follows from the known cuts, else None."""
-    first = cuts[0]
-    request = first.blocks / first.concurrency
-    is_uniform = all(
-        (cut.bytes_per_block, cut.max_model_len, cut.needed, cut.block_size)
-        == (first.bytes_per_block, first.max_model_len, first.needed, first.block_size)
-        and abs(cut.blocks / cut.concurrency - request) < 1e-6 * request
-        and cut.tokens == int(cut.concurrency * cut.max_model_len)
-        for cut in cuts
-    )
-    # Newer versions keep one block back in their check; sizes that pass only one of the two checks have to be asked.
-    if not is_uniform or first.needed is None or available - first.bytes_per_block < first.needed:
-        return None
-    blocks_of_request = round(request)
-    if abs(request - blocks_of_request) > 1e-6 * request:
-        return None
-    blocks = available // first.bytes_per_block
-    concurrency = blocks / blocks_of_request
-    return replace(
-        first,
-        available=available,
-        blocks=blocks,
-        tokens=int(concurrency * first.max_model_len),
-        concurrency=concurrency,
-    )
-
-
-def _read_failure(value: Mapping[str, Any]) -> Failure:
-    return Failure(value["kind"], value["stage"], value["type"], value["text"])
 
 
 def _read_weights(value: Mapping[str, Any]) -> Weights:
-    return Weights(
-        value["bytes"], value["host_bytes"], value["buffer_bytes"], value["dtypes"], value.get("modules") or {}
-    )
-
-
-def _read_rank(value: Mapping[str, Any]) -> Rank:
-    weights = value["weights"]
-    return Rank(
-        _read_weights(weights["target"]),
-        _read_weights(weights["draft"]) if "draft" in weights else None,
-        tuple(value["attention"]),
-        tuple(value["kernels"]),
-        tuple(value["specs"]),
-        value["shared_layers"],
-        (value.get("adapters") or {}).get("bytes"),
-    )
+    return Weights(value["bytes"], value["host_bytes"], value.get("modules") or {})
 
 
 def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
@@ -265,44 +188,42 @@ def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
     if missing:
         raise Untrusted(f"{where} lacks '{missing[0]}'")
     # Divisors must not be 0, and a plan must not hold more than the available memory.
-    if not all(value[name] for name in ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len")):
+    if not all(value[name] for name in required[:-1]):
         raise Untrusted(f"{where} has a cache of nothing")
     if not override and value["blocks"] * value["bytes_per_block"] > value["available"]:
         raise Untrusted(f"{where} has more blocks than {value['available']} bytes allow")
-    figures: dict[str, Any] = {name: value.get(name) for name in Cut.__dataclass_fields__}
-    figures.update(concurrency=float(value["concurrency"]), groups=tuple(value["groups"]))
-    return Cut(**figures)
+    return reader.from_dict(Cut, value)
 
 
 def read(value: Any, where: str = "the image's answer") -> Answer:
-    """Return a checked answer; raises C(Untrusted) for values that the program cannot print.
-
-    value: as C(plan_probe.parse) returns it.
-    """
+    """Return a checked answer, as C(plan_probe.parse) returns it; raises C(Untrusted) for values that the program cannot print."""
     answer = raw(value, where)
-    ranks = tuple(map(_read_rank, answer["ranks"]))
-    failure = _read_failure(answer["failure"]) if answer["failure"] else None
+    ranks = tuple(
+        Rank(
+            _read_weights(rank["weights"]["target"]),
+            _read_weights(rank["weights"]["draft"]) if "draft" in rank["weights"] else None,
+            tuple(rank["specs"]),
+            (rank.get("adapters") or {}).get("bytes"),
+        )
+        for rank in answer["ranks"]
+    )
     resolved = answer.get("resolved") or {}
     stages = resolved.get("pipeline_parallel", 0)
-    if failure is None and (not ranks or len(ranks) != stages):
+    if not answer["failure"] and (not ranks or len(ranks) != stages):
         raise Untrusted(f"{where} is of {len(ranks)} pipeline stages, not {stages}")
     cuts: dict[int, Cut] = {}
     refusals: dict[int, Failure] = {}
     for place, entry in enumerate(answer["sizes"]):
         if "refused" in entry:
-            refusals[entry["available"]] = _read_failure(entry["refused"])
+            refusals[entry["available"]] = reader.from_dict(Failure, entry["refused"])
         else:
             cuts[entry["available"]] = _read_cut(entry, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
     return Answer(
-        answer["packages"].get("vllm", ""),
-        failure,
-        resolved,
-        ranks,
-        cuts,
-        refusals,
-        answer["assumed"],
-        tuple(answer["log"]),
-        answer["seconds"],
-        answer["peak_bytes"],
-        answer.get("triton", True),
+        version=answer["packages"].get("vllm", ""),
+        failure=reader.from_dict(Failure, answer["failure"]) if answer["failure"] else None,
+        resolved=resolved,
+        ranks=ranks,
+        cuts=cuts,
+        refusals=refusals,
+        triton=answer.get("triton", True),
     )

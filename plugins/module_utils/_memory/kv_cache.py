@@ -14,13 +14,14 @@ Sizes are bytes, lengths are tokens, all per rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 
 from .geometry import Geometry
 from .kv_plan import FULL_KINDS, LOCAL_KINDS, STATE_KINDS, KVGroup, KVPlan, KVSettings, PlanFailure, ceil_div
 from .kv_specs import Planner, Spec, exports_checkpoints, has_token_scales, padded_page
 from .layers import Refusal, stages_of_layers
-from .packed import Page, block_bytes, classed_block_bytes, pack
 from .releases import Release
 
 
@@ -107,35 +108,6 @@ def _unify_page(spec: Spec, largest: int, name: str, release: Release) -> Spec:
     )
 
 
-def _promote_with_latent(specs: list[Spec], release: Release) -> list[Spec] | None:
-    """Keep windows of models with latent attention as full attention if pages cannot get one size (from 0.27)."""
-    kinds = {spec.kind for spec in specs}
-    if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
-        return None
-    try:
-        promoted = _promote_local(specs, release)
-    except PlanFailure:
-        return None
-    return promoted if _needs_same_blocks(promoted) else None
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """The groups of a model's caches. page, size: bytes of a page and caches of the largest group, of the stage
-    whose block is largest. blocks: bytes of a block of every stage. group_bytes, tuple_bytes: bytes of each group, and what
-    vLLM's check counts for a block of packed caches (up to 0.28). block_of_stages: bytes of a block over all
-    stages, where the check counts these (up to 0.16). uniform: layers of one kind with pages of several sizes."""
-
-    groups: list[KVGroup]
-    page: int
-    size: int
-    blocks: list[int]
-    group_bytes: tuple[int, ...] = ()
-    tuple_bytes: int = 0
-    block_of_stages: int = 0
-    uniform: bool = False
-
-
 def _describe_caches(planner: Planner) -> tuple[list[Spec], list[str], list[int]]:
     """Describe all caches, with their names in vLLM's texts and their pipeline stages."""
     geometry, settings = planner.geometry, planner.settings
@@ -179,39 +151,36 @@ def _promote_without_hybrid(specs: list[Spec], geometry: Geometry, settings: KVS
     return _promote_local(specs, settings.release)
 
 
-def _cut_packed(specs: list[Spec], geometry: Geometry, settings: KVSettings) -> _Cut:
-    """Group caches with pages of different sizes that share a block unchanged."""
-    release = settings.release
-    pages = [
-        Page(
-            ("full" if spec.kind in FULL_KINDS else spec.kind, spec.block_size, spec.window),
-            spec.page,
-            state=spec.kind in STATE_KINDS or spec.kind == "ring",
-            window=spec.kind == "sliding",
-        )
-        for spec in specs
-    ]
-    members = pack(pages, older=not release.since(32))
+def _cut_packed(plan: KVPlan, specs: list[Spec], stride: int) -> KVPlan:
+    """Group caches with pages of different sizes that share a block unchanged. stride: see C(Rules)."""
+    release = plan.settings.release
+    members = pack(specs, older=not release.since(32))
     group_bytes: tuple[int, ...] = ()
     tuple_bytes = 0
     if release.since(29):
-        size = block_bytes(pages, members, geometry.rules.stride if release.since(32) else 1)
+        size = block_bytes(specs, members, stride if release.since(32) else 1)
     else:
         # The caches of all tokens come first, and give the sizes of the pages.
         members.sort(key=lambda group: specs[group[0]].kind not in FULL_KINDS)
-        size, tuple_bytes, group_bytes = classed_block_bytes(pages, members)
+        size, tuple_bytes, group_bytes = classed_block_bytes(specs, members)
         if not release.since(23):  # up to there it has tensors of all sizes as often as the check counts them
             size = tuple_bytes
-    groups = [
-        KVGroup(specs[group[0]].kind, len(group), specs[group[0]].block_size, specs[group[0]].window)
-        for group in members
-    ]
-    return _Cut(groups, max(page.size for page in pages), max(map(len, members)), [size], group_bytes, tuple_bytes)
+    first = [(specs[group[0]], len(group)) for group in members]
+    return replace(
+        plan,
+        groups=tuple(KVGroup(spec.kind, layers, spec.block_size, spec.window) for spec, layers in first),
+        page_size_bytes=max(spec.page for spec in specs),
+        group_size=max(map(len, members)),
+        bytes_per_block=size,
+        stage_bytes_per_block=(size,),
+        _group_bytes=group_bytes,
+        _tuple_bytes=tuple_bytes,
+    )
 
 
-def _cut_even(specs: list[Spec], names: list[str], stages: list[int], settings: KVSettings) -> _Cut:
+def _cut_even(plan: KVPlan, specs: list[Spec], names: list[str], stages: list[int]) -> KVPlan:
     """Group caches that all need the same blocks, or whose pages can be made one size."""
-    release = settings.release
+    release = plan.settings.release
     one_group = _is_uniform(specs) or _needs_same_blocks(specs)
     if any(0 < padded_page(spec) < spec.token * spec.block_size and not spec.local for spec in specs):
         raise PlanFailure("AssertionError: ")  # a layer that is not quantised does not fit into the page
@@ -220,65 +189,75 @@ def _cut_even(specs: list[Spec], names: list[str], stages: list[int], settings: 
         try:
             specs = [_unify_page(spec, largest, name, release) for name, spec in zip(names, specs)]
         except PlanFailure:
-            promoted = _promote_with_latent(specs, release)
-            if promoted is None:
+            # From 0.27 windows of models with latent attention are kept as full attention then.
+            kinds = {spec.kind for spec in specs}
+            if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
                 raise
-            specs, one_group = promoted, True
+            with contextlib.suppress(PlanFailure):
+                specs = _promote_local(specs, release)
+                one_group = _needs_same_blocks(specs)
+            if not one_group:
+                raise
     if one_group:
-        return _cut_one_group(specs, stages, settings)
-    groups, sizes = _group_pages(specs, stages, settings)
-    block_of_stages = 0 if release.since(17) else largest * max(group.layers for group in groups)
-    return _Cut(groups, largest, max(sizes), [largest * layers for layers in sizes], block_of_stages=block_of_stages)
+        return _cut_one_group(plan, specs, stages)
+    groups, sizes = _group_pages(specs, stages, plan.settings)
+    return replace(
+        plan,
+        groups=tuple(groups),
+        page_size_bytes=largest,
+        group_size=max(sizes),
+        bytes_per_block=largest * max(sizes),
+        stage_bytes_per_block=tuple(largest * layers for layers in sizes),
+        _checked_size=0 if release.since(17) else largest * max(group.layers for group in groups),
+    )
 
 
-def _cut_one_group(specs: list[Spec], stages: list[int], settings: KVSettings) -> _Cut:
+def _cut_one_group(plan: KVPlan, specs: list[Spec], stages: list[int]) -> KVPlan:
     """Put all caches into one group, in which every layer has its own tensor."""
-    pages = [0] * settings.pipeline_parallel
+    pages = [0] * plan.settings.pipeline_parallel
     for spec, stage in zip(specs, stages):
         pages[stage] += spec.page
-    return _Cut(
-        [KVGroup(specs[0].kind, len(specs), specs[0].block_size, specs[0].window)],
-        max(spec.page for spec in specs),
-        stages.count(pages.index(max(pages))),
-        pages,
-        block_of_stages=0 if settings.release.since(17) else sum(pages),
-        uniform=not _is_uniform(specs),
+    block_of_stages = 0 if plan.settings.release.since(17) else sum(pages)
+    return replace(
+        plan,
+        groups=(KVGroup(specs[0].kind, len(specs), specs[0].block_size, specs[0].window),),
+        page_size_bytes=max(spec.page for spec in specs),
+        group_size=stages.count(pages.index(max(pages))),
+        bytes_per_block=max(pages),
+        stage_bytes_per_block=tuple(pages),
+        _checked_size=block_of_stages,
+        _divided_size=0 if _is_uniform(specs) else block_of_stages,
     )
 
 
 def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
-    """Plan the KV cache of every rank.
-
-    Raises C(Refusal) for unknown combinations, C(PlanFailure) if vLLM itself fails.
-    """
+    """Plan the KV cache of every rank. Raises C(Refusal) for unknown combinations, C(PlanFailure) if vLLM itself fails."""
     planner = Planner(geometry, settings)
     _check_drafts(geometry, settings, planner.mode)
     specs, names, stages = _describe_caches(planner)
     specs = _promote_without_hybrid(specs, geometry, settings)
-    packed = geometry.rules.packed
-    cut = _cut_packed(specs, geometry, settings) if packed else _cut_even(specs, names, stages, settings)
-    _check_decode_context(cut.groups, settings)
-    counted: dict[KVGroup, int] = {}
-    for group in cut.groups:
-        counted[group] = counted.get(group, 0) + 1
-    return KVPlan(
+    # What was not compared with vLLM.
+    notes = []
+    if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
+        notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")
+    if geometry.recurrent and len({(layer.kind, layer.head_dim) for layer in geometry.attention}) > 1:
+        notes.append("a recurrent state together with attention layers of different kinds was not compared with vLLM")
+    plan = KVPlan(
         settings=settings,
-        groups=tuple(cut.groups),
+        groups=(),
         block_size=planner.block_size,
-        page_size_bytes=cut.page,
-        group_size=cut.size,
-        bytes_per_block=max(cut.blocks),
+        page_size_bytes=0,
+        group_size=0,
+        bytes_per_block=0,
         mamba_cache_mode=planner.mode,
         state_bytes=planner.state,
-        stage_bytes_per_block=tuple(cut.blocks),
-        notes=_list_notes(geometry, settings),
+        notes=tuple(notes),
         checkpoints=bool(geometry.recurrent) and exports_checkpoints(geometry.recurrent[0], settings.release),
-        _counted=tuple(counted.items()),
-        _group_bytes=cut.group_bytes,
-        _tuple_bytes=cut.tuple_bytes,
-        _checked_size=cut.block_of_stages,
-        _divided_size=cut.block_of_stages if cut.uniform else 0,
     )
+    rules = geometry.rules
+    plan = _cut_packed(plan, specs, rules.stride) if rules.packed else _cut_even(plan, specs, names, stages)
+    _check_decode_context(plan.groups, settings)
+    return plan
 
 
 def _check_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
@@ -299,7 +278,7 @@ def _check_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
         )
 
 
-def _check_decode_context(groups: list[KVGroup], settings: KVSettings) -> None:
+def _check_decode_context(groups: Sequence[KVGroup], settings: KVSettings) -> None:
     """Raise vLLM's error for caches that it cannot spread over the ranks of a decode context.
 
     Windows fail in their spec (C(SlidingWindowSpec.max_memory_usage_bytes)); up to 0.25 all models with several groups fail, later only chunks
@@ -360,11 +339,101 @@ def _group_pages(specs: list[Spec], stages: list[int], settings: KVSettings) -> 
     return groups, sizes
 
 
-def _list_notes(geometry: Geometry, settings: KVSettings) -> tuple[str, ...]:
-    """Return the parts of a plan that were not compared with vLLM, in words."""
-    notes = []
-    if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
-        notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")
-    if geometry.recurrent and len({(layer.kind, layer.head_dim) for layer in geometry.attention}) > 1:
-        notes.append("a recurrent state together with attention layers of different kinds was not compared with vLLM")
-    return tuple(notes)
+# Caches with pages of different sizes that share a block unchanged ----------------------------------------------------
+# Where every kernel of a model takes a block-outermost layout, vLLM makes no page larger to match another
+# (_get_packed_kv_cache_groups of vllm/v1/core/kv_cache_planning.py in 0.33.0, the same in kv_cache_utils.py of 0.32.0): a block is as large
+# as the widest group.
+
+
+def approximate_divisor(values: Sequence[int], least: int) -> int:
+    """Return the divisor of at least C(least) that pads C(values) least, the larger one of two (C(_approximate_gcd))."""
+    return min(
+        range(least, max(*values, least) + 1), key=lambda divisor: (sum(-value % divisor for value in values), -divisor)
+    )
+
+
+class _Bucket:
+    """Caches that need the same blocks, by the size of their pages. holds_states: they are states or rings."""
+
+    def __init__(self, specs: Sequence[Spec], members: list[int]) -> None:
+        self.members = members
+        self.first = specs[members[0]]
+        self.holds_states = self.first.kind in STATE_KINDS or self.first.kind == "ring"
+        self.sizes: dict[int, list[int]] = {}
+        for member in members:
+            self.sizes.setdefault(specs[member].page, []).append(member)
+        counts = [len(same_size) for same_size in self.sizes.values()]
+        self.repeats = max(counts)
+        self.balanced = len(set(counts)) == 1
+
+    def widest(self, groups: int) -> int:
+        """Return the bytes of the largest of the groups that the bucket is split into."""
+        return sum(-(-len(members) // groups) * size for size, members in self.sizes.items())
+
+    def is_state(self, repeats: int) -> bool:
+        """Tell whether the bucket fills blocks that others have sized: states, and windows if no bucket mixes sizes."""
+        return self.holds_states or (not repeats and self.first.kind == "sliding")
+
+    def count_repeats(self, repeats: int) -> int:
+        """Return the groups of a bucket that is split down to C(repeats) repeats; 0 splits none."""
+        return -(-self.repeats // repeats) if repeats and self.balanced else 1
+
+    def split(self, groups: int) -> list[list[int]]:
+        """Split the bucket, every group with pages of all sizes."""
+        if groups == 1:
+            return [self.members]
+        repeats = list(zip(*self.sizes.values()))
+        return [[member for repeat in repeats[start::groups] for member in repeat] for start in range(groups)]
+
+
+def pack(specs: Sequence[Spec], older: bool = False) -> list[list[int]]:
+    """Return the groups, each a list of positions in C(specs). older: up to 0.31 states are split into groups as large as the attention's."""
+    members: dict[tuple[str, int, int], list[int]] = {}
+    for position, spec in enumerate(specs):
+        kind = "full" if spec.kind in FULL_KINDS else spec.kind
+        members.setdefault((kind, spec.block_size, spec.window), []).append(position)
+    buckets = [_Bucket(specs, bucket) for bucket in members.values()]
+    # A bucket that mixes sizes in equal numbers stays whole: its most repeats, and the repeats that others are split down to.
+    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+    balanced = [bucket.repeats for bucket in buckets if bucket.balanced and not (older and bucket.holds_states)]
+    repeats = approximate_divisor(balanced, least) if least else 0
+    # The states fill a block without making it wider.
+    anchor = max(
+        bucket.widest(len(bucket.members) if bucket.is_state(repeats) else bucket.count_repeats(repeats))
+        for bucket in buckets
+    )
+    groups: list[list[int]] = []
+    for bucket in buckets:
+        count = bucket.count_repeats(repeats)
+        if bucket.is_state(repeats):
+            fitting = least if older and least else max(anchor // bucket.first.page, 1)
+            count = max(1 if older else count, -(-len(bucket.members) // fitting))
+        groups += bucket.split(count)
+    return groups
+
+
+def block_bytes(specs: Sequence[Spec], groups: Sequence[Sequence[int]], stride: int) -> int:
+    """Return the bytes of a block: the widest group, rounded up to C(stride)."""
+    widest = max(sum(specs[member].page for member in group) for group in groups)
+    return -(-widest // stride) * stride
+
+
+def classed_block_bytes(specs: Sequence[Spec], groups: Sequence[Sequence[int]]) -> tuple[int, int, tuple[int, ...]]:
+    """Return the bytes of a block up to 0.28, which has tensors for every size of a page of C(groups[0]).
+
+    Other pages are as large as the next size. Also the bytes that vLLM's check counts for a block, which has all sizes as
+    often as the commonest one of all groups, and the bytes of every group (kv_cache_utils.py of 0.23.0).
+    """
+    classes = sorted({specs[member].page for member in groups[0]})
+    counts: list[dict[int, int]] = []
+    for group in groups:
+        count_by_size = dict.fromkeys(classes, 0)
+        for member in group:
+            count_by_size[next(size for size in classes if size >= specs[member].page)] += 1
+        counts.append(count_by_size)
+    most = {size: max(count_by_size[size] for count_by_size in counts) for size in classes}
+    return (
+        sum(size * count for size, count in most.items()),
+        sum(classes) * max(most.values()),
+        tuple(sum(size * count for size, count in count_by_size.items()) for count_by_size in counts),
+    )

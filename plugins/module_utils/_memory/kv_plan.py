@@ -8,7 +8,9 @@ Sizes are bytes, lengths are tokens, all per rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .layers import Layer
 from .releases import Release
@@ -107,12 +109,16 @@ class KVPlan:
     stage_bytes_per_block: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     checkpoints: bool = False
-    _counted: tuple[tuple[KVGroup, int], ...] = field(default=(), repr=False)
     _group_bytes: tuple[int, ...] = ()
     _tuple_bytes: int = 0
     # Up to 0.16 with pipeline stages: bytes of a block over all stages, as the check counts it, and as blocks are counted.
     _checked_size: int = 0
     _divided_size: int = 0
+
+    @cached_property
+    def _counted(self) -> list[tuple[KVGroup, int]]:
+        """The groups, each once, with their number."""
+        return list(Counter(self.groups).items())
 
     @property
     def marginal_bytes_per_token(self) -> float:
@@ -181,19 +187,15 @@ class KVPlan:
                 return batch
         return 0
 
-    def _checked_blocks(self, length: int) -> int:
-        """Return the blocks of one request in vLLM's own check: up to 0.18 only blocks of the first group."""
-        if self.settings.release.since(19):
-            return self.blocks_per_request(length)
-        return self._group_blocks(self.groups[0], length)
-
     def needed_bytes(self, length: int) -> int:
         """Return the bytes that one request of C(length) tokens needs; vLLM starts only when this fits."""
         return self.bytes_in_check(length, self.bytes_per_block)
 
     def bytes_in_check(self, length: int, size: int) -> int:
         """Return the bytes that vLLM's check counts for one request, where a block is C(size) bytes."""
-        return self._pages(length) * self._tuple_bytes or self._checked_blocks(length) * (self._checked_size or size)
+        counts_all = self.settings.release.since(19)  # up to 0.18 only blocks of the first group
+        blocks = self.blocks_per_request(length) if counts_all else self._group_blocks(self.groups[0], length)
+        return self._pages(length) * self._tuple_bytes or blocks * (self._checked_size or size)
 
     def checked_bytes(self, available: int) -> int:
         """Return the bytes that vLLM's own check compares with: from 0.29 without the null block."""

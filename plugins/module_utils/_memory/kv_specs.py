@@ -9,7 +9,7 @@ Sizes are bytes per rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import lcm
 
 from .geometry import Geometry
 from .kv_plan import FULL_KINDS, LOCAL_KINDS, KVSettings, PlanFailure, ceil_div
@@ -27,10 +27,6 @@ _PER_TOKEN_HEAD = frozenset(("fp8_per_token_head", "int8_per_token_head"))
 KV_DTYPES = ("auto", "bfloat16", "float16", *sorted(_FP8), *sorted(_PER_TOKEN_HEAD), "fp8_ds_mla", "nvfp4")
 # fp8_ds_mla: 512 bytes of latent, 16 of scales, 128 of rope (vllm/v1/kv_cache_interface.py).
 _FP8_DS_MLA_BYTES = 656
-
-
-def _lcm(first: int, second: int) -> int:
-    return first * second // gcd(first, second)
 
 
 def _divide(value: int, ranks: int, key: str) -> int:
@@ -176,9 +172,14 @@ class Planner:
             raise Refusal("config", "recurrent layers of different shapes are not known")
         self._check_rules()
         self._check_kernels()
-        kinds = {layer.kind for layer in attention}
-        if has_token_scales(settings.kv_cache_dtype):
-            _check_token_scales(settings.kv_cache_dtype, settings.release, kinds)
+        kinds, dtype, release = {layer.kind for layer in attention}, settings.kv_cache_dtype, settings.release
+        if has_token_scales(dtype):
+            if not release.since(20):
+                raise Refusal("args.kv-cache-dtype", f"{dtype} is known from vLLM 0.20 on")
+            if not release.since(21) and kinds & LOCAL_KINDS:
+                raise Refusal("args.kv-cache-dtype", f"{dtype} is not known of local attention before vLLM 0.21")
+            if "mla" in kinds:
+                raise Refusal("args.kv-cache-dtype", f"{dtype} is not for latent attention (MLA)")
         if settings.skip_layers and "mla" in kinds:
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of latent attention (MLA)")
 
@@ -248,11 +249,11 @@ class Planner:
         # Up to 0.19 a block size that is asked for is a minimum, then the unit of alignment.
         unit = self.block_size if settings.release.since(20) else DEFAULT_BLOCK_SIZE
         if self.mode == "all":
-            unit = _lcm(layer.chunk_size, unit)
+            unit = lcm(layer.chunk_size, unit)
             needed = unit * ceil_div(ceil_div(self.state, token), unit)
         else:
             if layer.kind != "mamba" and self.mode == "align" and exports_checkpoints(layer, settings.release):
-                unit = _lcm(unit, GDN_FLASHINFER_UNIT)
+                unit = lcm(unit, GDN_FLASHINFER_UNIT)
             needed = unit * ceil_div(self.state, unit * token)
         # In mode all the states keep their own block size even if the block of attention is larger.
         self.state_block = needed if self.mode == "all" else 0
@@ -260,10 +261,7 @@ class Planner:
         self.state_page = self.block_size * token
 
     def _hold_skipped(self) -> None:
-        """Grow the block until its page holds a few tokens of a layer that is not quantised.
-
-        From 0.25 (C(_align_heterogeneous_kv_block_size)).
-        """
+        """Grow the block until a page holds a few tokens of a layer that is not quantised (0.25, C(_align_heterogeneous_kv_block_size))."""
         first = self.geometry.attention[0]
         quantised, plain = self._token(first, self.settings.kv_cache_dtype), self._token(first, "auto")
         if plain == quantised:
@@ -291,16 +289,28 @@ class Planner:
             return Spec(layer.kind, block, page)
         if isinstance(layer, Cache):
             return self._cache(layer)
-        dtype, block = self._dtype_of(layer, index), self.block_size
+        settings, release, dtype, block = (
+            self.settings,
+            self.settings.release,
+            self.settings.kv_cache_dtype,
+            self.block_size,
+        )
+        is_skipped = str(index) in settings.skip_layers or (
+            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
+        )
+        if is_skipped or (dtype in _FP8 and not release.since(self.geometry.rules.fp8_since)):
+            dtype = "auto"
         token = self._token(layer, dtype)
         shape = (
-            max(1, layer.kv_heads // self.settings.tensor_parallel),
+            max(1, layer.kv_heads // settings.tensor_parallel),
             layer.head_dim,
             layer.head_dim_v,
             self.geometry.dtype if dtype == "auto" else dtype,
         )
-        window = self._window_of(layer)
-        if layer.kind != "sliding" or not self.settings.release.since(25):
+        window = 0 if layer.kind in FULL_KINDS else layer.window
+        if window and self.geometry.model_type in _INCLUSIVE_WINDOW and release.since(29):
+            window += 1
+        if layer.kind != "sliding" or not release.since(25):
             return Spec(layer.kind, block, block * token, shape, window, token=token)
         # From 0.25 a window has its own block size: the largest of the kernel whose page fits.
         page = self.shared_page or token * block
@@ -308,21 +318,6 @@ class Planner:
         if self.shared_page:
             return Spec("sliding", block, page, (*shape, page), window, token=token)
         return Spec("sliding", block, block * token, shape, window, token=token)
-
-    def _dtype_of(self, layer: Attention, index: int) -> str:
-        """Return the dtype of the cache of a layer; C(auto) for the dtype of the model."""
-        settings = self.settings
-        is_skipped = str(index) in settings.skip_layers or (
-            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
-        )
-        is_ignored = settings.kv_cache_dtype in _FP8 and not settings.release.since(self.geometry.rules.fp8_since)
-        return "auto" if is_skipped or is_ignored else settings.kv_cache_dtype
-
-    def _window_of(self, layer: Attention) -> int:
-        """Return the window of a local layer in tokens, 0 for full attention."""
-        window = 0 if layer.kind in FULL_KINDS else layer.window
-        is_inclusive = self.geometry.model_type in _INCLUSIVE_WINDOW and self.settings.release.since(29)
-        return window + 1 if window and is_inclusive else window
 
     def _window_block(self, dtype: str, token: int, page: int) -> int:
         """Return the block size of a sliding window, in tokens. token, page: bytes."""
@@ -354,16 +349,6 @@ class Planner:
 def padded_page(spec: Spec) -> int:
     """Return the size that the page of a layer is padded to, 0 when it is not."""
     return int(spec.shape[4]) if len(spec.shape) > 4 else 0
-
-
-def _check_token_scales(dtype: str, release: Release, kinds: set[str]) -> None:
-    """Refuse a dtype with scales for each token where kernels or layers do not take it."""
-    if not release.since(20):
-        raise Refusal("args.kv-cache-dtype", f"{dtype} is known from vLLM 0.20 on")
-    if not release.since(21) and kinds & LOCAL_KINDS:
-        raise Refusal("args.kv-cache-dtype", f"{dtype} is not known of local attention before vLLM 0.21")
-    if "mla" in kinds:
-        raise Refusal("args.kv-cache-dtype", f"{dtype} is not for latent attention (MLA)")
 
 
 def has_token_scales(dtype: str) -> bool:

@@ -33,17 +33,19 @@ _OUTSIDE = ("outside_gib", "kept_share", "graphs_share")
 def apply_starts(
     engine: Engine, item: ServiceInput, length: int, sequences: int, resolved: Callable[[ServiceInput], Engine]
 ) -> Engine:
-    """Return an engine with the measured terms of its service.
-
-    What the inventory states (C(weights_gib), overheads) stays.
-
-    :param item: the service, with the starts that were measured
-    """
+    """Return an engine with the measured terms of its service; what the inventory states (C(weights_gib), overheads) stays."""
     if engine.plan is None or not item.starts:
         return engine
     batch = engine.plan.settings.max_num_batched_tokens
     sizes = (length, batch, sequences)
-    start = min(item.starts, key=lambda candidate: _distance_to_start(candidate, sizes))
+
+    def distance(start: Start) -> tuple[float, bool]:
+        """Return the distance of a start: the factors between batches, requests and lengths; the batch has the largest weight."""
+        factors = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
+        length_factor, batch_factor, sequences_factor = factors
+        return 100 * batch_factor + 10 * sequences_factor + length_factor, not start.exact
+
+    start = min(item.starts, key=distance)
     same_launch = start.exact and start.sizes == sizes
     measured_engine = _with_weights(engine, item, start) if start.exact else engine
     if "inside_gib" not in item.overheads and not _has_override(item, _INSIDE):
@@ -51,12 +53,6 @@ def apply_starts(
     if same_launch and start.outside is not None and engine.pool is None and not _has_override(item, _OUTSIDE):
         measured_engine = _with_outside(measured_engine, start.outside)
     return measured_engine
-
-
-def _distance_to_start(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
-    """Return the distance of a start from a launch: the factors between batches, requests and lengths; the batch has the largest weight."""
-    length, batch, sequences = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
-    return 100 * batch + 10 * sequences + length, not start.exact
 
 
 def _has_override(item: ServiceInput, keys: tuple[str, ...]) -> bool:

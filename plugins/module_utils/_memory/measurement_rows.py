@@ -10,6 +10,7 @@ C(docs/memory.md), What proofs measured, describes the file.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -106,14 +107,9 @@ def public_fields(value: Any) -> Any:
         return {key: item for key, item in fields.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
-    return value if _is_public_scalar(value) else _LEFT_OUT
-
-
-def _is_public_scalar(value: Any) -> bool:
-    """Tell whether a value that is no collection is a number or made of known words."""
     if isinstance(value, str):
-        return is_public(value)
-    return value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15)
+        return value if is_public(value) else _LEFT_OUT
+    return value if value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15) else _LEFT_OUT
 
 
 _LEFT_OUT: Any = object()
@@ -294,22 +290,27 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
     messages = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
     if row.get("model") not in models:
         messages.append(f".model: {shown(row.get('model'))} is not among the models")
-    messages += _text_problems(row) + _number_problems(row)
-    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
-        messages.append(": weights and kv_cache are together more than requested")
-    if not messages and row["requested"] > row["total"]:
-        messages.append(": more is requested than total")
-    return messages + _argument_problems(row.get("arguments"))
-
-
-def _text_problems(row: Mapping[str, Any]) -> list[str]:
-    messages = []
     for key, pattern in (("launch", _LABEL), ("gpu", _GPU), ("driver", _DRIVER), ("vllm", _VERSION)):
         value = row.get(key)
         is_empty = (key, value) in (("driver", None), ("gpu", "NVIDIA"))
         if not is_empty and not (isinstance(value, str) and pattern.fullmatch(value)):
             messages.append(f".{key}: {shown(value)} has not the form of one")
-    return messages
+    messages += _number_problems(row)
+    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
+        messages.append(": weights and kv_cache are together more than requested")
+    if not messages and row["requested"] > row["total"]:
+        messages.append(": more is requested than total")
+    args = row.get("arguments")
+    if not isinstance(args, Mapping):
+        return [*messages, f".arguments: expected an object, got {shown(args)}"]
+    public_args, _further = public_arguments(args)
+    needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
+    messages += [f".arguments.{key}: is missing" for key in needed if key not in args]
+    return messages + [
+        f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
+        for key, value in args.items()
+        if public_args.get(key) != value
+    ]
 
 
 def _number_problems(row: Mapping[str, Any]) -> list[str]:
@@ -325,19 +326,6 @@ def _number_problems(row: Mapping[str, Any]) -> list[str]:
     if row.get("runner") not in (None, 1, 2):
         messages.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
     return messages
-
-
-def _argument_problems(args: Any) -> list[str]:
-    if not isinstance(args, Mapping):
-        return [f".arguments: expected an object, got {shown(args)}"]
-    public_args, _further = public_arguments(args)
-    needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
-    messages = [f".arguments.{key}: is missing" for key in needed if key not in args]
-    return messages + [
-        f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
-        for key, value in args.items()
-        if public_args.get(key) != value
-    ]
 
 
 def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -381,31 +369,27 @@ def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     result = {**before, **{part: dict(before.get(part) or {}) for part in _CONFIG_PARTS}, "rows": list(before["rows"])}
     for row in new["rows"]:
         configs = {part: (new.get(part) or {}).get(row["model"]) for part in _CONFIG_PARTS}
-        name = _unique_model(row["model"], configs, result)
+        name = _find_free_name(
+            row["model"],
+            "-",
+            {
+                other
+                for other in result["models"]
+                if any(result[part].get(other) != config for part, config in configs.items())
+            },
+        )
         entry = {**row, "model": name}
         if any({**existing, "launch": entry["launch"]} == entry for existing in result["rows"]):
             continue
         for part in _CONFIG_PARTS:
             if configs[part] is not None:
                 result[part][name] = configs[part]
-        result["rows"].append({**entry, "launch": _unique_label(entry["launch"], result["rows"])})
+        labels = {existing["launch"] for existing in result["rows"]}
+        result["rows"].append({**entry, "launch": _find_free_name(entry["launch"], " ", labels)})
     return {key: value for key, value in result.items() if value or key not in _CONFIG_PARTS}
 
 
-def _unique_model(name: str, configs: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """Return a name that no model with another config has: the name itself, or with a number from 2 on."""
-    candidate, number = name, 1
-    while candidate in content["models"] and any(content[part].get(candidate) != configs[part] for part in configs):
-        number += 1
-        candidate = f"{name}-{number}"
-    return candidate
-
-
-def _unique_label(label: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a label that no row has: the label itself, or with a number from 2 on."""
-    labels = {row["launch"] for row in rows}
-    candidate, number = label, 1
-    while candidate in labels:
-        number += 1
-        candidate = f"{label} {number}"
-    return candidate
+def _find_free_name(name: str, separator: str, taken: set[str]) -> str:
+    """Return the name itself, or with a number from 2 on, that is not taken."""
+    numbered = (f"{name}{separator}{number}" for number in itertools.count(2))
+    return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in taken)

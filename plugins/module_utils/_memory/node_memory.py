@@ -74,7 +74,19 @@ class Service:
         return self.engine.plan is not None
 
 
-def _largest_sum(slots: Sequence[Sequence[tuple[Service, ...]]], figure: Callable[[Service], N]) -> N:
+Slots = Sequence[Sequence[tuple[Service, ...]]]
+"""For each service outside of exclusive sets and for each set the combinations of services that may run at once."""
+
+
+def one_at_a_time(services: Iterable[Service]) -> Slots:
+    """Return a slot for each service and each exclusive set; only one service of a slot runs at a time."""
+    slots: dict[str, list[tuple[Service, ...]]] = {}
+    for service in services:
+        slots.setdefault(service.slot, []).append((service,))
+    return list(slots.values())
+
+
+def _largest_sum(slots: Slots, figure: Callable[[Service], N]) -> N:
     """Return the largest sum of a figure over the services of one combination per slot."""
     return sum(max(sum(map(figure, combination)) for combination in slot) for slot in slots)
 
@@ -123,14 +135,6 @@ class Node:
             return 0
         return max(0, self.host.resident.get(service.name, 0) - self.held(service, "high"))
 
-    @staticmethod
-    def together(services: Sequence[Service], figures: Iterable[N]) -> dict[str, N]:
-        """Return the largest figure of each exclusive set and the figures of single services, by slot."""
-        figure_by_slot: dict[str, N] = {}
-        for service, figure in zip(services, figures):
-            figure_by_slot[service.slot] = max(figure_by_slot.get(service.slot, figure), figure)
-        return figure_by_slot
-
     def counted(self) -> list[Service]:
         """Return the services that memory is planned for; only the largest of each exclusive set counts."""
         most: dict[str, Service] = {}
@@ -154,9 +158,7 @@ class Node:
 
     def free(self, service: Service, residents: list[Service], level: str) -> int:
         """Return the bytes that vLLM sees free when C(service) starts while C(residents) run."""
-        return self.seen(
-            service, sum(self.together(residents, (self.claim(o, level) for o in residents)).values()), level
-        )
+        return self.seen(service, _largest_sum(one_at_a_time(residents), lambda other: self.claim(other, level)), level)
 
     def shortfall_level(self, service: Service, residents: list[Service], size: int) -> str:
         """Return the lowest level of overheads at which C(size) bytes are not free for a service, empty when they are."""
@@ -164,8 +166,7 @@ class Node:
 
     def remaining(self, level: str) -> int:
         """Return the free bytes with all services running."""
-        sizes = (self.claim(service, level) for service in self.services)
-        return self.empty - sum(self.together(self.services, sizes).values())
+        return self.empty - _largest_sum(one_at_a_time(self.services), lambda service: self.claim(service, level))
 
     def neighbours(self, service: Service) -> list[Service]:
         """Return all services that run at the same time: all except itself and its exclusive set."""
@@ -173,13 +174,11 @@ class Node:
 
     def utilization_sum(self) -> float:
         """Return the sum of the utilisations, rounded against binary noise."""
-        utilizations = (service.utilization or 0.0 for service in self.services)
-        return round(sum(self.together(self.services, utilizations).values()), 6)
+        return round(_largest_sum(one_at_a_time(self.services), lambda service: service.utilization or 0.0), 6)
 
     def utilization_bound(self) -> float:
         """Return the sum that leaves room for the system, for memory outside of requests, and for plain services."""
-        beside = sum(self.together(self.services, map(self._outside_request, self.services)).values())
-        return self._bound(beside)
+        return self._bound(_largest_sum(one_at_a_time(self.services), self._outside_request))
 
     def _outside_request(self, service: Service) -> int:
         if service.utilization is None:
@@ -226,22 +225,10 @@ class Node:
 
     def fits(self, level: str, margin: int = 0) -> bool:
         """Tell whether the node holds all services, each at any restart; from typical overheads on, within the bound."""
-        return self.fits_at_once(self.one_at_a_time(), level, margin)
+        return self.fits_at_once(one_at_a_time(self.services), level, margin)
 
-    def one_at_a_time(self) -> list[list[tuple[Service, ...]]]:
-        """Return a slot for each service and each exclusive set; only one service of a slot runs at a time."""
-        slots: dict[str, list[tuple[Service, ...]]] = {}
-        for service in self.services:
-            slots.setdefault(service.slot, []).append((service,))
-        return list(slots.values())
-
-    def fits_at_once(self, slots: Sequence[Sequence[tuple[Service, ...]]], level: str, margin: int = 0) -> bool:
-        """Tell whether the node holds each mixture of combinations, every service in it at any restart.
-
-        :param slots: the combinations that may run at once, for each service outside of sets and for each set of services
-        :param margin: bytes that stay free
-        :returns: whether every choice of one combination per slot fits
-        """
+    def fits_at_once(self, slots: Slots, level: str, margin: int = 0) -> bool:
+        """Tell whether the node holds every choice of one combination per slot, each service at any restart, with C(margin) bytes free."""
         limit = UTILIZATION_LIMIT
         if level != "low":
             limit = round(self._bound(_largest_sum(slots, self._outside_request)), 6)
@@ -260,17 +247,11 @@ class Node:
         for slot, sizes in zip(slots, sums):
             beside = gone - max(sizes)
             for combination, size in zip(slot, sizes):
-                for service in combination:
-                    if not self._finds_memory(service, beside + size - claims[service.name], level):
+                for service in (service for service in combination if service.utilization is not None):
+                    needed = max(self.requested(service), service.engine.loading(level))
+                    if self.seen(service, beside + size - claims[service.name], level) < needed:
                         return False
         return True
-
-    def _finds_memory(self, service: Service, gone: int, level: str) -> bool:
-        """Tell whether a service can start after others have taken C(gone) bytes."""
-        if service.utilization is None:
-            return True
-        needed = max(self.requested(service), service.engine.loading(level))
-        return self.seen(service, gone, level) >= needed
 
     def largest(self, service: Service, highest: float, level: str, margin: int = 0) -> float | None:
         """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""
@@ -296,7 +277,11 @@ def _solve_utilization(node: Node) -> None:
     growing = [service for service in node.services if service.utilization is None and service.is_engine]
     if not growing:
         return
-    level, margin = _set_least_utilization(node, growing)
+    for level, margin in (("high", node.host.margin), ("typical", node.host.margin), ("typical", 0), ("low", 0)):
+        for service in growing:
+            service.utilization = min(1.0, node.share(node.floor(service, level)))
+        if node.fits(level, margin):
+            break
     for service in growing:
         service.solved.append("gpu-memory-utilization")
     # One step at a time for the service that has grown least by its weight: no service grows while a smaller need is open.
@@ -313,16 +298,6 @@ def _solve_utilization(node: Node) -> None:
         if enough or node.utilization_sum() > GROWTH_LIMIT or not node.fits(level, margin):
             service.utilization = before
             growing.remove(service)
-
-
-def _set_least_utilization(node: Node, services: Sequence[Service]) -> tuple[str, int]:
-    """Set the least utilisations that pass vLLM's checks; return the level of overheads and the margin that fit."""
-    for level, margin in (("high", node.host.margin), ("typical", node.host.margin), ("typical", 0), ("low", 0)):
-        for service in services:
-            service.utilization = min(1.0, node.share(node.floor(service, level)))
-        if node.fits(level, margin):
-            return level, margin
-    return "low", 0
 
 
 def _solve_length(node: Node, service: Service) -> None:

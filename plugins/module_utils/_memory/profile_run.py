@@ -106,10 +106,10 @@ class ProfileRun:
     runner: int
     peak: int
     compiled: int
-    tables: int
-    graphs: int
-    graphs_inside: int
-    request_buffers: int
+    tables: int = 0
+    graphs: int = 0
+    graphs_inside: int = 0
+    request_buffers: int = 0
     unknown: int = 0
 
 
@@ -125,10 +125,7 @@ def _largest_number(text: Config, *keys: str) -> int:
 
 
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
-    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner)).
-
-    :param launch: its release, whether its weights are quantised, whether V2 supports its settings, and the requested runner
-    """
+    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner))."""
     if launch.runner:
         return launch.runner == 2
     release, listed = launch.release, config.get("architectures")
@@ -183,12 +180,6 @@ def is_compiled(compilation: Config) -> bool:
     """Tell whether torch compiles a model: modes 0 to 3 or their names, of which vLLM's own, 3, is the default."""
     mode = compilation.get("mode", compilation.get("level"))
     return mode is None or str(mode).upper() not in ("0", "NONE")
-
-
-def _is_counting_graphs(launch: Launch, runner: int) -> bool:
-    """Tell whether a runner subtracts CUDA graphs from the cache (Worker.determine_available_memory)."""
-    if_asked, by_default = COUNTS_GRAPHS[runner]
-    return launch.counts_graphs is not False and launch.release.since(if_asked if launch.counts_graphs else by_default)
 
 
 def capture_sizes(largest: int) -> list[int]:
@@ -268,20 +259,12 @@ def profile_by_batch(batch: int) -> ProfileRun:
         runner=1,
         peak=CUBLAS_WORKSPACE + batch * DENSE_TOKEN_BYTES,
         compiled=CUBLAS_WORKSPACE + batch * TOKEN_BYTES,
-        tables=0,
-        graphs=0,
-        graphs_inside=0,
-        request_buffers=0,
         unknown=UNKNOWN_BYTES + batch * TOKEN_BYTES,
     )
 
 
 def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:
-    """Return the memory in use before an engine allocates its cache.
-
-    :param config: of the model, as C(read_geometry) has read it
-    :returns: bytes of one rank
-    """
+    """Return the memory in use on one rank before an engine allocates its cache. config: as C(read_geometry) has read it."""
     text = text_config(config)
     width = 4 if geometry.dtype == "float32" else 2
     hidden, vocabulary = _largest_number(text, "hidden_size"), _largest_number(text, "vocab_size")
@@ -300,7 +283,10 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
-        inside = int(GRAPHS_ESTIMATED * graphs) if _is_counting_graphs(launch, runner) else 0
+        # Worker.determine_available_memory
+        since = COUNTS_GRAPHS[runner][0 if launch.counts_graphs else 1]
+        is_counting = launch.counts_graphs is not False and launch.release.since(since)
+        inside = int(GRAPHS_ESTIMATED * graphs) if is_counting else 0
     # V2 counts the tokens of every request that it may have.
     request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(

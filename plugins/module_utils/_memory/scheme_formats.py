@@ -58,14 +58,6 @@ def _texts(source: Config, key: str, where: str) -> list[str]:
 # Quark ----------------------------------------------------------------------------------------------------------------
 
 
-def _quark_pair(weight: list[Any], where: str) -> Format:
-    """Read weights that are quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod)."""
-    kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
-    if kinds == [("fp4", "per_group"), ("fp8_e4m3", "per_tensor")] and weight[0].get("group_size") == 16:
-        return NVFP4
-    raise Refusal(where, f"weights that are quantised as {kinds!r} are not known", GIVE)
-
-
 def _quark_groups(weight: Config, where: str) -> Format | None:
     """Read weights with a scale for each group or block: the MX formats, FP8 in blocks, 4 bits."""
     kind, scheme, group = str(weight.get("dtype")), weight.get("qscheme"), weight.get("group_size")
@@ -92,7 +84,11 @@ def _quark_format(entry: Config, where: str) -> Format:
     if isinstance(weight, list) and len(weight) == 1:  # QuarkConfig._unwrap_single_quant_config
         weight = weight[0]
     if isinstance(weight, list):
-        return _quark_pair(weight, f"{where}.weight")
+        # Quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod).
+        kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
+        if kinds == [("fp4", "per_group"), ("fp8_e4m3", "per_tensor")] and weight[0].get("group_size") == 16:
+            return NVFP4
+        raise Refusal(f"{where}.weight", f"weights that are quantised as {kinds!r} are not known", GIVE)
     weight = _mapping(weight, f"{where}.weight")
     kind, scheme = weight.get("dtype"), weight.get("qscheme")
     if kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):

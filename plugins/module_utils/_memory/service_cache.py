@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .._vllm.context_length import context_limit
 from .._vllm.shared_memory import connectors
@@ -54,18 +54,12 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
             "args.kv-transfer-config",
             "with some connectors vLLM keeps windows as full attention, which ones is not known",
         )
-    return plan_kv_cache(geometry, _kv_settings(item, geometry, release, batch, dtype))
-
-
-def _kv_settings(item: ServiceInput, geometry: Geometry, release: Release, batch: int, dtype: str) -> KVSettings:
-    """Return the settings of a KV cache. dtype: of the cache."""
-    args = item.args
     drafts, draft_layers, mtp = read_speculation(item, geometry)
     method = (args.get("speculative-config") or {}).get("method")
     if method == "dflash" and not release.since(20):
         raise Refusal("args.speculative-config.method", "dflash is known from vLLM 0.20 on")
     stages = args.get("pipeline-parallel-size", 1)
-    return KVSettings(
+    settings = KVSettings(
         release=release,
         max_num_batched_tokens=batch,
         kv_cache_dtype=dtype,
@@ -87,6 +81,7 @@ def _kv_settings(item: ServiceInput, geometry: Geometry, release: Release, batch
         reads_hidden_states=reads_hidden_states(method, release),
         multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
     )
+    return plan_kv_cache(geometry, settings)
 
 
 def _check_decode_context(args: Config, geometry: Geometry, config: Config, release: Release) -> None:
@@ -111,13 +106,9 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
         )
     if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
         raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")
-    if all(layer.kind != "mla" for layer in geometry.attention):
-        query_heads = int(text_config(config).get("num_attention_heads") or 0)
-        _check_context_heads(context, ranks, geometry, query_heads, release)
-
-
-def _check_context_heads(context: int, ranks: int, geometry: Geometry, query_heads: int, release: Release) -> None:
-    """Raise vLLM's error for a decode context that does not fit the heads of grouped-query attention."""
+    if any(layer.kind == "mla" for layer in geometry.attention):
+        return
+    query_heads = int(text_config(config).get("num_attention_heads") or 0)
     heads = max((layer.kv_heads for layer in geometry.attention), default=1)
     most, shared = ranks // heads, query_heads // heads
     newer = release.since(27)
@@ -167,24 +158,12 @@ def check_length(item: ServiceInput, config: Config, minor: int | None) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ReleasePlans:
-    """The plans of the releases that may be in an image.
-
-    hardest, easiest: which need most and least memory for one request. minors: that plan. refusing: that do not, with their texts.
-    """
-
-    hardest: KVPlan
-    easiest: KVPlan
-    minors: tuple[int, ...]
-    refusing: tuple[tuple[int, str], ...]
-
-
 def plan_releases(
     item: ServiceInput, geometry: Geometry, config: Config, releases: Sequence[Release], batch: int
-) -> ReleasePlans:
-    """Plan with every release that may be in the image, and leave out those that would refuse.
+) -> tuple[list[KVPlan], tuple[tuple[int, str], ...]]:
+    """Return the plans of the releases that may be in the image, by the memory for one request, and the releases that would refuse.
 
+    Releases that refuse have their minor release and their text; their plans count if no other release plans.
     Raises C(Refusal) if a release is unknown here and no other one plans, C(PlanFailure) if all of them would refuse to plan.
     """
     plans: list[KVPlan] = []
@@ -208,8 +187,7 @@ def plan_releases(
         raise (unknown or failures)[-1]
     length = item.args.get("max-model-len")
     longest = length if isinstance(length, int) else geometry.max_position_embeddings
-    needs = sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(longest))
-    return ReleasePlans(needs[-1], needs[0], tuple(plan.settings.release.minor for plan in needs), tuple(refusing))
+    return sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(longest)), tuple(refusing)
 
 
 def batch_tokens(args: Config, geometry: Geometry) -> int:

@@ -8,6 +8,7 @@ C(read_params) reports every mistake of the input at once.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -393,58 +394,37 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     autos = tuple(key for key in OPEN_ARGS if memory_args.get(key) == "auto")
     for key in autos:
         del memory_args[key]
-    _check_types(memory_args, reader, where)
-    utilization = _read_utilization(memory_args, reader, where)
+    for key in POSITIVE_ARGS:
+        reader.read_whole_number(memory_args, key, where)
+    for key in host_memory.NUMBERS:
+        reader.read_number(memory_args, key, where)
+    for keys, kind, expected in _TYPES_OF_ARGS:
+        for key in keys:
+            if key in memory_args and not isinstance(memory_args[key], kind):
+                reader.add_error(where, key, f"expected {expected}, got {memory_args[key]!r}")
+    utilization = reader.read_number(memory_args, "gpu-memory-utilization", where, above=True)
     if utilization is not None:
+        if utilization > 1:
+            share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
+            problem = f"expected a share of all memory, at most 1, got {utilization:g}{share}"
+            reader.add_error(where, "gpu-memory-utilization", problem)
         memory_args["gpu-memory-utilization"] = utilization  # vLLM prints 1 as 1.0
     length = memory_args.get("max-model-len")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.add_error(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
-    _check_speculation(memory_args.get("speculative-config"), reader, where)
-    skip = memory_args.get("kv-cache-dtype-skip-layers")
-    if skip is not None:
-        memory_args["kv-cache-dtype-skip-layers"] = _read_skipped_layers(skip, reader, where)
-    return {**memory_args, **dict.fromkeys(autos, "auto")}
-
-
-def _check_types(args: Config, reader: _Reader, where: str) -> None:
-    """Check numbers, and the types of the other options."""
-    for key in POSITIVE_ARGS:
-        reader.read_whole_number(args, key, where)
-    for key in host_memory.NUMBERS:
-        reader.read_number(args, key, where)
-    for keys, kind, expected in _TYPES_OF_ARGS:
-        for key in keys:
-            if key in args and not isinstance(args[key], kind):
-                reader.add_error(where, key, f"expected {expected}, got {args[key]!r}")
-
-
-def _check_speculation(spec: Any, reader: _Reader, where: str) -> None:
-    """Check the fields of C(speculative-config) that decide memory."""
+    spec = memory_args.get("speculative-config")
     if isinstance(spec, Mapping):
         reader.read_whole_number(spec, "num_speculative_tokens", f"{where}speculative-config.")
         if not isinstance(spec.get("method", ""), str):
             reader.add_error(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
         reader.read_whole_number(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
-
-
-def _read_utilization(args: Config, reader: _Reader, where: str) -> float | None:
-    """Read C(gpu-memory-utilization), a share of all memory."""
-    utilization = reader.read_number(args, "gpu-memory-utilization", where, above=True)
-    if utilization is not None and utilization > 1:
-        share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
-        reader.add_error(
-            where, "gpu-memory-utilization", f"expected a share of all memory, at most 1, got {utilization:g}{share}"
-        )
-    return utilization
-
-
-def _read_skipped_layers(value: Any, reader: _Reader, where: str) -> tuple[str, ...]:
-    """Read the layers of C(kv-cache-dtype-skip-layers): numbers or names."""
-    layers = value if isinstance(value, list) else [value]
-    if not all(isinstance(layer, (str, int)) and not isinstance(layer, bool) for layer in layers):
-        reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {value!r}")
-    return tuple(str(layer) for layer in layers)
+    skip = memory_args.get("kv-cache-dtype-skip-layers")
+    if skip is not None:
+        layers = skip if isinstance(skip, list) else [skip]
+        if not all(isinstance(layer, (str, int)) and not isinstance(layer, bool) for layer in layers):
+            reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {skip!r}")
+        memory_args["kv-cache-dtype-skip-layers"] = tuple(map(str, layers))
+    return {**memory_args, **dict.fromkeys(autos, "auto")}
 
 
 @lru_cache(maxsize=1024)
@@ -478,10 +458,17 @@ def _read_service(
     if not isinstance(value, Mapping):
         reader.add_error("", f"services[{index}]", f"expected a mapping, got {value!r}")
         return ServiceInput("", {}, {})
-    name = _read_name(value, index, reader)
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        reader.add_error(f"services[{index}].", "name", f"expected a text, got {name!r}")
+        name = f"services[{index}]"
     where = f"service {name}: "
     reader.check_keys(value, _SERVICE_KEYS, where)
-    version = _read_version(value, reader, where)
+    version = value.get("vllm_version")
+    if version is not None and not isinstance(version, str):
+        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
+    if not isinstance(version, str) or version.strip().lower() in _MOVING_VERSIONS:
+        version = ""
     overrides = reader.read_overheads(reader.read_mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spell_args(reader.read_mapping(value, "args", where) or {}, reader, f"{where}args.")
     env = reader.read_mapping(value, "env", where) or {}
@@ -518,29 +505,15 @@ def _read_service(
     return read
 
 
-def _read_name(value: Mapping[str, Any], index: int, reader: _Reader) -> str:
-    """Read the name of a service; a service without one is named by its position."""
-    name = value.get("name")
-    if isinstance(name, str) and name:
-        return name
-    reader.add_error(f"services[{index}].", "name", f"expected a text, got {name!r}")
-    return f"services[{index}]"
-
-
-def _read_version(value: Mapping[str, Any], reader: _Reader, where: str) -> str:
-    """Read C(vllm_version); empty if it is absent or the name of a moving tag."""
-    version = value.get("vllm_version")
-    if version is not None and not isinstance(version, str):
-        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
-    return version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else ""
-
-
 def _read_env(env: Mapping[str, Any], args: Config) -> dict[str, Any]:
     """Return the fields of C(ServiceInput) that follow from the environment of the engine."""
+    counts_graphs = None  # also if it is no integer, with which vLLM does not start
+    with contextlib.suppress(TypeError, ValueError):
+        counts_graphs = bool(int(env.get(GRAPHS_VARIABLE, "")))
     runner = str("" if env.get(RUNNER_VARIABLE) is None else env[RUNNER_VARIABLE]).strip().lower()
     return {
         "runner": {"1": 2, "true": 2, "0": 1, "false": 1}.get(runner, 0),  # maybe_convert_bool of vllm/envs.py
-        "counts_graphs": _requested_graphs(env),
+        "counts_graphs": counts_graphs,
         "table": table_on_disk(args, env),
         "any_length": str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
         "env": {key: value for key, value in env.items() if key in host_memory.VARIABLES},
@@ -561,14 +534,6 @@ def _check_statement(read: ServiceInput, overrides: Mapping[str, Any], reader: _
             )
     if read.stated is not None and read.stated[2] is not None and "inside_gib" in overrides:
         reader.add_error(where, "overheads.inside_gib", "has no effect with memory.other_gib; leave one of them out")
-
-
-def _requested_graphs(env: Mapping[str, Any]) -> bool | None:
-    """Return C(GRAPHS_VARIABLE) as vLLM reads it, bool(int(text)); None if unset, or no integer, with which vLLM does not start."""
-    try:
-        return bool(int(env.get(GRAPHS_VARIABLE, "")))
-    except (TypeError, ValueError):
-        return None
 
 
 def _read_stated(
@@ -645,10 +610,7 @@ def _read_answer(value: Mapping[str, Any], reader: _Reader, where: str) -> dict[
 
 
 def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
-    """Check the input of the memory budget and return it typed.
-
-    Raises C(InputError) with every mistake in it.
-    """
+    """Return the checked input of the memory budget; raises C(InputError) with every mistake in it."""
     reader = _Reader()
     reader.check_keys(params, _TOP_KEYS, "")
     common = reader.read_overheads(reader.read_mapping(params, "overheads", "") or {}, "overheads.")

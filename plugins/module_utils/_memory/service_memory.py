@@ -13,11 +13,10 @@ from functools import lru_cache
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
-from . import answered, image_answer
-from .adapters import Room
+from . import answered
 from .engine import COMPARED, IMAGE, NOT_COMPARED, STATED, Engine, start_seconds
 from .host_memory import host_weights
-from .kv_plan import KVSettings, PlanFailure
+from .kv_plan import PlanFailure
 from .layers import Config, Refusal
 from .profile_run import profile_by_batch
 from .releases import COMPARED_MINORS, Release, parse_release
@@ -44,10 +43,7 @@ LAYERWISE_MINOR = 16
 
 
 def resolve(item: ServiceInput) -> Engine:
-    """Turn one service into an engine.
-
-    Raises C(Refusal) for launches that cannot be computed, C(PlanFailure) if vLLM would not plan.
-    """
+    """Turn one service into an engine. Raises C(Refusal) if it cannot be computed, C(PlanFailure) if vLLM would not plan."""
     return replace(
         _resolve(item.unnamed),
         name=item.name,
@@ -75,7 +71,10 @@ def _resolve(item: ServiceInput) -> Engine:
     except Refusal as refusal:
         if is_usable:
             return replace(_engine_by_image(item, args), unknown=f"{refusal.key}: {refusal.reason}")
-        why = answered.explain_missing_plan(item.answer, item.answer_reason)
+        why = item.answer_reason
+        if item.answer is not None:
+            cause = item.answer.failure or next(iter(item.answer.refusals.values()), None)
+            why = f"{cause.stage}: {cause.text}" if cause else why
         if not why:
             raise
         raise Refusal(refusal.key, f"{refusal.reason}; its image gives no plan ({why})", refusal.fix) from refusal
@@ -113,7 +112,11 @@ def _are_weights_stated(item: ServiceInput) -> bool:
 
 
 def _engine_by_statement(item: ServiceInput, args: Config) -> Engine:
-    """Return an engine with stated memory: the sum, or its parts."""
+    """Return an engine with stated memory: the sum, or its parts. An unknown version counts as the newest."""
+    try:
+        release = parse_release(item.vllm_version)
+    except Refusal:
+        release = Release("", max(COMPARED_MINORS), False)
     if item.stated is None:
         weights, inside, stated = 0, dict.fromkeys(LEVELS, 0.0), int((item.memory_gib or 0.0) * GIB)
     else:
@@ -134,7 +137,7 @@ def _engine_by_statement(item: ServiceInput, args: Config) -> Engine:
     return Engine(
         name=item.name,
         overheads=item.overheads,
-        buffers=list_buffers(item, args, _release_or_newest(item), None, takes_media(args, item.config or {}), 0),
+        buffers=list_buffers(item, args, release, None, takes_media(args, item.config or {}), 0),
         stated=stated,
         weights=weights,
         load_peak=weights,
@@ -146,32 +149,33 @@ def _engine_by_statement(item: ServiceInput, args: Config) -> Engine:
     )
 
 
-def _release_or_newest(item: ServiceInput) -> Release:
-    """Return the release of a service whose memory is stated; the newest where its version is not known."""
-    try:
-        return parse_release(item.vllm_version)
-    except Refusal:
-        return Release("", max(COMPARED_MINORS), False)
-
-
-def _changes_plan(args: Config) -> bool:
-    """Tell whether options change the KV cache in ways that only the image knows."""
-    keys = (*UNPLANNED_ARGS, "decode-context-parallel-size")
-    return any(args.get(key) is True or (args.get(key) or 1) != 1 for key in keys)
-
-
 def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
     """Return the engine as the vLLM of its image planned it.
 
     Raises C(answered.ImageRefusal) if vLLM refuses the launch, C(Refusal) for an answer that does not fit it.
     """
-    config = item.config or {}
-    answer, plan = _plan_of_answer(item, args)
+    config, answer = item.config or {}, item.answer
+    if answer is None:
+        raise Refusal("image_plan", "the image was not asked")
+    if split_of(args).replicas > 1:
+        raise Refusal("image_plan", "an image plans one replica, without the experts of several replicas")
+    # These options change the KV cache in ways that only the image knows.
+    unplanned = (args.get(key) for key in (*UNPLANNED_ARGS, "decode-context-parallel-size"))
+    plan = answered.kv_plan(
+        answer, item.vllm_version, not any(value is True or (value or 1) != 1 for value in unplanned)
+    )
+    length = args.get("max-model-len")
+    if length is not None and length > plan.longest:
+        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
     method = (args.get("speculative-config") or {}).get("method")
     loaded = answered.weights_of_answer(answer, is_self_drafting(method) or method == "dspark")
     # The image's planner counts tables in host memory although the launch leaves them on disk.
     disk = loaded.host if item.table and item.weights_gib is None else 0
-    target, draft = _weights_of_answer(item, loaded, disk, plan.settings)
+    target, draft = loaded.target - disk, loaded.draft
+    if item.weights_gib is not None:
+        target = int(item.weights_gib * GIB / plan.settings.tensor_parallel / plan.settings.pipeline_parallel)
+    if item.draft_weights_gib is not None:
+        draft = int(item.draft_weights_gib * GIB / plan.settings.tensor_parallel)
     # vLLM loads weights of 16 bits and quantises them itself; an answer does not separate the quantised part.
     peak = 2 * target if args.get("quantization") and not _is_quantised(item) else target
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and loads_tower(args, config))
@@ -192,7 +196,7 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
         adapters=room.typical,
         load_peak=max(peak, target + room.typical),
         load_layerwise=target + room.typical,
-        inside=add_extra(inside, in_host),
+        inside=add_extra(inside, in_host, room),
         launch_outside=outside_terms(item.overheads, run),
         buffers=list_buffers(item, args, release, plan, vision or takes_media(args, config), room.copies),
         in_host=in_host,
@@ -202,31 +206,6 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
         weights_from=STATED if item.weights_gib is not None else IMAGE,
         cache_from=IMAGE,
     )
-
-
-def _plan_of_answer(item: ServiceInput, args: Config) -> tuple[image_answer.Answer, answered.AnsweredPlan]:
-    """Return the answer of an image and its plan; refuse an answer about another launch."""
-    if item.answer is None:
-        raise Refusal("image_plan", "the image was not asked")
-    if split_of(args).replicas > 1:
-        raise Refusal("image_plan", "an image plans one replica, without the experts of several replicas")
-    plan = answered.kv_plan(item.answer, item.vllm_version, not _changes_plan(args))
-    length = args.get("max-model-len")
-    if length is not None and length > plan.longest:
-        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
-    return item.answer, plan
-
-
-def _weights_of_answer(
-    item: ServiceInput, loaded: answered.AnsweredWeights, disk: int, settings: KVSettings
-) -> tuple[int, int]:
-    """Return the bytes of model and drafter on one rank; stated sizes replace the answer's. disk: bytes of tables on disk."""
-    target, draft = loaded.target - disk, loaded.draft
-    if item.weights_gib is not None:
-        target = int(item.weights_gib * GIB / settings.tensor_parallel / settings.pipeline_parallel)
-    if item.draft_weights_gib is not None:
-        draft = int(item.draft_weights_gib * GIB / settings.tensor_parallel)
-    return target, draft
 
 
 def _is_quantised(item: ServiceInput) -> bool:
@@ -261,32 +240,42 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     vision = geometry.has_vision and loads_tower(args, config)
     drafts, _layers, mtp = read_speculation(item, geometry)
     release_known = bool(item.vllm_version)
-    releases = (
-        [parse_release(item.vllm_version)]
-        if release_known
-        else [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
-    )
+    releases = [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
+    if release_known:
+        releases = [parse_release(item.vllm_version)]
     minor = releases[0].minor if release_known else None
     check_length(item, config, minor)
     batch = batch_tokens(args, geometry)
     try:
-        plans = plan_releases(item, geometry, config, releases, batch)
+        plans, refusing = plan_releases(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = load_weights(item, geometry, vision, mtp, minor)
         failure.seconds = start_seconds(terms, weights.target + weights.draft, failure.stage)
         raise
     weights = load_weights(item, geometry, vision, mtp, minor)
-    plan, release = plans.hardest, plans.hardest.settings.release
+    plan, release = plans[-1], plans[-1].settings.release
     run = measure_by_config(item, config, geometry, release, batch)
     room = adapter_room(item, config, geometry, minor)
-    in_host = host_weights(
-        config, args, item.env, weights.target + weights.draft, weights.host, release, split_of(args).tensor
-    )
+    total = weights.target + weights.draft
+    in_host = host_weights(config, args, item.env, total, weights.host, release, split_of(args).tensor)
+    is_compared = release.exact and not plan.notes and args.get("config-format") != "mistral"
+    # vLLM allocates the room for adapters after the weights.
+    loaded = weights.target + room.typical
+    layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
     engine = replace(
         _engine_of_input(item, args),
         plan=plan,
         release=release,
-        inside=add_extra(_widen(inside_terms(terms, weights, run, vision, bool(drafts)), room), in_host),
+        weights=loaded,
+        draft=weights.draft,
+        vision=weights.vision,
+        host=weights.host,
+        disk=weights.disk,
+        experts=weights.experts,
+        adapters=room.typical,
+        load_peak=max(weights.load_peak, loaded),
+        load_layerwise=max(layerwise, loaded),
+        inside=add_extra(inside_terms(terms, weights, run, vision, bool(drafts)), in_host, room),
         launch_outside=outside_terms(terms, run),
         buffers=list_buffers(item, args, release, plan, takes_media(args, config), room.copies),
         in_host=in_host,
@@ -298,38 +287,9 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
         weights_from=STATED if _are_weights_stated(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=COMPARED
-        if release.exact and not plan.notes and args.get("config-format") != "mistral"
-        else NOT_COMPARED,
+        cache_from=COMPARED if is_compared else NOT_COMPARED,
     )
-    engine = _with_loaded_sizes(engine, weights, room, release)
     if release_known:
         return engine
-    return replace(engine, minors=plans.minors, easiest=plans.easiest, refusing=plans.refusing)
-
-
-def _widen(inside: dict[str, float], room: Room) -> dict[str, float]:
-    """Add the uncertainty of the room for adapters to the terms inside the request, by level."""
-    return {
-        "low": inside["low"] + (room.low - room.typical),
-        "typical": inside["typical"],
-        "high": inside["high"] + (room.high - room.typical),
-    }
-
-
-def _with_loaded_sizes(engine: Engine, weights: Weights, room: Room, release: Release) -> Engine:
-    """Return an engine with the sizes of its weights; vLLM allocates the room for adapters after them."""
-    layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
-    loaded = weights.target + room.typical
-    return replace(
-        engine,
-        weights=loaded,
-        draft=weights.draft,
-        vision=weights.vision,
-        host=weights.host,
-        disk=weights.disk,
-        experts=weights.experts,
-        adapters=room.typical,
-        load_peak=max(weights.load_peak, loaded),
-        load_layerwise=max(layerwise, loaded),
-    )
+    minors = tuple(possible.settings.release.minor for possible in plans)
+    return replace(engine, minors=minors, easiest=plans[0], refusing=refusing)

@@ -36,30 +36,37 @@ def measure_by_config(
     item: ServiceInput, config: Config, geometry: Geometry, release: Release, batch: int
 ) -> ProfileRun:
     """Return the memory in use when the engine profiles itself."""
-    args = item.args
-    method, stages = (args.get("speculative-config") or {}).get("method"), args.get("pipeline-parallel-size", 1)
+    launch, args = _launch(item, release, batch), item.args
     quantised = item.quant_config or config.get("quantization_config") or args.get("quantization")
-    sequences, compilation = args.get("max-num-seqs"), args.get("compilation-config") or {}
-    # Up to 0.28 the V2 runner serves generation alone (VllmConfig._is_default_v2_model_runner_model).
-    pools = args.get("runner") == "pooling"
-    launch = Launch(
-        release=release,
-        batch=batch,
-        sequences=sequences if isinstance(sequences, int) else DEFAULT_SEQS,
+    launch = replace(
+        launch,
         ranks=args.get("tensor-parallel-size", 1),
         replicas=args.get("data-parallel-size", 1),
         experts_whole=bool(args.get("enable-expert-parallel")),
         drafts=read_speculation(item, geometry)[0],
-        eager=bool(args.get("enforce-eager")),
-        v2=is_v2_supported(method, stages, release) and (not pools or release.since(V2_ALL)),
+        # Up to 0.28 the V2 runner serves generation alone (VllmConfig._is_default_v2_model_runner_model).
+        v2=launch.v2 and (not launch.pools or release.since(V2_ALL)),
         quantised=bool(quantised),
+    )
+    return profile_run(config, geometry, launch)
+
+
+def _launch(item: ServiceInput, release: Release, batch: int) -> Launch:
+    """Return the settings of a launch that follow from its arguments alone."""
+    args, sequences = item.args, item.args.get("max-num-seqs")
+    method, compilation = (args.get("speculative-config") or {}).get("method"), args.get("compilation-config") or {}
+    return Launch(
+        release=release,
+        batch=batch,
+        sequences=sequences if isinstance(sequences, int) else DEFAULT_SEQS,
+        eager=bool(args.get("enforce-eager")),
+        v2=is_v2_supported(method, args.get("pipeline-parallel-size", 1), release),
         runner=item.runner,
         captures=count_configured_captures(compilation, batch),
         compiles=is_compiled(compilation),
-        pools=pools,
+        pools=args.get("runner") == "pooling",
         counts_graphs=item.counts_graphs,
     )
-    return profile_run(config, geometry, launch)
 
 
 def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVPlan) -> ProfileRun:
@@ -70,30 +77,24 @@ def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVP
     if widths is None:
         return replace(profile_by_batch(settings.max_num_batched_tokens), runner=runner or 1)
     text, geometry = widths
-    spec, sequences = args.get("speculative-config") or {}, args.get("max-num-seqs")
-    compilation = args.get("compilation-config") or {}
-    sequences = sequences if isinstance(sequences, int) else DEFAULT_SEQS
+    launch, spec = (
+        _launch(item, settings.release, settings.max_num_batched_tokens),
+        args.get("speculative-config") or {},
+    )
+    captures = launch.captures
     # For the same number of requests the answer has vLLM's own number of captured graphs.
-    if sequences == resolved.get("max_num_seqs"):
+    if launch.sequences == resolved.get("max_num_seqs"):
         captures_none = str(resolved.get("cudagraph_mode", "")).upper() == "NONE"
         captures = 0 if captures_none else int(resolved.get("cudagraph_sizes", 0))
-    else:
-        captures = count_configured_captures(compilation, settings.max_num_batched_tokens)
-    launch = Launch(
-        release=settings.release,
-        batch=settings.max_num_batched_tokens,
-        sequences=sequences,
+    launch = replace(
+        launch,
         ranks=settings.tensor_parallel,
         drafts=int(spec.get("num_speculative_tokens") or 0),
-        eager=bool(args.get("enforce-eager")),
         v2=is_v2_supported(spec.get("method"), settings.pipeline_parallel, settings.release),
         quantised=bool(resolved.get("quantization")),
         # Without Triton, which an image for a GPU has, vLLM takes its older runner.
-        runner=item.runner or (runner if answer.triton else 0),
+        runner=launch.runner or (runner if answer.triton else 0),
         captures=captures,
-        compiles=is_compiled(compilation),
-        pools=args.get("runner") == "pooling",
-        counts_graphs=item.counts_graphs,
     )
     return profile_run({**text, "architectures": (item.config or {}).get("architectures")}, geometry, launch)
 
@@ -177,6 +178,7 @@ def list_buffers(
     return host_buffers(launch)
 
 
-def add_extra(inside: dict[str, float], in_host: HostWeights) -> dict[str, float]:
-    """Add the extra memory of weights in host memory."""
-    return {level: inside[level] + size for level, size in zip(LEVELS, in_host.extra)}
+def add_extra(inside: dict[str, float], in_host: HostWeights, room: adapters.Room) -> dict[str, float]:
+    """Add the extra memory of weights in host memory, and the uncertainty of the room for adapters."""
+    uncertain = (room.low - room.typical, 0, room.high - room.typical)
+    return {level: inside[level] + more + size for level, more, size in zip(LEVELS, uncertain, in_host.extra)}

@@ -51,11 +51,11 @@ def split_of(args: Config) -> Split:
     )
 
 
-def _count_weights(
-    item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool, minor: int | None = None
-) -> Weights:
+@lru_cache(maxsize=256)
+def _count_weights(item: ServiceInput, dtype: str, vision: bool, mtp: bool, minor: int | None) -> Weights:
     """Return the weights of model and drafter on one rank: from the tensors, else the stated size, else the config."""
-    args = item.args
+    args, config = item.args, item.config or {}
+    geometry = replace(read_geometry(config), dtype=dtype)
     split = split_of(args)
     runtime = args.get("quantization", "")
 
@@ -64,10 +64,7 @@ def _count_weights(
             config,
             geometry,
             quant_config=item.quant_config,
-            tensor_parallel=split.tensor,
-            pipeline_parallel=split.pipeline,
-            expert_parallel=split.experts,
-            replicas=split.replicas,
+            split=split,
             runtime_quantization=runtime,
             vision=with_vision,
             mtp=mtp,
@@ -119,12 +116,6 @@ _WEIGHT_ARGS = (
 )
 
 
-@lru_cache(maxsize=256)
-def _count_weights_once(item: ServiceInput, dtype: str, vision: bool, mtp: bool, minor: int | None) -> Weights:
-    config = item.config or {}
-    return _count_weights(item, config, replace(read_geometry(config), dtype=dtype), vision, mtp, minor)
-
-
 def load_weights(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, minor: int | None) -> Weights:
     """Return the weights of a launch; launches that differ only in lengths are counted once."""
     weight_input = ServiceInput(
@@ -139,7 +130,7 @@ def load_weights(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool
         draft_weights_gib=item.draft_weights_gib,
         table=item.table,
     )
-    return _count_weights_once(weight_input, geometry.dtype, vision, mtp, minor)
+    return _count_weights(weight_input, geometry.dtype, vision, mtp, minor)
 
 
 def loads_tower(args: Config, config: Config) -> bool:

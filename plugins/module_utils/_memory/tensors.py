@@ -121,37 +121,22 @@ def _read_tensor(entry: Any, index: int) -> _Tensor:
     unknown = sorted(str(key) for key in entry if key not in ("name", "dtype", "shape", "bytes"))
     if unknown:
         raise Refusal(where, f"{name} has unknown keys: {', '.join(unknown)}", _FIX)
-    shape, dtype = _read_shape(entry, where), entry.get("dtype")
+    shape, dtype, size = entry.get("shape"), entry.get("dtype"), entry.get("bytes")
+    if shape is not None and not (isinstance(shape, (list, tuple)) and all(is_whole(dim, 0) for dim in shape)):
+        raise Refusal(f"{where}.shape", f"{name}: expected a list of whole numbers, got {shape!r}", _FIX)
     if dtype is not None and dtype not in _BITS:
         raise Refusal(f"{where}.dtype", f"{name}: dtype {dtype!r} is not known; known are {', '.join(_BITS)}", _FIX)
-    size = _read_bytes(entry, shape, where)
-    module, leaf = _module_and_leaf(name)
-    return _Tensor(name, size, dtype or "", shape, module, leaf)
-
-
-def _read_shape(entry: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
-    """Return the shape of an entry, None if it has only its bytes."""
-    shape = entry.get("shape")
-    if shape is None:
-        return None
-    if not isinstance(shape, (list, tuple)) or not all(is_whole(dim, 0) for dim in shape):
-        raise Refusal(f"{where}.shape", f"{entry['name']}: expected a list of whole numbers, got {shape!r}", _FIX)
-    return tuple(shape)
-
-
-def _read_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None, where: str) -> int:
-    """Return the bytes of an entry, and refuse bytes that contradict its dtype and shape."""
-    name, dtype, size = entry["name"], entry.get("dtype"), entry.get("bytes")
     computed = None if dtype is None or shape is None else prod(shape) * _BITS[dtype] // 8
     if size is None:
-        if computed is None:
-            raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
-        return computed
-    if not is_whole(size, 0):
+        size = computed
+    elif not is_whole(size, 0):
         raise Refusal(f"{where}.bytes", f"{name}: expected a whole number, got {size!r}", _FIX)
-    if computed not in (None, size):
+    elif computed not in (None, size):
         raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
-    return int(size)
+    if size is None:
+        raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
+    module, leaf = _module_and_leaf(name)
+    return _Tensor(name, int(size), dtype or "", None if shape is None else tuple(shape), module, leaf)
 
 
 def _module_and_leaf(name: str) -> tuple[str, str]:
@@ -245,9 +230,11 @@ class _Counter:
         ranks, module, in_tower = self.split.tensor, tensor.module, bool(_TOWER.search(tensor.name))
         if _EXPERT.search(tensor.name):
             ranks = self.split.of_experts
-        if self._is_whole(tensor):
-            return 1
-        if _TABLE.search(tensor.name):
+        shares = self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name)
+        is_table, is_single = _TABLE.search(tensor.name), tensor.shape is not None and prod(tensor.shape) <= 1
+        if shares or (not is_table and (_INDEXER.search(tensor.name) or is_single)):
+            return 1  # although its module is divided
+        if is_table:
             return ranks
         if module in _COLUMN | _CHANNELS | _EMBEDDINGS | _HEADS:
             return 1 if tensor.leaf == "g_idx" else ranks
@@ -256,13 +243,6 @@ class _Counter:
         if module in _KEY_VALUE | _FUSED:
             return ranks if in_tower else self._key_value_ranks(module, ranks)
         return 1
-
-    def _is_whole(self, tensor: _Tensor) -> bool:
-        """Tell whether every rank has all of a tensor although its module is divided."""
-        if self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name):
-            return True
-        is_single = tensor.shape is not None and prod(tensor.shape) <= 1
-        return not _TABLE.search(tensor.name) and (bool(_INDEXER.search(tensor.name)) or is_single)
 
     def _key_value_ranks(self, module: str, ranks: int) -> float:
         """Return the number of ranks that share keys and values; with fewer heads than ranks each rank keeps one head."""
@@ -281,7 +261,11 @@ class _Counter:
         is_linear = tensor.module in _LINEAR and not tensor.is_vector
         size = self._loaded_size(tensor)
         if self.runtime and not loading and is_linear and (expert or not self.only_experts):
-            size = self._quantised_size(tensor, size, self.runtime)
+            if tensor.shape is None:
+                size *= self.runtime.bits / 16
+            else:
+                *stack, rows, columns = tensor.shape
+                size = self.runtime.size(rows, columns) * prod(stack)
         if not expert:
             return size / self._ranks(tensor)
         if self.split.experts:
@@ -301,14 +285,6 @@ class _Counter:
                 size = size * padded_vocabulary(rows) / rows
         return size
 
-    @staticmethod
-    def _quantised_size(tensor: _Tensor, size: float, stored: Format) -> float:
-        """Return the bytes of a whole tensor that vLLM quantises itself. size: before that."""
-        if tensor.shape is None:
-            return size * stored.bits / 16
-        *stack, rows, columns = tensor.shape
-        return stored.size(rows, columns) * prod(stack)
-
     def total(self, tensors: Sequence[_Tensor], loading: bool = False) -> int:
         """Return the bytes of several tensors on one rank."""
         return round(sum(self.size(tensor, loading) for tensor in tensors))
@@ -322,16 +298,6 @@ class _Counter:
                 part = part_of(tensor.name)
                 parts[part] = parts.get(part, 0) + before
         return round(max(parts.values(), default=0))
-
-
-def _expert_padding(config: Config, quant_config: Config | None) -> float:
-    """Return the factor of enlarged experts in vLLM: the kernels of MXFP4 need round sizes."""
-    method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
-    text = text_config(config)
-    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
-    if method not in ("mxfp4", "gpt_oss_mxfp4") or not is_whole(hidden, 0) or not is_whole(inner, 0):
-        return 1.0
-    return prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
 
 
 def tensors_bytes(
@@ -356,49 +322,45 @@ def tensors_bytes(
         raise Refusal("tensors", "it has no tensors of the vision tower", f"{_FIX}; or set language-model-only")
     if mtp and not checkpoint.draft:
         raise Refusal("tensors", "it has no tensors of the MTP layers (mtp.*)", f"{_FIX}, or speculative-config")
-    runtime = _runtime_format(config, quant_config, runtime_quantization)
+    quantization, runtime = quantization_of(config, quant_config)[0], None
+    if runtime_quantization and not quantization:  # vLLM quantises the weights itself
+        runtime = RUNTIME_FORMATS.get(runtime_quantization)
+        if runtime is None:
+            reason = f"quantisation {runtime_quantization!r} of an unquantised checkpoint is not known"
+            raise Refusal("args.quantization", reason, "give weights_gib")
+    padding, text = 1.0, text_config(config)
+    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
+    is_mxfp4 = str(quantization.get("quant_method") or "") in ("mxfp4", "gpt_oss_mxfp4")
+    if is_mxfp4 and is_whole(hidden, 0) and is_whole(inner, 0):  # its kernels need round sizes
+        padding = prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
     counter = _Counter(
         config,
         geometry,
         split.for_family(geometry.model_type),
         runtime,
         runtime_quantization == "experts_int8",
-        _expert_padding(config, quant_config),
-        bool(quantization_of(config, quant_config)[0].get("desc_act")),
+        padding,
+        bool(quantization.get("desc_act")),
     )
     stages = _stages(checkpoint, split, len(geometry.layers))
     tower = checkpoint.tower if vision else []
     vision_size = counter.total(tower)
     target = max(map(counter.total, stages)) + vision_size
     peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
-    largest_part = counter.largest_part([tensor for tensors in (*stages, tower) for tensor in tensors])
-    return Weights(
-        target=target,
-        draft=counter.total(_draft_tensors(checkpoint)) if mtp else 0,
-        load_peak=peak,
-        vision=vision_size,
-        load_layerwise=min(peak, target + largest_part),
-    )
-
-
-def _draft_tensors(checkpoint: _Checkpoint) -> list[_Tensor]:
-    """Return the tensors of the draft layers without embedding and head, which the drafter shares with the model."""
-    return [
+    # The drafter shares embedding and head with the model.
+    drafts = [
         tensor
         for tensor in checkpoint.draft
         if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
     ]
-
-
-def _runtime_format(config: Config, quant_config: Config | None, name: str) -> Format | None:
-    """Return the format of weights that vLLM quantises itself; None if it does not quantise them."""
-    if not name or quantization_of(config, quant_config)[0]:
-        return None
-    stored = RUNTIME_FORMATS.get(name)
-    if stored is None:
-        reason = f"quantisation {name!r} of an unquantised checkpoint is not known"
-        raise Refusal("args.quantization", reason, "give weights_gib")
-    return stored
+    largest_part = counter.largest_part([tensor for tensors in (*stages, tower) for tensor in tensors])
+    return Weights(
+        target=target,
+        draft=counter.total(drafts) if mtp else 0,
+        load_peak=peak,
+        vision=vision_size,
+        load_layerwise=min(peak, target + largest_part),
+    )
 
 
 def _stages(checkpoint: _Checkpoint, split: Split, layers: int) -> list[list[_Tensor]]:

@@ -373,10 +373,7 @@ _TOWERS: dict[str, Callable[[Config, Config, int], Iterator[Module]]] = {
 
 
 def vision_tower(config: Config) -> Iterator[Module]:
-    """List the modules of the vision tower of a model, none for a model without.
-
-    config: C(config.json). Raises C(Refusal) for unknown towers and for audio towers.
-    """
+    """List the modules of a model's vision tower, if it has one. Raises C(Refusal) for unknown towers and for audio towers."""
     vision, kind = config.get("vision_config"), str(config.get("model_type"))
     if text_config(config).get("model_type") == "inkling_model":
         yield from _inkling_towers(config)

@@ -103,10 +103,7 @@ def error_mamba_blocks(max_num_seqs: int, blocks: int) -> str:
 
 
 def error_free_memory(free: float, total: int, utilization: float, requested: int) -> str:
-    """Return vLLM's error if less memory is free than it requests (C(vllm/v1/worker/utils.py), request_memory).
-
-    free, total, requested: bytes. The text is the same in 0.19 to 0.33.
-    """
+    """Return vLLM's error if fewer bytes are free than it requests (C(vllm/v1/worker/utils.py), request_memory, 0.19 to 0.33)."""
     return (
         f"ValueError: Free memory on device cuda:0 ({gib_text(free)}/{gib_text(total)} GiB) on startup is less than "
         f"desired GPU memory utilization ({utilization}, {gib_text(requested)} GiB). Decrease GPU memory utilization or "

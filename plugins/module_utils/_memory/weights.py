@@ -31,7 +31,7 @@ from .family_modules import (
 )
 from .formats import Format
 from .geometry import Geometry, nemotron_pattern
-from .layers import MAX_LAYERS, Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
+from .layers import MAX_LAYERS, Attention, Cache, Config, Recurrent, Refusal, stages_of_layers, text_config
 from .modules import FAMILIES, GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 from .vision_modules import vision_tower
 from .weight_formats import Quantization
@@ -163,8 +163,8 @@ def expert_count(text: Config) -> int:
     return next((field(text, key) for key in keys if text.get(key)), 0)
 
 
-def _layer_field(text: Config, key: str, index: int) -> int:
-    """Read a number that may be a list with one entry for every layer."""
+def layer_field(text: Config, key: str, index: int) -> int:
+    """Read a whole number that may be a list with one entry for every layer."""
     value = text.get(key)
     if not isinstance(value, list):
         return field(text, key)
@@ -194,8 +194,14 @@ def _is_dense(text: Config, family: str, index: int) -> bool:
 def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[Module]:
     """Yield the MLP or the mixture of experts of layer C(index)."""
     count = expert_count(text)
-    if family in _GEMMA4:
-        yield from _gemma4_feed_forward(text, count, prefix)
+    if family in _GEMMA4:  # the experts stand next to the MLP
+        hidden = field(text, "hidden_size")
+        yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
+        if text.get("enable_moe_block"):
+            yield Module(f"{prefix}.router", count, hidden)
+            yield Module(f"{prefix}.router.scales", hidden + count)
+            yield Module(f"{prefix}.moe_norms", 3 * hidden)
+            yield from experts(f"{prefix}", count, hidden, field(text, "moe_intermediate_size"))
     elif not count or _is_dense(text, family, index):
         key = "intermediate_size_mlp" if count and family.startswith("llama4") else "intermediate_size"
         yield from _mlp(text, family, f"{prefix}.mlp", field(text, key))
@@ -203,22 +209,11 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
         yield from _mixture(text, family, index, prefix, padded)
 
 
-def _gemma4_feed_forward(text: Config, count: int, prefix: str) -> Iterator[Module]:
-    """Yield the MLP of a layer of Gemma 4, and its experts next to it."""
-    hidden = field(text, "hidden_size")
-    yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
-    if text.get("enable_moe_block"):
-        yield Module(f"{prefix}.router", count, hidden)
-        yield Module(f"{prefix}.router.scales", hidden + count)
-        yield Module(f"{prefix}.moe_norms", 3 * hidden)
-        yield from experts(f"{prefix}", count, hidden, field(text, "moe_intermediate_size"))
-
-
 def _mixture(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[Module]:
     """Yield the router, the experts and the shared experts of layer C(index)."""
     hidden, count = field(text, "hidden_size"), expert_count(text)
     mlp = f"{prefix}.block_sparse_moe" if family in _BLOCK_SPARSE else f"{prefix}.mlp"
-    inner = _layer_field(
+    inner = layer_field(
         text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
     )
     # A config of MiMo without the field means 32 bits (mimo_v2.py).
@@ -255,7 +250,7 @@ def _shared_experts(text: Config, family: str, index: int, mlp: str, inner: int)
             yield Module(f"{mlp}.shared_expert_gate", hidden)
     for key in ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts"):
         if text.get(key):
-            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _layer_field(text, key, index))
+            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * layer_field(text, key, index))
 
 
 def padded_experts(hidden: int, inner: int) -> tuple[int, int]:
@@ -348,6 +343,7 @@ class Split:
         return replace(self, cut_shared=family in _CUT_SHARED)
 
 
+_UNDIVIDED = Split()
 SHARED = re.compile(r"\.shared_experts?\.")
 """Names of experts that every token goes through."""
 
@@ -445,29 +441,24 @@ def weights_bytes(
     geometry: Geometry,
     *,
     quant_config: Config | None = None,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    expert_parallel: bool = False,
+    split: Split = _UNDIVIDED,
     runtime_quantization: str = "",
     vision: bool = True,
     mtp: bool = False,
     draft_tokens: int = 0,
     minor: int | None = None,
     tables_on_disk: bool = False,
-    replicas: int = 1,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
     config, quant_config: C(config.json) and C(hf_quant_config.json). geometry: of the same config.
-    expert_parallel: C(--enable-expert-parallel).
     runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
     draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers.
     minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
-    tables_on_disk: the build leaves tables of n-grams on disk. replicas: C(--data-parallel-size).
+    tables_on_disk: the build leaves tables of n-grams on disk.
     Raises C(Refusal) for a family or a format that is not known.
     """
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     parts = rank_parts(config, geometry, split, quantization, minor=minor, drafts=mtp, draft_tokens=draft_tokens)
     tower = parts.measure(vision_tower(config)) if vision else []
@@ -486,10 +477,7 @@ def weights_bytes(
 
 
 def _unquantised(stages: Sequence[Sequence[Part]], tables: Sequence[Part], tower: Sequence[Part]) -> tuple[int, int]:
-    """Return the bytes before vLLM quantises them: of the fullest stage, and of the largest layer that it quantises.
-
-    :param tables: those of n-gram tables, which the first stage has in memory
-    """
+    """Return the bytes before vLLM quantises: of the fullest stage (the first has C(tables)), and of the largest layer that it quantises."""
     plain_sizes = [sum(part.plain_size for part in stage) for stage in stages]
     plain_sizes[0] += sum(part.plain_size for part in tables)
     quantised = [part for part in (*chain.from_iterable(stages), *tables, *tower) if part.stored]
@@ -621,15 +609,14 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
 
 
 def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: int) -> Iterator[Module]:
-    """Yield the multi-token-prediction layers, without embedding and head, which they share with the model.
-
-    tokens: draft tokens, if each takes a layer; 0 for as many as there are layers.
-    """
+    """Yield the multi-token-prediction layers without the shared embedding and head: one for each of C(tokens), or all (0)."""
     if geometry.mtp_layer is None:
         return
     hidden = field(text, "hidden_size")
     shares_projection = family in _GDN
     used = geometry.drafts[: tokens or None] if geometry.drafts_each else geometry.drafts
+    # The first draft layer tells whether draft layers have an index.
+    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
     for index, caches in enumerate(used):
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
         name = f"mtp.layers.{index}" if shares_projection else f"layers.{len(geometry.layers) + index}"
@@ -639,7 +626,10 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
                 yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
         else:
             cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
-            yield from _draft_block(text, family, geometry, index, cache, name, padded)
+            for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
+                # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
+                plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
+                yield replace(module, linear=False) if plain else module
         if family in DRAFTS:
             yield from DRAFTS[family](text, index, name)
             continue
@@ -655,18 +645,6 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
     yield from modules_after_layers(text, family, "mtp.")
 
 
-def _draft_block(
-    text: Config, family: str, geometry: Geometry, index: int, cache: Layer, name: str, padded: bool
-) -> Iterator[Module]:
-    """Yield the block of draft layer C(index). cache: its first cache."""
-    # The first draft layer tells whether draft layers have an index.
-    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
-    for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
-        # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
-        plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
-        yield replace(module, linear=False) if plain else module
-
-
 def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_parallel: int = 1) -> int:
     """Count the bytes of a separate drafter on one rank.
 
@@ -674,7 +652,7 @@ def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_par
     model through a projection and share its embedding, EAGLE also its head (llama_eagle.py, llama_eagle3.py).
     """
     if method not in ("eagle", "eagle3"):
-        return weights_bytes(config, geometry, tensor_parallel=tensor_parallel, vision=False).target
+        return weights_bytes(config, geometry, split=Split(tensor_parallel), vision=False).target
     text, family = text_config(config), geometry.model_type
     _check_family(family)
     hidden = field(text, "hidden_size")

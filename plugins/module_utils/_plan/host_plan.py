@@ -14,7 +14,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._content import vocabularies
-from .._memory.causes import ROOM_RULES
+from .._memory.budget import ROOM_RULES
 from . import lock as lock_file
 from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations

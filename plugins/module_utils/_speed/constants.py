@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FITTED = "2026-11-29"
-"""The day of the rows that the constants were fitted to."""
 BUS = 273e9
 """Bytes per second of a GB10's memory by its data sheet (LPDDR5X, 256 bits at 8,533 MT/s); no launch reads faster."""
 

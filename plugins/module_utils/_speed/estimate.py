@@ -125,31 +125,29 @@ class SpeedInput:
         """Data-parallel replicas, each with its own requests."""
         return split_of(self.item.args).replicas
 
-    @property
-    def has_varied_steps(self) -> bool:
-        """Whether several streams read other weights than one stream does, as experts and states are."""
-        return any(stage.experts or stage.recurrent for stage in self.reads.stages)
-
 
 def speed_estimate(params: Mapping[str, Any], constants: Constants = GB10) -> dict[str, Any]:
     """Predict the speed of services, each alone on its Sparks.
 
     :param params: options of the module C(speed_estimate), as documented there
-    :returns: C(services) by name
+    :returns: C(services) by name; C(unknown) of each has the reason for each missing figure
     :raises InputError: for malformed input
     """
     workload, acceptance, services = _read_workload(params)
-    _host, items = read_params({**_HOST, "services": [_without_nodes(service) for service in services]})
+    plain = [
+        {key: value for key, value in service.items() if key != "nodes"} if isinstance(service, Mapping) else service
+        for service in services
+    ]
+    _host, items = read_params({**_HOST, "services": plain})
     by_name = {service["name"]: service for service in services}
-    return {
-        "services": {
-            item.name: _estimate_item(item, by_name[item.name], workload, acceptance, constants) for item in items
-        }
-    }
-
-
-def _without_nodes(service: Any) -> Any:
-    return {key: value for key, value in service.items() if key != "nodes"} if isinstance(service, Mapping) else service
+    results: dict[str, Any] = {}
+    for item in items:
+        try:
+            results[item.name] = describe(read_service(item, by_name[item.name], acceptance), workload, constants)
+        except Refusal as refusal:
+            fix = f"; {refusal.fix}" if refusal.fix else ""
+            results[item.name] = {"unknown": {"all": f"{refusal.key}: {refusal.reason}{fix}"}}
+    return {"services": results}
 
 
 def _read_workload(params: Mapping[str, Any]) -> tuple[Workload, float | None, list[Any]]:
@@ -199,23 +197,8 @@ def _read_counts(
     return default
 
 
-def _estimate_item(
-    item: ServiceInput, mapping: Mapping[str, Any], workload: Workload, acceptance: float | None, constants: Constants
-) -> dict[str, Any]:
-    """Return the result of one service; C(unknown) has the reason for each missing figure."""
-    try:
-        service = read_service(item, mapping, acceptance)
-    except Refusal as refusal:
-        fix = f"; {refusal.fix}" if refusal.fix else ""
-        return {"unknown": {"all": f"{refusal.key}: {refusal.reason}{fix}"}}
-    return describe(service, workload, constants)
-
-
 def describe(service: SpeedInput, workload: Workload, constants: Constants) -> dict[str, Any]:
-    """Return the figures of a service as plain data.
-
-    :param service: with the reads of its ranks
-    """
+    """Return the figures of a service as plain data."""
     length = workload.prompts[-1] + workload.output / 2
     read = read_bytes(service.launch, 1, length, constants)
     result: dict[str, Any] = {
@@ -245,11 +228,7 @@ def describe(service: SpeedInput, workload: Workload, constants: Constants) -> d
 
 
 def read_bytes(launch: Launch, streams: int, length: float, constants: Constants) -> StepBytes:
-    """Return the bytes that the ranks of all stages read one after the other in a decode step.
-
-    :param length: context of each, tokens
-    :returns: bytes by kind
-    """
+    """Return the bytes by kind that the ranks of all stages read one after the other in a decode step, at C(length) tokens of context."""
     total = StepBytes()
     for stage in launch.reads.stages:
         total += step_bytes(stage, streams, 1, length, constants.alpha, streams * launch.replicas)
@@ -257,21 +236,13 @@ def read_bytes(launch: Launch, streams: int, length: float, constants: Constants
 
 
 def decode_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
-    """Return tokens per second of one stream.
-
-    :param service: with the reads of its ranks
-    :param length: context of each, tokens
-    """
+    """Return tokens per second of one stream, at C(length) tokens of context."""
     rates = [1 / decode_seconds(launch, constants, streams, length) for launch in service.launches]
     return Range.around(rates, _spread_of(service, streams))
 
 
 def steps_range(service: SpeedInput, streams: int, length: float, constants: Constants) -> Range:
-    """Return decode steps per second, which do not depend on how many drafted tokens are accepted.
-
-    :param service: with the reads of its ranks
-    :param length: context of each, tokens
-    """
+    """Return decode steps per second, which do not depend on accepted drafts, at C(length) tokens of context."""
     launch = service.launch
     accepted = launch.drafting.accepted if launch.drafting else 1.0
     rate = 1 / (decode_seconds(launch, constants, streams, length) * accepted)
@@ -296,25 +267,19 @@ def _spread_of(service: SpeedInput, streams: int) -> Spread:
     # A step with drafts is a batch of tokens, even of a single stream.
     if streams == 1 and service.launch.drafting is None:
         return ONE_STREAM
-    return SEVERAL_STREAMS_MOE if service.has_varied_steps else SEVERAL_STREAMS
+    # Several streams read other experts and states than one stream does.
+    varied = any(stage.experts or stage.recurrent for stage in service.reads.stages)
+    return SEVERAL_STREAMS_MOE if varied else SEVERAL_STREAMS
 
 
 def prefill_range(service: SpeedInput, prompt: int, constants: Constants) -> Range:
-    """Return prompt tokens per second of one prompt on an idle engine.
-
-    :param service: with the reads of its ranks
-    :param prompt: its length, tokens
-    """
+    """Return prompt tokens per second of one prompt of C(prompt) tokens on an idle engine."""
     rate = prompt / prefill_seconds(service.launch, constants, prompt)
     return Range.around([rate], PREFILL_SEVERAL if service.joined > 1 else PREFILL)
 
 
 def bound_by(launch: Launch, streams: int, length: float, constants: Constants) -> str:
-    """Name the largest part of a decode step.
-
-    :param length: context of each, tokens
-    :returns: C(memory), C(compute), C(all-reduce) or C(launch overhead)
-    """
+    """Name the largest part of a decode step: C(memory), C(compute), C(all-reduce) or C(launch overhead)."""
     time = step_time(launch, constants, streams, length)
     overhead = max(time.kernels, time.processor) if launch.eager else time.kernels
     parts = {"memory": time.memory, "compute": time.compute, "all-reduce": time.reduces, "launch overhead": overhead}

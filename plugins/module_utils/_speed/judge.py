@@ -205,14 +205,18 @@ def judge(
     rows = [row for name in FIGURES for row in _compare(name, expected, measured, earlier, earlier_verdict)]
     few_accepted = _accepts_few(expected, measured, earlier)
     if not rows and not few_accepted:
-        return Verdict("unknown", _why_unknown(expected, measured))
+        why = measured.missing or _other_length(expected, measured, ())
+        if not why and expected.drafted and not measured.tokens_per_step:
+            why = "the engine does not count its drafts, so the steps per second are not known"
+        reasons = "; ".join(dict.fromkeys(expected.unknown.values())) or "nothing is predicted"
+        return Verdict("unknown", why or reasons)
     verdict = max((row.verdict for row in rows), key=VERDICTS.index, default="fine")
     if verdict == "fine" and few_accepted:
         return Verdict("slow", few_accepted, figures=tuple(rows), causes=("acceptance",))
     bad = verdict in ("slow", "wrong")
     causes = _causes(expected, measured, rows, signs or Signs(), bool(few_accepted)) if bad else ()
-    reasons = [measured.missing, _other_length(expected, measured, rows)]
-    return Verdict(verdict, "" if bad else "; ".join(filter(None, reasons)), figures=tuple(rows), causes=causes)
+    unjudged = filter(None, (measured.missing, _other_length(expected, measured, rows)))
+    return Verdict(verdict, "" if bad else "; ".join(unjudged), figures=tuple(rows), causes=causes)
 
 
 def _above_ceiling(expected: Expected, measured: Measured) -> Iterator[str]:
@@ -265,10 +269,7 @@ def _is_comparable(name: str, measured: Measured, streams: int, prompt_tokens: i
 
 
 def judge_rate(name: str, against: str, rate: float, low: float, typical: float) -> Compared:
-    """Compare a measured rate with its range.
-
-    :param against: C(receipt) or C(plan), whose range it is
-    """
+    """Compare a measured rate with the range of C(against), C(receipt) or C(plan)."""
     verdict = "wrong" if rate < WRONG * low else "slow" if rate < SLOW * low else "fine"
     return Compared(name, against, round(rate, 2), low, typical, round(rate / typical, 3), verdict)
 
@@ -292,14 +293,6 @@ def _other_length(expected: Expected, measured: Measured, rows: Sequence[Compare
     return f"prefill is not judged: its prompt had {length}, and the prediction is for {expected.prefill_tokens}"
 
 
-def _why_unknown(expected: Expected, measured: Measured) -> str:
-    if why := measured.missing or _other_length(expected, measured, ()):
-        return why
-    if expected.drafted and not measured.tokens_per_step:
-        return "the engine does not count its drafts, so the steps per second are not known"
-    return "; ".join(dict.fromkeys(expected.unknown.values())) or "nothing is predicted"
-
-
 def _causes(
     expected: Expected, measured: Measured, rows: list[Compared], signs: Signs, few_accepted: bool
 ) -> tuple[str, ...]:
@@ -311,7 +304,8 @@ def _causes(
         "eager": signs.eager and not expected.eager,
         "acceptance": few_accepted,
     }
-    possible = [name for name in PATTERNS if seen.get(name) or _is_possible(name, expected, clock)]
+    possible_by_name = {"clock": clock is None, "eager": not expected.eager, "transport": expected.sparks > 1}
+    possible = [name for name in PATTERNS if seen.get(name) or possible_by_name.get(name, True)]
     shares = {row.figure: min(row.share, 1.0) for row in rows}
 
     def distance(name: str) -> float:
@@ -320,12 +314,6 @@ def _causes(
 
     ordered = sorted(possible, key=lambda name: (not seen.get(name), round(distance(name), 2)))
     return (*ordered, "acceptance") if few_accepted else tuple(ordered)
-
-
-def _is_possible(name: str, expected: Expected, clock: float | None) -> bool:
-    if name == "clock":
-        return clock is None
-    return {"eager": not expected.eager, "transport": expected.sparks > 1}.get(name, True)
 
 
 # Texts -------------------------------------------------------------------------------------------------------------------

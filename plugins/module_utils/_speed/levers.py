@@ -84,11 +84,7 @@ FACTS: dict[str, Callable[[LaunchFacts], bool]] = {
 def missing_levers(
     service: SpeedInput, args: Mapping[str, Any], env: Mapping[str, Any], streams: int, length: int
 ) -> list[str]:
-    """Return the names of the levers that a launch does not have.
-
-    :param streams: most requests at a time
-    :param length: longest context
-    """
+    """Return the names of the levers that a launch with so many requests at a time and such a longest context does not have."""
     launch = LaunchFacts(service, parse(dict(args)).args, env, service.item.vllm_version, streams, length)
     return [name for name, row in rows().items() if _applies(row["when"], launch)]
 

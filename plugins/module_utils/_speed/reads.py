@@ -22,7 +22,7 @@ from .._memory.modules import optional
 from .._memory.releases import Release
 from .._memory.service_input import DEFAULT_BATCHED_TOKENS
 from .._memory.weight_formats import Quantization
-from .._memory.weights import Part, Split, is_tied, rank_parts
+from .._memory.weights import Part, Split, is_tied, layer_field, rank_parts
 
 # Fields of config.json that say how many experts a token passes through, by family.
 _EXPERTS_PER_TOKEN = (
@@ -153,10 +153,7 @@ class LaunchSettings:
 
 
 def format_name(part: Part) -> str:
-    """Name the format of a module for the choice of its kernel.
-
-    :returns: C(bf16), C(fp8), C(fp4), or C(int) and the bits
-    """
+    """Name the format of a module for the choice of its kernel: C(bf16), C(fp8), C(fp4), or C(int) and the bits."""
     stored = part.stored
     if stored is None:
         return "bf16"
@@ -177,7 +174,12 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
     parts = rank_parts(
         config, geometry, settings.split, quantization, minor=settings.release.minor, drafts=bool(geometry.drafts)
     )
-    active = _experts_per_token(text) if any(part.module.experts for stage in parts.stages for part in stage) else 0
+    active = 0
+    if any(part.module.experts for stage in parts.stages for part in stage):
+        key = next((key for key in _EXPERTS_PER_TOKEN if text.get(key)), None)
+        if key is None:
+            raise Refusal("config", "how many experts a token passes through is not known")
+        active = layer_field(text, key, 0)
     tied = is_tied(config)
     stages = []
     for number, modules in enumerate(parts.stages):
@@ -192,32 +194,14 @@ def read_launch(config: Config, quant_config: Config | None, settings: LaunchSet
     return Reads(geometry.model_type, tuple(stages), draft)
 
 
-def _experts_per_token(text: Config) -> int:
-    for key in _EXPERTS_PER_TOKEN:
-        if text.get(key):
-            return _layer_number(text, key, 0)
-    raise Refusal("config", "how many experts a token passes through is not known")
-
-
-def _layer_number(text: Config, key: str, index: int) -> int:
-    """Return a whole number that may be a list with an entry for every layer. Raises Refusal for another value."""
-    value = text.get(key)
-    if isinstance(value, list):
-        value = value[index] if index < len(value) else None
-    return whole_number({key: value}, key)
-
-
-def _expert_size(text: Config) -> float:
-    """Return the elements of an expert's matrix, 0 for a model without experts."""
-    width = next((_layer_number(text, key, 0) for key in _EXPERT_WIDTH if text.get(key)), 0)
-    return float(optional(text, "moe_latent_size") or whole_number(text, "hidden_size")) * width
-
-
 def _read_modules(
     parts: Iterable[Part], text: Config, split: Split, active: int, is_tied_model: bool, is_last: bool
 ) -> Stage:
     """Sum the modules of a stage by how often a step reads them."""
-    stage = Stage(hidden=whole_number(text, "hidden_size"), expert_size=_expert_size(text) if active else 0.0)
+    stage = Stage(hidden=whole_number(text, "hidden_size"))
+    if active:
+        width = next((layer_field(text, key, 0) for key in _EXPERT_WIDTH if text.get(key)), 0)
+        stage.expert_size = float(optional(text, "moe_latent_size") or stage.hidden) * width
     expert_sizes: dict[str, tuple[int, float]] = {}
     for part in parts:
         module = part.module
@@ -281,7 +265,7 @@ def _read_caches(stage: Stage, geometry: Geometry, text: Config, settings: Launc
 def _context(layer: Layer, geometry: Geometry, text: Config, settings: LaunchSettings, index: int) -> Context:
     ranks = settings.split.tensor
     key = "num_attention_heads_per_layer"
-    heads = _layer_number(text, key if text.get(key) else "num_attention_heads", index)
+    heads = layer_field(text, key if text.get(key) else "num_attention_heads", index)
     selected = optional(text, "index_topk")
     if isinstance(layer, Cache):
         row_tokens = max(1, layer.tokens_per_row)

@@ -27,11 +27,7 @@ def bus_limit(speed: Mapping[str, Any], requests: int = 1) -> float | None:
 
 
 def explain_impossible(speed: Mapping[str, Any], rate: float, requests: int = 1) -> str:
-    """Say why a rate is impossible, empty if it is possible or the limit is unknown.
-
-    :param speed: C(speed) of a planned service
-    :param rate: tokens/s of all requests together
-    """
+    """Say why a rate of all requests together, in tokens/s, is impossible; empty if it is possible or its limit is unknown."""
     limit = bus_limit(speed, requests)
     if limit is None or rate <= limit:
         return ""

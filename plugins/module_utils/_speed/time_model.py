@@ -157,11 +157,7 @@ def least_step_seconds(launch: Launch, sequences: float, length: float, bus: flo
 
 
 def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants) -> float:
-    """Return the seconds of all-reduces between Sparks.
-
-    :param size: bytes of each
-    :returns: seconds, 0 for a single rank
-    """
+    """Return the seconds of all-reduces of C(size) bytes each between Sparks, 0 for a single rank."""
     if ranks <= 1:
         return 0.0
     latency = constants.reduce_pair + constants.reduce_doubling * (math.log2(ranks) - 1)
@@ -192,12 +188,6 @@ def _matrix_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, st
     scale = math.sqrt(max(stage.expert_size, 1e5) / _EXPERT_BASE)
     scale *= EXPERTS_4BIT if kernels.get("experts") == "fp4" and stage.expert_bits == 4 else 1.0
     return dense + replicas * stage.expert_flops / (constants.flops_experts * scale)
-
-
-def _shape_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, str]) -> float:
-    """Return the seconds in which FlashInfer plans its products for the length of a prompt (cuDNN's graphs of FP8 and NVFP4)."""
-    plans_fp8 = stage.has_whole_fp8 and kernels.get("fp8") != MARLIN
-    return constants.shape if plans_fp8 or (stage.flops.get("fp4") and kernels.get("fp4") == "cutlass") else 0.0
 
 
 def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
@@ -281,11 +271,7 @@ def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, seq
 
 
 def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
-    """Return the seconds between two tokens of one stream.
-
-    :param length: context of each stream, tokens
-    :returns: seconds, with a drafter those of a step divided by the tokens that it yields
-    """
+    """Return the seconds between two tokens of one stream: with a drafter those of a step divided by the tokens that it yields."""
     drafting = launch.drafting
     if drafting is None:
         return step_time(launch, constants, sequences, length).total
@@ -296,19 +282,18 @@ def decode_seconds(launch: Launch, constants: Constants, sequences: int, length:
 
 
 def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
-    """Return the seconds until the first token of one prompt on an idle engine.
-
-    :param prompt: its length, tokens
-    :returns: seconds
-    """
-    seconds, position = (
-        constants.step + max(_shape_seconds(stage, constants, launch.kernels) for stage in launch.reads.stages),
-        0,
-    )
+    """Return the seconds until the first token of one prompt of C(prompt) tokens on an idle engine."""
+    kernels, position, seconds = launch.kernels, 0, constants.step
+    # FlashInfer plans its products for the length of a prompt (cuDNN's graphs of FP8 and NVFP4).
+    if any(
+        (stage.has_whole_fp8 and kernels.get("fp8") != MARLIN)
+        or (stage.flops.get("fp4") and kernels.get("fp4") == "cutlass")
+        for stage in launch.reads.stages
+    ):
+        seconds += constants.shape
     # Layers of one kind together: a long prompt has hundreds of chunks.
     kinds = [
-        (stage, _matrix_seconds(stage, constants, launch.kernels), Counter(stage.contexts))
-        for stage in launch.reads.stages
+        (stage, _matrix_seconds(stage, constants, kernels), Counter(stage.contexts)) for stage in launch.reads.stages
     ]
     together = -(-prompt // (launch.chunk * _MOST_CHUNKS))
     while position < prompt:

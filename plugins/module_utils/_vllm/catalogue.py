@@ -214,10 +214,10 @@ class Option:
     kind: flag (no value, cannot be negated), switch (no value, has a C(--no-) form), int, float, size (takes C(64k)
     and C(64K)), size-auto (size or C(auto)), json, text. values: C(+) several, C(?) none or one, C(*) may be repeated,
     nothing for one. span: the versions that have it. aliases: other spellings, long ones without dashes. choices:
-    all values that the parser accepts. suggested: values of its help text; other values may work.
+    all values that the parser accepts.
     default: JSON. optional: C(None) or nothing as a value means none. lowered: C(Marlin-X) is read as C(marlin_x).
     plain_text: the parser also accepts text that is not JSON. level: it accepts a bare number. read_into_class: JSON for one of
-    vLLM's configuration classes, so that unknown keys are refused at once. deprecated: vLLM will remove it.
+    vLLM's configuration classes, so that unknown keys are refused at once.
     """
 
     name: str
@@ -226,22 +226,17 @@ class Option:
     values: str
     span: Span
     choices: tuple[str, ...] = ()
-    suggested: tuple[str, ...] = ()
     default: str = "null"
     optional: bool = False
     lowered: bool = False
     plain_text: bool = False
     level: bool = False
     read_into_class: bool = False
-    deprecated: bool = False
 
     @property
     def takes_value(self) -> bool:
         """Whether it takes a value."""
         return self.kind not in ("flag", "switch")
-
-
-KINDS = ("flag", "switch", "int", "float", "size", "size-auto", "json", "text")
 
 
 @cache
@@ -262,35 +257,26 @@ def _option(item: Item, bits: int) -> Option:
     values = last[-1] if last[-1] in "+*?" else ""
     marks.append(last.rstrip("+*?"))
     tokens = [token for token, span in item.tokens if span.bits & bits]
+    choices: list[str] = []
+    for token in tokens:
+        if token.startswith("=@"):  # all names of a table
+            choices += [name for name, named in items(token[2:]).items() if named.span.bits & bits]
+        elif token[0] == "=":
+            choices.append(token[1:])
     return Option(
         name=item.name,
         aliases=tuple(token[2:] if token.startswith("--") else token for token in tokens if token[0] == "-"),
         kind=kind.rstrip("+*?").replace("json-text", "json"),
         values=values,
         span=item.span,
-        choices=_choices(tokens, "=", bits),
-        suggested=_choices(tokens, "~", bits),
+        choices=tuple(dict.fromkeys(choices)),
         default=_at(item.defaults, bits) or "null",
         optional="none" in marks,
         lowered="lower_" in marks,
         plain_text=kind.startswith("json-text"),
         level="int" in marks,
         read_into_class="class" in marks,
-        deprecated="!deprecated" in tokens,
     )
-
-
-def _choices(tokens: list[str], sign: str, bits: int) -> tuple[str, ...]:
-    """Return the words behind a sign; C(@table) stands for all names of that table."""
-    words: list[str] = []
-    for token in tokens:
-        if token[0] != sign:
-            continue
-        if token[1] == "@":
-            words += [name for name, item in items(token[2:]).items() if item.span.bits & bits]
-        else:
-            words.append(token[1:])
-    return tuple(dict.fromkeys(words))
 
 
 # Options whose values are the names of a table, and vLLM's spelling of a value: unchanged, in capitals, or with underscores.
@@ -349,20 +335,15 @@ def minors_with_launch(architectures: Sequence[str], args: Mapping[str, Any]) ->
     model = model or (1 << len(versions())) - 1
     launch = model
     for option, value in args.items():
-        for span in _spans_of_option(option, value):
+        spans = [items("options")[option].span] if option in items("options") else []
+        spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
+        if option == "speculative-config" and isinstance(value, Mapping):
+            spans += [span for key, span in json_keys(option, None).items() if key in value]
+            spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
+        for span in spans:  # of the option, of its value and of the keys of its JSON, as far as known
             launch &= span.bits
     bits = launch or model
     return frozenset(read_version.release[1] for number, read_version in enumerate(versions()) if bits >> number & 1)
-
-
-def _spans_of_option(option: str, value: Any) -> list[Span]:
-    """Return the versions that have an option, and those that have its value and the keys of its JSON, as far as known."""
-    spans = [items("options")[option].span] if option in items("options") else []
-    spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
-    if option == "speculative-config" and isinstance(value, Mapping):
-        spans += [span for key, span in json_keys(option, None).items() if key in value]
-        spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
-    return spans
 
 
 @cache

@@ -26,10 +26,7 @@ def is_weight_only(quantization: Mapping[str, Any]) -> bool:
 
 
 def default_fp4_kernel(quantization: Mapping[str, Any]) -> str:
-    """Return the default kernel of linear layers, empty unless the checkpoint is NVFP4 and says how its activations are stored.
-
-    :param quantization: C(quantization_config) of the checkpoint, or its hf_quant_config.json
-    """
+    """Return the default kernel of linear layers, empty unless the checkpoint is NVFP4 and says how its activations are stored."""
     method = str(quantization.get("quant_method") or "").lower().replace("-", "_")
     modelopt = method == "modelopt_fp4" or (
         method in ("", "modelopt") and str(quantization.get("quant_algo")).upper() == "NVFP4"

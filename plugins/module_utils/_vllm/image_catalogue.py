@@ -130,14 +130,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
         "features": ["gemma4_mtp"],
     },
     {
-        "image": "vllm/vllm-openai:gemma4-0505-cu130",
-        "vllm_version": "0.20.2rc1.dev49",
-        "cuda": "13.0",
-        "ray": False,
-        "features": ["gemma4_mtp"],
-    },
-    {
-        "image": "vllm/vllm-openai:gemma4-0505-arm64-cu130",
+        "image": "vllm/vllm-openai:gemma4-0505-*cu130",
         "vllm_version": "0.20.2rc1.dev49",
         "cuda": "13.0",
         "ray": False,
@@ -157,10 +150,6 @@ IMAGES: tuple[dict[str, Any], ...] = (
         ],
     },
     {"image": "vllm/vllm-openai:v0.28.0rc2", "vllm_version": "0.28.0rc2", "arm64": False},
-    {"image": "vllm/vllm-openai:latest", "moving": True},
-    {"image": "vllm/vllm-openai:latest-cu129", "moving": True, "cuda": "12.9"},
-    {"image": "vllm/vllm-openai:latest-cu130", "moving": True, "cuda": "13.0"},
-    {"image": "vllm/vllm-openai:cu130-nightly", "moving": True, "cuda": "13.0"},
     {
         "image": "vllm/vllm-openai@sha256:61fc8a896b0a4fbbbdc063bc4b0dbc25ce98e02b5050c24aeb7830ac02039b14",
         "vllm_version": "0.28.0",
@@ -176,8 +165,6 @@ IMAGES: tuple[dict[str, Any], ...] = (
         "vllm_version": "0.28.0",
         "source": "v0.28.0-ubuntu2404 in September 2026: sumner-harris/gb10-llm-docker-recipes",
     },
-    {"image": "vllm/vllm-openai:nightly-*"},
-    {"image": "vllm/vllm-openai:nightly", "moving": True},
     {"image": "vllm/vllm-openai:*"},
     # Builds for the Spark with forks of vLLM: tables by version number do not hold for them, so the image is asked.
     {
@@ -235,15 +222,17 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     repository, tag, digest = split_image(image)
     if tag is None and digest is None:
         tag = "latest"
-    match = _find_entry(repository, tag, digest, (*extra, *IMAGES))
-    if match is None:
+    # An entry of the digest comes before one of the tag.
+    names = [*([f"{repository}@{digest}"] if digest else []), f"{repository}:{tag or ''}"]
+    entries = [*extra, *IMAGES]
+    found = next((entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)), None)
+    if found is None:
         return None
+    match = {key: value for key, value in found.items() if value is not None}
     if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
         match.update(_read_hub_tag(tag))
     entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
-    moving = entry["moving"]
-    if moving is None:
-        moving = tag is not None and tag_moves(tag)
+    moving = tag is not None and tag_moves(tag) if entry["moving"] is None else entry["moving"]
     entry.update(
         repository=repository,
         tag=tag,
@@ -255,20 +244,6 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
     return entry
-
-
-def _find_entry(
-    repository: str, tag: str | None, digest: str | None, entries: Iterable[Mapping[str, Any]]
-) -> dict[str, Any] | None:
-    """Return the known fields of the first entry that matches the digest, else the tag."""
-    names = [f"{repository}@{digest}"] if digest else []
-    names.append(f"{repository}:{tag or ''}")
-    entries = list(entries)
-    for name in names:
-        for entry in entries:
-            if _matches(str(entry.get("image", "")), name):
-                return {key: value for key, value in entry.items() if value is not None}
-    return None
 
 
 def wrong_entries(entries: Any, where: str) -> list[str]:

@@ -9,30 +9,20 @@ Data and pure functions, from the packages of vLLM 0.11.0 to 0.33.0. Files are n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .versions import parse_version, version
 
-
-@dataclass(frozen=True)
-class Step:
-    """What the file tier can do since a version. source: file below C(vllm/)."""
-
-    since: str
-    what: str
-    source: str
-
-
 HISTORY = (
-    Step("0.14.0", "host buffer (OffloadingConnector), lost with the engine", "v1/kv_offload/cpu.py"),
-    Step("0.22.0", "file tier, named fs_python; windows stay windows", "v1/kv_offload/tiering/factory.py; config/vllm.py"),
-    Step("0.23.0", "file tier, named fs", "v1/kv_offload/tiering/factory.py"),
-    Step("0.24.0", "states of Mamba layers are restored", "offloading/scheduler.py (resolve_mamba_align_size)"),
-    Step("0.28.0", "a file that was removed is a miss; before, the request waits forever", "tiering/async_lookup.py (mark_miss)"),
-    Step("0.29.0", "file names need no PYTHONHASHSEED", "v1/core/kv_cache_utils.py (resolve_none_hash_seed)"),
-)  # fmt: skip
-"""The file tier by version, oldest first."""
+    ("0.14.0", "host buffer (OffloadingConnector), lost with the engine"),  # v1/kv_offload/cpu.py
+    ("0.22.0", "file tier, named fs_python; windows stay windows"),  # v1/kv_offload/tiering/factory.py; config/vllm.py
+    ("0.23.0", "file tier, named fs"),  # v1/kv_offload/tiering/factory.py
+    ("0.24.0", "states of Mamba layers are restored"),  # offloading/scheduler.py (resolve_mamba_align_size)
+    # tiering/async_lookup.py (mark_miss), v1/core/kv_cache_utils.py (resolve_none_hash_seed)
+    ("0.28.0", "a file that was removed is a miss; before, the request waits forever"),
+    ("0.29.0", "file names need no PYTHONHASHSEED"),
+)
+"""What the file tier can do since a version, oldest first. Sources are files below C(vllm/)."""
 LEAST = "0.28.0"
 """vLLM never removes a file, so this collection does; earlier versions ask for a removed file again and again."""
 RESTORED = {
@@ -92,8 +82,8 @@ def refusal(
             "Serve it on one Spark, or remove kv_tiers.",
         )
     if found is not None and found < version(LEAST):
-        last = [step for step in HISTORY if version(step.since) <= found]
-        has = f"it has: {last[-1].what}" if last else "it offloads nothing"
+        last = [ability for since, ability in HISTORY if version(since) <= found]
+        has = f"it has: {last[-1]}" if last else "it offloads nothing"
         return (
             f"vLLM {vllm_version} is older than {LEAST}, the first that survives a removed file ({has})",
             f"Choose an image with vLLM {LEAST} or newer, or remove kv_tiers.",

@@ -78,9 +78,9 @@ class Parsed:
 class _Refused(Exception):
     """An option that vLLM refuses. native: a value that the parser does not offer, kept so that rules can judge it."""
 
-    def __init__(self, problem: Problem, native: Any = None) -> None:
-        super().__init__(problem.detail)
-        self.problem, self.native = problem, native
+    def __init__(self, *problem: Any, native: Any = None) -> None:
+        super().__init__()
+        self.problem, self.native = Problem(*problem), native
 
 
 def long_name(name: str) -> str:
@@ -101,15 +101,12 @@ def long_name(name: str) -> str:
     return starting[0] if len(starting) == 1 else dashed
 
 
-def parse(
-    launch: Mapping[str, Any] | Sequence[str], version: str | None = None, config: Mapping[str, Any] | None = None
-) -> Parsed:
+def parse(launch: Mapping[str, Any] | Sequence[str], version: str | None = None) -> Parsed:
     """Read a launch.
 
     :param launch: a mapping of options (C(null) takes an option out) or the words that a person would type, with
         or without C(vllm serve) in front
     :param version: the vLLM that will read it; options that it does not have become problems
-    :param config: content of the file of C(--config); None keeps the option unchanged
     :raises TypeError: for anything else
     :raises ValueError: for an invalid version
     """
@@ -118,15 +115,7 @@ def parse(
         return _parse_mapping(launch, release)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _Argv(list(map(str, launch)), release).parse(config)
-
-
-def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves. Raises ValueError for an unknown family."""
-    heads = {"serve": [], "passthrough": ["vllm", "serve"]}
-    if family not in heads:
-        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(heads)}")
-    return [*heads[family], model, *render(args)]
+    return _Argv(list(map(str, launch)), release).parse()
 
 
 def render(args: Mapping[str, Any]) -> list[str]:
@@ -175,9 +164,6 @@ def human_int(text: str) -> int:
     if suffix in _DECIMAL:
         return int(float(number) * _DECIMAL[suffix])
     return int(number) * _BINARY[suffix]
-
-
-_DECIMAL_COMMA = re.compile(r"\d+,\d+")
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -237,52 +223,40 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
     if len(candidates) > 1:
         could = ", ".join(sorted(spelling for spelling, _meaning, _value in candidates))
         raise _Refused(
-            Problem(
-                "ambiguous",
-                head,
-                f"could be {could}",
-                "Write the option in full.",
-                f"ambiguous option: {head} could match {could}",
-            )
+            "ambiguous",
+            head,
+            f"could be {could}",
+            "Write the option in full.",
+            f"ambiguous option: {head} could match {could}",
         )
     if not candidates:
-        raise _Refused(_describe_unknown(head, version))
+        raise _Refused(*_describe_unknown(head, version))
     _spelling, meaning, value = candidates[0]
     if meaning is None:
-        raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Remove it."))
+        raise _Refused("unknown", head, "only prints vLLM's help and starts nothing", "Remove it.")
     return (*meaning, value)
 
 
-def _describe_unknown(word: str, version: Version | None) -> Problem:
+def _describe_unknown(word: str, version: Version | None) -> tuple[str, str, str, str, str]:
     """Return the problem of an unknown spelling, with the nearest known one or the versions that have it."""
     error = f"unrecognized arguments: {word}"
     written = word.lstrip("-")
     other = long_name(written[3:] if written.startswith("no-") else written)
     option = catalogue.options().get(other)
     if option is not None and version is not None and option.span.has(version) is False:
-        return Problem(
-            "unknown",
-            f"--{other}",
-            f"is not in vLLM {version}: {option.span.text()}",
-            _REPLACED.get(other, "Take it out, or use an image whose vLLM has it."),
-            error,
-        )
+        fix = _REPLACED.get(other, "Take it out, or use an image whose vLLM has it.")
+        return "unknown", f"--{other}", f"is not in vLLM {version}: {option.span.text()}", fix, error
     where = f"vLLM {version}" if version else "any vLLM known"
     spellings = _spellings(version)
     if option is not None:
         # The option exists, but not in this spelling.
         off = f"--no-{other}"
         spelled = off if off in spellings and written.startswith(("no-", "disable-")) else f"--{other}"
-        return Problem("unknown", word, f"is no option of {where}", f"Write {spelled}.", error)
+        return "unknown", word, f"is no option of {where}", f"Write {spelled}.", error
     off = f"--no-enable-{written[8:]}" if written.startswith("disable-") else ""
     near = off if off in spellings else validation.nearest_word(word, spellings)
-    return Problem(
-        "unknown",
-        word,
-        f"is no option of {where}",
-        _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Remove it."),
-        error,
-    )
+    fix = _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Remove it.")
+    return "unknown", word, f"is no option of {where}", fix, error
 
 
 # Replacements of options that were removed or never existed.
@@ -314,15 +288,14 @@ def _to_text(value: Any) -> str:
 
 
 def _refuse_value(option: Option, value: Any, kind: str) -> _Refused:
+    point = ", with a point instead of the comma" if re.fullmatch(r"\d+,\d+", str(value)) else ""
     return _Refused(
-        Problem(
-            "bad_value",
-            f"--{option.name}",
-            f"is {value!r}, which is no {kind}",
-            f"Give --{option.name} a {kind}{', with a point instead of the comma' if _DECIMAL_COMMA.fullmatch(str(value)) else ''}.",
-            f"argument --{option.name}: invalid value: {_to_text(value)!r}",
-            value,
-        )
+        "bad_value",
+        f"--{option.name}",
+        f"is {value!r}, which is no {kind}",
+        f"Give --{option.name} a {kind}{point}.",
+        f"argument --{option.name}: invalid value: {_to_text(value)!r}",
+        value,
     )
 
 
@@ -334,41 +307,35 @@ def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
         return _read_json(option, value, version)
     if isinstance(value, (dict, list)):
         raise _refuse_value(option, value, {"text": "text"}.get(option.kind, "number"))
-    native = _to_native(option, value)
-    if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
-        raise _Refused(_bad_choice(option, _to_text(value).strip(), _to_text(native), version), native)
-    return native
-
-
-def _to_native(option: Option, value: Any) -> Any:
     text = _to_text(value).strip()
+    native: Any = text.lower().replace("-", "_") if option.lowered else text
     try:
         if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
-            return "auto"
-        if option.kind in ("size", "size-auto"):
-            return human_int(text)
-        if option.kind == "int":
-            return int(text)
-        if option.kind == "float":
+            native = "auto"
+        elif option.kind in ("size", "size-auto"):
+            native = human_int(text)
+        elif option.kind == "int":
+            native = int(text)
+        elif option.kind == "float":
             number = float(text)
-            return int(number) if re.fullmatch(r"-?\d+", text) else number
+            native = int(number) if re.fullmatch(r"-?\d+", text) else number
     except (OverflowError, ValueError):  # digits without end are an infinite number
         raise _refuse_value(option, value, "whole number" if option.kind != "float" else "number") from None
-    return text.lower().replace("-", "_") if option.lowered else text
-
-
-def _bad_choice(option: Option, text: str, native: str, version: Version | None) -> Problem:
-    span = catalogue.choice_span(option.name, native)
-    near = validation.nearest_word(text.lower(), option.choices)
-    elsewhere = f"Use an image whose vLLM has it ({span.text()}), or another value." if span else ""
-    return Problem(
-        "bad_choice",
-        f"--{option.name}",
-        f"is {text!r}, which in vLLM {version} is not one of {', '.join(option.choices)}",
-        elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
-        f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
-        text,
-    )
+    if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
+        choices = ", ".join(option.choices)
+        span = catalogue.choice_span(option.name, _to_text(native))
+        near = validation.nearest_word(text.lower(), option.choices)
+        elsewhere = f"Use an image whose vLLM has it ({span.text()}), or another value." if span else ""
+        raise _Refused(
+            "bad_choice",
+            f"--{option.name}",
+            f"is {text!r}, which in vLLM {version} is not one of {choices}",
+            elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
+            f"argument --{option.name}: invalid choice: {text!r} (choose from {choices})",
+            text,
+            native=native,
+        )
+    return native
 
 
 def _read_json(option: Option, value: Any, version: Version | None) -> Any:
@@ -381,14 +348,12 @@ def _read_json(option: Option, value: Any, version: Version | None) -> Any:
             native = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
         except ValueError as error:
             raise _Refused(
-                Problem(
-                    "bad_value",
-                    f"--{option.name}",
-                    f"is {plain_data.shown(value)}, which is not JSON: {error.__cause__ or error}",
-                    "Quote it as one JSON text.",
-                    f"argument --{option.name}: Value {value} cannot be converted to JSON",
-                    value,
-                )
+                "bad_value",
+                f"--{option.name}",
+                f"is {plain_data.shown(value)}, which is not JSON: {error.__cause__ or error}",
+                "Quote it as one JSON text.",
+                f"argument --{option.name}: Value {value} cannot be converted to JSON",
+                value,
             ) from None
     else:
         native = copy.deepcopy(value)
@@ -462,7 +427,7 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
         if value is True and option.values == "?":
             return True
         if isinstance(value, bool):
-            raise _Refused(_needs_value(option))
+            raise _needs_value(option)
         if option.values in ("+", "*"):
             items = value if isinstance(value, (list, tuple)) else [value]
             return [_read_scalar(option, item, version) for item in items]
@@ -470,13 +435,13 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
         value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
     if not isinstance(value, bool):
-        raise _Refused(_switch_value(option, value))
+        raise _switch_value(option, value)
     state = value if sets else not value
     return None if option.kind == "flag" and not state else state  # an absent flag is off
 
 
-def _needs_value(option: Option) -> Problem:
-    return Problem(
+def _needs_value(option: Option) -> _Refused:
+    return _Refused(
         "no_value",
         f"--{option.name}",
         "needs a value",
@@ -485,10 +450,10 @@ def _needs_value(option: Option) -> Problem:
     )
 
 
-def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
+def _switch_value(option: Option, value: Any, inline: bool = False) -> _Refused:
     off = str(value).strip().lower() in ("false", "0", "no", "off")
     instead = f"--no-{option.name}" if off and option.kind == "switch" else f"--{option.name}"
-    return Problem(
+    return _Refused(
         "value_to_switch",
         f"--{option.name}",
         f"takes no value, but was given {_to_text(value)!r}",
@@ -503,15 +468,9 @@ def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
 def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: Any, version: Version | None) -> None:
     """Put C(--option.a.b value) into the JSON of C(option)."""
     if option.kind != "json":
-        raise _Refused(
-            Problem(
-                "unknown",
-                f"--{option.name}.{'.'.join(path)}",
-                f"is no option: --{option.name} takes no JSON",
-                "Remove it.",
-                f"unrecognized arguments: --{option.name}.{'.'.join(path)}",
-            )
-        )
+        written = f"--{option.name}.{'.'.join(path)}"
+        detail = f"is no option: --{option.name} takes no JSON"
+        raise _Refused("unknown", written, detail, "Remove it.", f"unrecognized arguments: {written}")
     if path[-1].endswith("+"):
         path = [*path[:-1], path[-1][:-1]]
         value = value if isinstance(value, list) else str(value).split(",")
@@ -543,11 +502,10 @@ class _Argv:
         self.position = 0
         self.dotted: dict[str, dict[str, Any]] = {}  # spelling of an option with keys -> option and its JSON
 
-    def parse(self, config: Mapping[str, Any] | None) -> Parsed:
+    def parse(self) -> Parsed:
         parsed, version = self.parsed, self.version
-        words = self._arguments()
+        self.words = words = self._arguments()
         _check_served_name(parsed, words, version)
-        self.words = words = _with_config(words, config, version)
         while self.position < len(words):
             word = _normalise(words[self.position])
             self.position += 1
@@ -627,7 +585,7 @@ class _Argv:
         natives = [_read_scalar(option, value, self.version) for value in values]
         if not values:
             if option.values != "?":
-                raise _Refused(_needs_value(option))
+                raise _needs_value(option)
             args[option.name] = True
         elif option.values == "*":
             args.setdefault(option.name, []).append(natives[0])
@@ -638,12 +596,12 @@ class _Argv:
 
     def _take_switch(self, option: Option, sets: bool, inline: str | None) -> None:
         if inline is not None:
-            raise _Refused(_switch_value(option, inline, inline=True))
+            raise _switch_value(option, inline, inline=True)
         self.parsed.args[option.name] = sets
         stray = self._following_values(1)
         # The word after a switch is the model if there is no model yet, unless it can only be a value.
         if stray and (self.parsed.model is not None or stray[0].lower() in ("true", "false")):
-            self.parsed.problems.append(_switch_value(option, stray[0]))
+            self.parsed.problems.append(_switch_value(option, stray[0]).problem)
             self.position += 1
 
     def _optimization_level(self) -> str | None:
@@ -663,7 +621,7 @@ class _Argv:
         try:
             option, _sets, _inline = _resolve("--compilation-config" if short else head, self.version)
             if value is None:
-                raise _Refused(_needs_value(option))
+                raise _needs_value(option)
             _merge_path(self.dotted.setdefault(head, {}), option, path.split("."), value, self.version)
         except _Refused as refused:
             self.parsed.problems.append(refused.problem)
@@ -725,34 +683,6 @@ def _check_served_name(parsed: Parsed, words: list[str], version: Version | None
                 "`model` should be provided as the first positional argument when using `vllm serve`.",
             )
         )
-
-
-def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
-    """Insert the options of the --config file after the model, so that typed options override them."""
-    if config is None or "--config" not in words:
-        return words
-    index = words.index("--config")
-    remaining = [*words[:index], *words[index + 2 :]]
-    model = 1 if remaining and not remaining[0].startswith("-") else 0
-    return [*remaining[:model], *config_words(config, version), *remaining[model:]]
-
-
-def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
-    """Return the words that vLLM reads from the content of a --config file."""
-    words: list[str] = []
-    for key, value in config.items():
-        if isinstance(value, bool):
-            if value:
-                words.append(f"--{key}")
-            elif catalogue.trait("config-false", version) and _normalise(f"--no-{key}") in _spellings(version):
-                words.append(f"--no-{key}")
-        elif isinstance(value, list):
-            words += [f"--{key}", *map(str, value)] if value else []
-        elif isinstance(value, Mapping):
-            words += [f"--{key}", json.dumps(value)]
-        else:
-            words += [f"--{key}", str(value)]
-    return words
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

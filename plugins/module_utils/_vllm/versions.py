@@ -48,12 +48,6 @@ def version(text: str) -> Version:
     return parsed
 
 
-def compare(first_text: str, second_text: str) -> int:
-    """Return -1, 0 or 1 as the first version is older than, the same as or newer than the second."""
-    first, second = version(first_text), version(second_text)
-    return (first > second) - (first < second)
-
-
 def at_most(release: Version) -> Version:
     """Return the newest release whose features C(release) can have: itself, or the next minor for a development build."""
     return release if release.final else Version((release.release[0], release.release[1] + 1, 0), True)

@@ -14,8 +14,7 @@ from memory_fixture import GIB, config, fast, heavy, load, service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.causes import STAGES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import start_seconds
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import STAGES, start_seconds
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vllm_errors import error_free_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS, OVERHEADS
 

@@ -11,8 +11,7 @@ import pytest
 from memory_fixture import fast, heavy, node_with_a_generous_neighbour, node_without_memory
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.causes import ROOM_RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import ROOM_RULES, memory_budget
 
 
 def budget(*services: dict[str, Any]) -> dict[str, Any]:

@@ -22,18 +22,21 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
+    approximate_divisor,
+    pack,
+    plan_kv_cache,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import (
     STATE_KINDS,
     KVPlan,
     KVSettings,
     PlanFailure,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import exports_checkpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import Spec, exports_checkpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split, Weights, weights_bytes
 
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "memory_rows_2026_11.json").read_text(encoding="utf-8")
@@ -452,10 +455,10 @@ def test_approximate_divisor(values: list[int], least: int, divisor: int) -> Non
 
 
 def test_states_fill_a_block_and_never_widen_it() -> None:
-    pages = [Page("full", 100)] * 3 + [Page("state", 70, state=True)] * 10
-    groups = pack(pages)
+    specs = [Spec("full", 16, 100)] * 3 + [Spec("mamba", 16, 70)] * 10
+    groups = pack(specs)
     assert sorted(map(len, groups)) == [3, 3, 3, 4]
-    assert max(sum(pages[member].size for member in group) for group in groups) == 300
+    assert max(sum(specs[member].page for member in group) for group in groups) == 300
 
 
 # Weights ----------------------------------------------------------------------------------------------------------------
@@ -482,7 +485,7 @@ def counted(row: dict[str, Any], vision: bool = True) -> Weights:
         result,
         read_geometry(result),
         quant_config=DATA["quant_configs"].get(row["model"]),
-        tensor_parallel=row["ranks"],
+        split=Split(tensor=row["ranks"]),
         vision=vision,
         mtp=True,
         draft_tokens=DRAFT_TOKENS.get((row["model"], row["ranks"]), 0),
@@ -527,7 +530,8 @@ def test_inkling_makes_a_layer_for_each_draft_token(tokens: int) -> None:
     service["args"]["speculative-config"] = {"method": "mtp", "num_speculative_tokens": tokens}
     drafts = memory_budget({"total_gib": 119.67, "services": [service]})["services"]["x"]["draft_bytes"]
     assert (
-        drafts == weights_bytes(result, read_geometry(result), tensor_parallel=8, mtp=True, draft_tokens=tokens).draft
+        drafts
+        == weights_bytes(result, read_geometry(result), split=Split(tensor=8), mtp=True, draft_tokens=tokens).draft
     )
 
 

@@ -192,7 +192,7 @@ def test_more_ranks_than_kv_heads(dense: Tensors) -> None:
     norms = (36 * (2 * 2560 + 2 * 128) + 2560) * 2
     replicated = 36 * 2 * 128 * 2560 * 2
     assert sixteen - norms - replicated == pytest.approx((eight - norms - replicated) / 2, rel=1e-6)
-    computed = weights_bytes(sizes, read_geometry(sizes), tensor_parallel=16).target
+    computed = weights_bytes(sizes, read_geometry(sizes), split=Split(tensor=16)).target
     assert sixteen == pytest.approx(computed, rel=1e-5)
 
 
@@ -207,7 +207,7 @@ def test_dividing_never_adds_and_never_loses(ranks: int, stages: int, experts: b
     assert counted(sizes, made, tensor=2 * ranks, experts=experts).target <= part <= undivided
     assert part <= counted(sizes, made, tensor=ranks).target
     assert counted(sizes, made, tensor=ranks, pipeline=stages, experts=experts).target <= part
-    computed = weights_bytes(sizes, read_geometry(sizes), tensor_parallel=ranks, expert_parallel=experts).target
+    computed = weights_bytes(sizes, read_geometry(sizes), split=Split(tensor=ranks, experts=experts)).target
     assert part == pytest.approx(computed, rel=1e-4)
 
 
@@ -217,7 +217,9 @@ def test_replicas_have_the_experts_between_them(tensor: int, replicas: int, expe
     sizes = {**config("Qwen3-30B-A3B"), "num_hidden_layers": 4}
     made = counted(sizes, qwen3(sizes), tensor=tensor, replicas=replicas, experts=experts).target
     computed = weights_bytes(
-        sizes, read_geometry(sizes), tensor_parallel=tensor, expert_parallel=experts, replicas=replicas
+        sizes,
+        read_geometry(sizes),
+        split=Split(tensor=tensor, experts=experts, replicas=replicas),
     ).target
     assert made == pytest.approx(computed, rel=1e-4)
 

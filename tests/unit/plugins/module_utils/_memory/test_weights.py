@@ -20,6 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers impor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
+    Split,
     Weights,
     drafter_bytes,
     is_tied,
@@ -79,7 +80,7 @@ def count(model: str, quantization: str | None = None, **fields: Any) -> Weights
     "row", load()["weights"], ids=lambda row: f"{row['model']} {row['quantization']} tp{row['tensor_parallel']}"
 )
 def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
-    weights = count(row["model"], row["quantization"], tensor_parallel=row["tensor_parallel"]).target
+    weights = count(row["model"], row["quantization"], split=Split(tensor=row["tensor_parallel"])).target
     assert weights == pytest.approx(row["bytes"], rel=row["tolerance"], abs=0)
 
 
@@ -95,8 +96,7 @@ def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
         weights,
         read_geometry(weights),
         quant_config=MORE["quantization"].get(name) or load()["quantization"][name],
-        tensor_parallel=row["tensor_parallel"],
-        expert_parallel=row["expert_parallel"],
+        split=Split(tensor=row["tensor_parallel"], experts=row["expert_parallel"]),
     )
     expected = row.get("bytes") or row["gib"] * GIB
     assert counted.target == pytest.approx(expected, rel=row["tolerance"], abs=0)
@@ -112,9 +112,7 @@ def test_replicas_of_vllms_own_model_classes(
     counted = weights_bytes(
         weights,
         read_geometry(weights),
-        tensor_parallel=ranks,
-        expert_parallel=whole_experts,
-        replicas=replicas,
+        split=Split(tensor=ranks, experts=whole_experts, replicas=replicas),
         vision=False,
     ).target
     assert counted == pytest.approx(size, rel=2e-7)
@@ -138,7 +136,7 @@ def test_drafters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     weights = config(row["model"])
     text = weights.get("text_config", weights)
     shared = 2 * 2 * text["vocab_size"] * text["hidden_size"] // row["tensor_parallel"]
-    counted = count(row["model"], tensor_parallel=row["tensor_parallel"], mtp=True)
+    counted = count(row["model"], split=Split(tensor=row["tensor_parallel"]), mtp=True)
     assert counted.draft + shared == row["bytes"]
 
 
@@ -160,8 +158,8 @@ def test_parameters_that_model_pages_name(row: dict[str, Any]) -> None:
     ("model", "quantization", "fields", "gib"),
     [
         ("Qwen3.6-35B-A3B", "NVFP4", {"mtp": True}, 21.94),  # Model loading took, DGX Spark
-        ("Qwen3-235B-A22B", "GPTQ", {"tensor_parallel": 2}, 57.64),  # per node of a pair
-        ("Qwen3-30B-A3B", None, {"tensor_parallel": 4}, 14.2474),  # vllm#17469
+        ("Qwen3-235B-A22B", "GPTQ", {"split": Split(2)}, 57.64),  # per node of a pair
+        ("Qwen3-30B-A3B", None, {"split": Split(4)}, 14.2474),  # vllm#17469
     ],
 )
 def test_published_loads(model: str, quantization: str | None, fields: dict[str, Any], gib: float) -> None:
@@ -191,7 +189,7 @@ def test_a_tower_is_read_off_the_whole_config() -> None:
 
 def test_every_rank_has_the_whole_tower_of_gemma_4() -> None:
     """Read off vLLM 0.19.1 with two ranks: the tower is a model of Transformers, which is not divided."""
-    single, two = (count("Gemma-4-31B", tensor_parallel=ranks) for ranks in (1, 2))
+    single, two = (count("Gemma-4-31B", split=Split(tensor=ranks)) for ranks in (1, 2))
     assert single.vision == two.vision == 1_151_482_464
     assert single.target - single.vision > 1.9 * (two.target - two.vision)
 
@@ -233,7 +231,7 @@ def test_parameters_of_configs_that_are_in_no_fixture(
     weights = {**MADE_UP[family], "model_type": family, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
     if quantization:
         weights["quantization_config"] = quantization
-    counted = weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks).target
+    counted = weights_bytes(weights, read_geometry(weights), split=Split(tensor=ranks)).target
     assert size - counted == (8 * weights["num_hidden_layers"] if quantization else 0)
 
 
@@ -282,7 +280,7 @@ def test_quantisation_at_run_time_loads_16_bits_first() -> None:
 
 
 def test_pipeline_stages_hold_their_layers() -> None:
-    undivided, stage = count("Qwen3-235B-A22B"), count("Qwen3-235B-A22B", pipeline_parallel=2)
+    undivided, stage = count("Qwen3-235B-A22B"), count("Qwen3-235B-A22B", split=Split(pipeline=2))
     assert 0.5 < stage.target / undivided.target < 0.51
 
 
@@ -312,12 +310,12 @@ def test_dividing_never_adds_and_never_loses(
     model: tuple[str, str | None], ranks: int, stages: int, experts: bool
 ) -> None:
     undivided = count(*model)
-    part = count(*model, tensor_parallel=ranks, expert_parallel=experts)
+    part = count(*model, split=Split(tensor=ranks, experts=experts))
     assert undivided.target <= part.target * ranks
     assert part.target <= undivided.target
-    assert count(*model, tensor_parallel=2 * ranks, expert_parallel=experts).target <= part.target
-    assert part.target <= count(*model, tensor_parallel=ranks).target
-    stage = count(*model, tensor_parallel=ranks, expert_parallel=experts, pipeline_parallel=stages)
+    assert count(*model, split=Split(tensor=2 * ranks, experts=experts)).target <= part.target
+    assert part.target <= count(*model, split=Split(tensor=ranks)).target
+    stage = count(*model, split=Split(tensor=ranks, experts=experts, pipeline=stages))
     assert stage.target <= part.target <= stage.target * stages
     assert part.vision <= part.target
 
@@ -474,11 +472,13 @@ def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ra
     if is_known:
         plain = {**tiles, "_data": {"int4_packing_format": "plain"}}
         other = {**weights, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": plain}}}
-        sizes = [weights_bytes(item, read_geometry(item), tensor_parallel=ranks).target for item in (weights, other)]
+        sizes = [
+            weights_bytes(item, read_geometry(item), split=Split(tensor=ranks)).target for item in (weights, other)
+        ]
         assert sizes[0] == sizes[1]
         return
     with pytest.raises(Refusal, match=r"filled up to 1024 inputs"):
-        weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks)
+        weights_bytes(weights, read_geometry(weights), split=Split(tensor=ranks))
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_experts_of_quark_in_mxfp4_that_are_filled_up_are_refused(
     weights["quantization_config"] = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
 
     def counted() -> Weights:
-        return weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks, expert_parallel=experts)
+        return weights_bytes(weights, read_geometry(weights), split=Split(tensor=ranks, experts=experts))
 
     if is_known:
         assert counted().target > 0

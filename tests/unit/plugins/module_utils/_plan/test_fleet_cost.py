@@ -68,7 +68,7 @@ def empty_caches() -> None:
     budget._judge_once.cache_clear()
     service_input._read_once.cache_clear()
     service_memory._resolve.cache_clear()
-    service_weights._count_weights_once.cache_clear()
+    service_weights._count_weights.cache_clear()
 
 
 def test_weights_are_counted_once_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ KINDS = ["full", "gdn"]
 
 
 def test_the_history_is_in_order_and_of_known_versions() -> None:
-    steps = [step.since for step in kv_tiers.HISTORY]
+    steps = [since for since, _ability in kv_tiers.HISTORY]
     assert steps == sorted(steps, key=version) and set(steps) <= set(VERSIONS.split())
-    assert kv_tiers.LEAST in steps and all(step.what and step.source for step in kv_tiers.HISTORY)
+    assert kv_tiers.LEAST in steps
 
 
 @pytest.mark.parametrize("text", VERSIONS.split())
