@@ -30,13 +30,7 @@ class Unreadable(ValueError):
 
 @dataclass
 class Request:
-    """The text to import, and how.
-
-    text: the launch. document: the text as YAML, if it is YAML. form: one of C(import_sources.FORMS), or C(auto).
-    variables: values of C($NAME) and C({placeholder}). files: env files by the path that names them.
-    scripts: scripts next to the launch by their relative path. select: one of several containers, by the name of the
-    container, its workload or its service. variant: of a vLLM recipe; a fitting one by default. features: of a vLLM recipe.
-    """
+    """The text to import, and how: arguments of C(importer.import_launch)."""
 
     text: str
     document: Any = None
