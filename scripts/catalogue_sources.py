@@ -261,7 +261,19 @@ def environment(root: Path) -> list[str]:
 
     The annotation defines the kind, and calls of C(env_with_choices) and the like the choices.
     """
-    kinds, variables = declared_variables(root)
+    kinds: dict[str, str] = {}
+    variables: dict[str, list[str]] = {}
+    for node in ast.walk(ast.parse((root / "vllm" / "envs.py").read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        if isinstance(node.target, ast.Name) and node.target.id != "environment_variables":
+            kinds.setdefault(node.target.id, ast.unparse(node.annotation))
+        elif isinstance(node.value, ast.Dict):
+            for key, value in zip(node.value.keys, node.value.values):
+                if isinstance(key, ast.Constant):
+                    variables[str(key.value)] = env_choices(value)
+    if not variables:
+        raise LayoutError("vllm/envs.py has no environment_variables")
     entries = []
     for name, choices in sorted(variables.items()):
         kind = next(
@@ -272,27 +284,6 @@ def environment(root: Path) -> list[str]:
     for path in sorted(root.glob("vllm/**/*.py")):
         direct.update(word for pair in READS.findall(path.read_text(encoding="utf-8")) for word in pair if word)
     return sorted([*entries, *(f"{name}:direct" for name in direct - variables.keys())])
-
-
-def declared_variables(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return annotations and choices of the variables of vllm/envs.py, by name."""
-    tree = ast.parse((root / "vllm" / "envs.py").read_text(encoding="utf-8"))
-    kinds: dict[str, str] = {}
-    variables: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id != "environment_variables"
-        ):
-            kinds.setdefault(node.target.id, ast.unparse(node.annotation))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            for key, value in zip(node.value.keys, node.value.values):
-                if isinstance(key, ast.Constant):
-                    variables[str(key.value)] = env_choices(value)
-    if not variables:
-        raise LayoutError("vllm/envs.py has no environment_variables")
-    return kinds, variables
 
 
 # Variables that are read but missing in envs.py; vLLM itself calls them unknown.

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,28 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def with_tables(text: str, mark: str, table: Callable[[re.Match[str]], str], count: int | None = None) -> str:
+    """Return a page with new tables below its marks; SystemExit for another number of marks than C(count).
+
+    :param mark: regular expression of a line
+    :param table: returns the table of a mark
+    """
+
+    def written(match: re.Match[str]) -> str:
+        below = text[match.end() :]
+        return f"{match['mark']}\n\n{table(match)}\n" + ("\n" if below and not below.startswith("\n") else "")
+
+    new, marks = re.subn(rf"(?m)^(?P<mark>{mark})\n\n?(?:\|.*\n)*", written, text)
+    if count not in (None, marks):
+        raise SystemExit(f"{marks} lines are {mark}, expected {count}")
+    return new
+
+
+def heading_anchor(title: str) -> str:
+    """Return the part of an address that leads to a heading, as the usual Markdown renderers make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def recipes_by_name() -> dict[str, Any]:

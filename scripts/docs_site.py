@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import CACHE, ROOT, run, tool_env, tracked_files
+from common import CACHE, ROOT, run, tracked_files
 
 SOURCE = CACHE / "docs-site" / "source"
 HTML = CACHE / "docs-site" / "html"
@@ -162,25 +162,6 @@ def tree(title: str, names: Sequence[str]) -> list[str]:
     return ["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *names, "```", ""]
 
 
-def write_reference() -> int:
-    """Have antsibull-docs write the pages of modules, plugins and roles; returns its exit code."""
-    place = SOURCE / "collections"
-    place.mkdir(parents=True)
-    argv = [
-        "antsibull-docs",
-        "collection",
-        "--use-current",
-        "--fail-on-error",
-        "--squash-hierarchy",
-        "--dest-dir",
-        str(place),
-    ]
-    code = run(*argv, "--no-add-antsibull-docs-version", COLLECTION)
-    if not code:
-        (place / "ansible.rst").write_text(ansible_page(place), encoding="utf-8")
-    return code
-
-
 def ansible_page(place: Path) -> str:
     """Return a page that leads to Ansible's own documentation, with the labels of it that pages of a folder refer to.
 
@@ -188,12 +169,8 @@ def ansible_page(place: Path) -> str:
     """
     referred = {match for path in place.glob("*.rst") for match in BUILTIN.findall(path.read_text(encoding="utf-8"))}
     targets = dict(LABELS)
-    targets.update(
-        {
-            label: (f"ansible.builtin.{name} module", f"collections/ansible/builtin/{name}_module.html")
-            for label, name in sorted(referred)
-        }
-    )
+    for label, name in sorted(referred):
+        targets[label] = (f"ansible.builtin.{name} module", f"collections/ansible/builtin/{name}_module.html")
     title = "Ansible's own documentation"
     lines = [title, "=" * len(title), ""]
     for label, (words, path) in targets.items():
@@ -209,21 +186,16 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder.resolve()
     write_pages()
-    code = write_reference()
+    # The pages of modules, plugins and roles.
+    place = SOURCE / "collections"
+    place.mkdir(parents=True)
+    antsibull = ["antsibull-docs", "collection", "--use-current", "--fail-on-error", "--squash-hierarchy"]
+    code = run(*antsibull, "--no-add-antsibull-docs-version", "--dest-dir", place, COLLECTION)
     if code:
         return code
-    argv = ["-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", str(TREES)]
-    code = run(
-        sys.executable,
-        *argv,
-        "--fresh-env",
-        "--fail-on-warning",
-        "--keep-going",
-        "--quiet",
-        SOURCE,
-        folder,
-        env=tool_env(),
-    )
+    (place / "ansible.rst").write_text(ansible_page(place), encoding="utf-8")
+    sphinx = [sys.executable, "-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", TREES]
+    code = run(*sphinx, "--fresh-env", "--fail-on-warning", "--keep-going", "--quiet", SOURCE, folder)
     if code or options.check:
         return code
     mend(folder)

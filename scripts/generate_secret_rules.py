@@ -33,33 +33,8 @@ COVERED = {
 }
 """Forms that redaction.py recognises itself, with more spellings and in linear time."""
 
-HEADER = '''\
-# Copyright: (c) 2026, dgxspark.vllm contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""Forms of tokens, by vendor: the rules of gitleaks that need no name before the token. Generated, do not edit.
-
-Made by scripts/generate_secret_rules.py from gitleaks' config/gitleaks.toml, https://github.com/gitleaks/gitleaks.
-
-The rules are Copyright (c) 2019 Zachary Rice, under the MIT License:
-Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
-rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
-persons to whom the Software is furnished to do so, subject to the following conditions:
-
-The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
-Software.
-
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-"""
-
-from __future__ import annotations
-
-_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-'''
+ROWS = "_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (\n"
+"""The line of the module that the rules follow."""
 FOOTER = f'''\
 )
 _BEGIN, _END = r"{BEGIN}", r"{END}"
@@ -75,12 +50,8 @@ def translate_regex(regex: str) -> str:
 
     Raises ValueError for an expression that cannot be translated or does not compile.
     """
-    regex = (
-        regex.replace(GITLEAKS_END, END)
-        .replace(r"\z", r"\Z")
-        .replace("[[:alnum:]]", "[A-Za-z0-9]")
-        .replace(r"\x60", "`")
-    )
+    for old, new in ((GITLEAKS_END, END), (r"\z", r"\Z"), ("[[:alnum:]]", "[A-Za-z0-9]"), (r"\x60", "`")):
+        regex = regex.replace(old, new)
     while (at := regex.find("(?i)", 1)) > 0:
         end = end_of_group(regex, at + 4)
         tail = regex[at + 4 : end]
@@ -129,16 +100,11 @@ def render_rules(config: dict[str, Any]) -> str:
             continue
         keywords = tuple(sorted(word.lower() for word in rule["keywords"]))
         rows.append(f"    ({rule['id']!r}, {keywords!r}, {literal(translate_regex(regex))}),\n")
-    return HEADER + "".join(rows) + FOOTER
-
-
-def main(files: list[str]) -> int:
-    if len(files) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    TARGET.write_text(render_rules(tomllib.loads(Path(files[0]).read_text(encoding="utf-8"))), encoding="utf-8")
-    return 0
+    header, begin, _rows = TARGET.read_text(encoding="utf-8").partition(ROWS)
+    return header + begin + "".join(rows) + FOOTER
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    TARGET.write_text(render_rules(tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))), encoding="utf-8")

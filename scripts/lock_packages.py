@@ -63,15 +63,14 @@ def fits(wheel: str, pythons: tuple[str, ...]) -> bool:
         platform.startswith(("manylinux", "linux")) and platform.endswith(MACHINES) for platform in platforms
     )
 
-    def for_python(tag: str) -> bool:
-        match = re.fullmatch(r"(cp|py)(\d)(\d*)", tag)
-        if not match or match[2] != "3":
-            return False
+    for match in filter(None, (re.fullmatch(r"(cp|py)3(\d*)", tag) for tag in tags)):
         if match[1] == "py" or "abi3" in abis:  # that one and later ones
-            return not match[3] or int(match[3]) <= max(minors)
-        return match[3] != "" and int(match[3]) in minors and not any(abi.endswith("t") for abi in abis)
-
-    return on_linux and any(for_python(tag) for tag in tags)
+            fits_python = not match[2] or int(match[2]) <= max(minors)
+        else:
+            fits_python = match[2] != "" and int(match[2]) in minors and not any(abi.endswith("t") for abi in abis)
+        if on_linux and fits_python:
+            return True
+    return False
 
 
 def resolve(requirements: list[str], python: str, universal: bool) -> list[dict[str, Any]]:

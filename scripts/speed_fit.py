@@ -18,8 +18,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from common import ROOT, markdown_table, with_tables
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import quantization_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
@@ -36,7 +37,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model im
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.fp4_kernels import MARLIN, default_fp4_kernel
 
-ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures"
 PAGE = ROOT / "docs" / "speed.md"
 MARKER = "<!-- speed: errors -->"
@@ -85,11 +85,8 @@ class Row:
 def read_rows() -> list[Row]:
     """Return the published rows whose model can be read."""
     published = json.loads((FIXTURES / "speed_rows.json").read_text(encoding="utf-8"))["rows"]
-    rows = []
-    for values in published:
-        if values.get("config_key") and values["sure"] != "load only":
-            rows.append(Row(values, _launch(values)))
-    return rows
+    known = (values for values in published if values.get("config_key") and values["sure"] != "load only")
+    return [Row(values, _launch(values)) for values in known]
 
 
 def _launch(values: Mapping[str, Any]) -> Launch:
@@ -146,9 +143,8 @@ def _reads(key: str, tensor: int, pipeline: int, experts: bool, cache: str) -> R
 
 
 @lru_cache(maxsize=1)
-def _configs() -> dict[str, Any]:
-    configs: dict[str, Any] = json.loads((FIXTURES / "speed_configs.json").read_text(encoding="utf-8"))
-    return configs
+def _configs() -> Any:
+    return json.loads((FIXTURES / "speed_configs.json").read_text(encoding="utf-8"))
 
 
 # Classes of rows -------------------------------------------------------------------------------------------------------
@@ -315,14 +311,6 @@ def fit_class(row_class: RowClass, rows: list[Row], constants: Constants) -> Con
     return constants
 
 
-def split_rows(rows: list[Row], key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
-    """Divide rows in two by a property, always in the same way."""
-    halves: tuple[list[Row], list[Row]] = ([], [])
-    for row in rows:
-        halves[zlib.crc32(key(row).encode()) % 2].append(row)
-    return halves
-
-
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
@@ -338,8 +326,10 @@ def errors(row_class: RowClass, rows: Iterable[Row], constants: Constants) -> li
 
 
 def unseen_errors(rows: list[Row], key: Callable[[Row], str]) -> dict[str, list[float]]:
-    """Return errors by class of rows that the constants were not fitted to."""
-    halves = split_rows(rows, key)
+    """Return errors by class of rows that the constants were not fitted to. key: property by which the rows are divided in two."""
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for row in rows:
+        halves[zlib.crc32(key(row).encode()) % 2].append(row)
     found: dict[str, list[float]] = {row_class.name: [] for row_class in CLASSES}
     for fitted, other in (halves, halves[::-1]):
         constants = fit(fitted)
@@ -367,15 +357,6 @@ def error_rows(rows: list[Row], constants: Constants, *unseen: Mapping[str, list
     return table
 
 
-def write_page(table: list[list[str]]) -> None:
-    """Replace the table of docs/speed.md."""
-    head, _marker, rest = PAGE.read_text(encoding="utf-8").partition(MARKER)
-    tail = rest.partition("|\n\n")[2]
-    lines = ["| class | rows | all rows | unseen model | unseen source |", "|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells)} |" for cells in table]
-    PAGE.write_text(f"{head}{MARKER}\n\n" + "\n".join(lines) + f"\n\n{tail}", encoding="utf-8")
-
-
 def main() -> int:
     """Fit, print constants and errors, and write the errors to the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -393,7 +374,8 @@ def main() -> int:
     for cells in table:
         print(f"{cells[0]:46} {cells[1]:>4} " + "   ".join(f"{cell:12}" for cell in cells[2:]))
     if not options.no_fit:
-        write_page(table)
+        page = markdown_table(("class", "rows", "all rows", "unseen model", "unseen source"), table)
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), MARKER, lambda _mark: page, 1), encoding="utf-8")
     return 0
 
 

@@ -111,6 +111,7 @@ def lint(thorough: bool) -> list[Result]:
     if not (libraries / "dgxspark_vllm").is_symlink():
         # As roles install it; relative, so that a copied clone reads its own.
         (libraries / "dgxspark_vllm").symlink_to(os.path.relpath(ROOT / "plugins" / "module_utils", libraries))
+    yaml_files = [name for name in tracked_files() if name.endswith((".yml", ".yaml")) or name == ".ansible-lint"]
     search = os.pathsep.join([str(libraries), *sorted({str(Path(name).parent) for name in programs})])
     ansible_lint = simple("ansible-lint", "ansible-lint", "--offline", "--strict", "--nocolor", "-q")
     # It lets ansible-playbook check the syntax of a hundred playbooks, each in a separate process.
@@ -130,7 +131,8 @@ def lint(thorough: bool) -> list[Result]:
                 simple("tests can be collected", "pytest", "--collect-only", "-qq", *TESTS),
                 simple("ruff check", "ruff", "check", "."),
                 simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
-                simple("yamllint", "yamllint", "--strict", *yaml_files()),
+                # By file: yamllint would follow the symlink under collections/ in a directory.
+                simple("yamllint", "yamllint", "--strict", *yaml_files),
                 simple("shellcheck", "shellcheck", *shell_files(), *workflow_scripts(CACHE / "workflow-scripts")),
                 # Permissions of actions, and text of pull requests in scripts; without the network.
                 simple("zizmor", "zizmor", "--offline", "--quiet", "--no-progress", ".github"),
@@ -165,11 +167,6 @@ def workflow_scripts(folder: Path) -> list[str]:
                     path.write_text(f"#!/bin/bash\n{exports}{text}\n", encoding="utf-8")
                     paths.append(str(path))
     return paths
-
-
-def yaml_files() -> list[str]:
-    """Return our YAML files; yamllint would follow the symlink under collections/ in a directory."""
-    return [name for name in tracked_files() if name.endswith((".yml", ".yaml")) or name == ".ansible-lint"]
 
 
 # --- documentation --------------------------------------------------------------------------------------------------
@@ -213,11 +210,6 @@ def unit(thorough: bool, *options: str) -> list[Result]:
         result.first_output = first.output
         result.passed += first.passed
     return [result]
-
-
-def unit_quick(thorough: bool) -> list[Result]:
-    """The same without playbooks and processes that mostly wait."""
-    return unit(thorough, "-m", "not slow and not nightly")
 
 
 # --- sanity ---------------------------------------------------------------------------------------------------------
@@ -449,13 +441,21 @@ def artifact(thorough: bool) -> list[Result]:
         results = [build, execute(Check("install in an empty place", [install], place, env))]
         results.append(finish(shipped_files(place / "collections" / COLLECTION)))
         if thorough:
-            results.append(execute(imported_by_galaxy(place, tarball)))
-        modules = [f"dgxspark.vllm.{path.stem}" for path in module_files()]
+            python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
+            settings = place / "galaxy-importer.cfg"
+            # Lint has its ansible-lint already.
+            settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_LINT = False\n", encoding="utf-8")
+            galaxy = tool_env(GALAXY_IMPORTER_CONFIG=str(settings), HOME=str(place), PYTHONPATH="")
+            galaxy["PATH"] = f"{python.parent}{os.pathsep}{galaxy['PATH']}"
+            importer = [str(python), "-m", "galaxy_importer.main", str(tarball)]
+            results.append(execute(Check("galaxy-importer", [importer], place, galaxy)))
+        module_files = sorted(path for path in ROOT.glob("plugins/modules/*.py") if path.name != "__init__.py")
+        modules = [f"dgxspark.vllm.{path.stem}" for path in module_files]
         checks = [Check(f"ansible-doc of {len(modules)} modules", [["ansible-doc", *modules]], place, env)]
         # What `make demo` makes for its inventory: the test model.
-        for name in ("sim/models/scripted/config.json",):
-            (place / ".cache" / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / ".cache" / name).write_text("{}\n", encoding="utf-8")
+        scripted = place / ".cache" / "sim" / "models" / "scripted"
+        scripted.mkdir(parents=True, exist_ok=True)
+        (scripted / "config.json").write_text("{}\n", encoding="utf-8")
         for inventory in inventories(thorough):
             copied = place / "inventories" / inventory.name
             shutil.copytree(inventory, copied)
@@ -479,17 +479,6 @@ def artifact(thorough: bool) -> list[Result]:
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories(thorough))]
 
 
-def imported_by_galaxy(place: Path, tarball: Path) -> Check:
-    """Return the check that Galaxy runs on a published tarball: its own importer, without the network."""
-    python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
-    settings = place / "galaxy-importer.cfg"
-    # Lint has its ansible-lint already.
-    settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_LINT = False\n", encoding="utf-8")
-    env = tool_env(GALAXY_IMPORTER_CONFIG=str(settings), HOME=str(place), PYTHONPATH="")
-    env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
-    return Check("galaxy-importer", [[str(python), "-m", "galaxy_importer.main", str(tarball)]], place, env)
-
-
 def same_hosts(inventory: Path, place: Path, env: dict[str, str]) -> Result:
     """Check that a used copy of an inventory lists the same hosts as the example."""
     watch = Stopwatch()
@@ -504,11 +493,6 @@ def same_hosts(inventory: Path, place: Path, env: dict[str, str]) -> Result:
     text = f"{inventory}:\n{seen[0]}\n{copied}:\n{seen[1]}"
     same = seen[0] == seen[1] and "sparks" in seen[0]
     return Result(f"the hosts of inventory {inventory.name}, used", same, watch.seconds, text)
-
-
-def module_files() -> list[Path]:
-    """Return the files of the collection's modules."""
-    return sorted(path for path in ROOT.glob("plugins/modules/*.py") if path.name != "__init__.py")
 
 
 def shipped_files(installed: Path) -> Result:
@@ -571,7 +555,8 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
     "lint": lint,
     "docs-lint": docs_lint,
     "unit": unit,
-    "unit-quick": unit_quick,
+    # Without playbooks and processes that mostly wait.
+    "unit-quick": lambda thorough: unit(thorough, "-m", "not slow and not nightly"),
     "sanity": sanity,
     "core": core,
     "artifact": artifact,
@@ -597,9 +582,9 @@ def main() -> int:
 
     thorough = options.what in THOROUGH
     watch = Stopwatch()
-    rows: list[tuple[str, str, float, int, int]] = []
+    rows: list[tuple[str, str, float, int, int]] = []  # stage, state, seconds, passed and failed tests
     failed: list[str] = []
-    reasons_of_failures: list[str] = []
+    reasons: list[str] = []
 
     def stage(name: str) -> tuple[list[Result], float]:
         stage_watch = Stopwatch()
@@ -616,27 +601,18 @@ def main() -> int:
         for name, (results, seconds) in zip(names, ended, strict=True):
             good = all(result.ok for result in results)
             failed += [] if good else [name]
-            reasons_of_failures += failures(results)
+            reasons += failures(results)
             passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
             rows.append((name, "ok" if good else "FAILED", seconds, passed, not_passed))
 
-    print_summary(rows, failed, reasons_of_failures, watch)
-    return 1 if failed else 0
-
-
-def print_summary(
-    rows: list[tuple[str, str, float, int, int]], failed: list[str], reasons: list[str], watch: Stopwatch
-) -> None:
-    """Print a line per stage, the failed stages and their reasons, and the sum of tests as the last line.
-
-    rows: stage, state, seconds, passed and failed tests.
-    """
     heading("summary")
     for name, state, seconds, passed, not_passed in rows:
         figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
         print(f"   {state:<8} {name:<10} {figures}".rstrip())
     print(f"   {'FAILED in ' + ' and '.join(failed) if failed else 'All good'} after {watch}.")
+    # The last line, see above.
     print("\n".join([*reasons, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"]))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
