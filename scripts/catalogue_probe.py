@@ -332,7 +332,6 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
     """
     config = importlib.import_module("vllm.config")
     keys = []
-    target: Any
     for action in {id(action): action for action in parser._option_string_actions.values()}.values():
         name = max(action.option_strings, key=len).lstrip("-").replace("_", "-")
         read = json_class(action.type)
@@ -345,7 +344,10 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
         if read is not None:
             takes_any = accepted(action.type, '{"no_such_key": 1}')[0]
         else:  # unknown keys are accepted silently
-            takes_any = hasattr(target, "__pydantic_fields__") and target.__pydantic_config__.get("extra") != "forbid"
+            takes_any = (
+                hasattr(target, "__pydantic_fields__")
+                and getattr(target, "__pydantic_config__", {}).get("extra") != "forbid"
+            )
         if takes_any:
             keys.append(f"{name}.*")
         for field in dataclasses.fields(target):
