@@ -119,20 +119,23 @@ class _Script(Reader):
             if sign in (";", "&"):
                 self.position += 1
                 return status if sign == ";" else True
+            if not sign and not self.done and self.text[self.position] != ")":
+                raise ValueError(
+                    f"line {self.line}: '{self.text[self.position]}' is not expected here; no shell would take this"
+                )
             if sign in ("", "\n", ";;"):
-                return self._joined(status)
+                return status
             self.position += len(sign)
             self._skip_lines()
             if self.done:
                 raise ValueError(f"line {self.line}: nothing follows the '{sign}'; no shell would take this")
-            current = _mode_behind(sign, status, current, mode)
-
-    def _joined(self, status: bool | None) -> bool | None:
-        if not self.done and self.text[self.position] not in "\n)" and not self.text.startswith(";;", self.position):
-            raise ValueError(
-                f"line {self.line}: '{self.text[self.position]}' is not expected here; no shell would take this"
-            )
-        return status
+            # Behind C(&&) and C(||) the status of the commands before decides.
+            if sign == "&&":
+                current = SKIPPED if status is False else current
+            elif sign == "||":
+                current = SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
+            else:
+                current = mode
 
     # --- one command ----------------------------------------------------------------------------------------------
 
@@ -184,16 +187,12 @@ class _Script(Reader):
         if reader is None:
             return self._simple(mode)
         status = reader(word, mode)
-        self._redirections()
-        return status
-
-    def _redirections(self) -> None:
-        """Skip the redirections behind a compound command; raises ValueError for a word."""
-        command, assigned = self.simple()
+        command, assigned = self.simple()  # redirections
         if command.words or assigned:
             raise ValueError(
                 f"line {self.line}: '{(command.words or [assigned[0][0]])[0]}' cannot follow there; no shell would take this"
             )
+        return status
 
     def _group(self, word: str, mode: int) -> bool | None:
         self.position += 1
@@ -381,15 +380,6 @@ class _Script(Reader):
         for name in [name for name in self.functions if name not in self.called]:
             if name not in self.called:
                 self._call(name, None, PERHAPS)
-
-
-def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
-    """Return the mode of the command behind C(&&), C(||) or a pipe. status: of the commands before it, C(None) if unknown."""
-    if sign == "&&":
-        return SKIPPED if status is False else current
-    if sign == "||":
-        return SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
-    return mode
 
 
 def _behind(text: str, position: int, end: str) -> int:
