@@ -273,10 +273,7 @@ def options(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
 
 def words(hint: Any) -> list[str]:
     """Return the texts of a (nested) Literal."""
-    texts: list[str] = []
-    for part in typing.get_args(hint):
-        texts += [part] if isinstance(part, str) else words(part)
-    return sorted(set(texts))
+    return sorted({member for member in flat(hint) if isinstance(member, str)})
 
 
 def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[str]]:
@@ -370,11 +367,9 @@ def literal_words(hint: Any) -> list[str]:
 
 
 def flat(hint: Any) -> list[Any]:
-    """Return the members of a nested Literal."""
-    members: list[Any] = []
-    for part in typing.get_args(hint):
-        members += flat(part) if typing.get_origin(part) is typing.Literal else [part]
-    return members
+    """Return the members of a nested type."""
+    parts = typing.get_args(hint)
+    return [member for part in parts for member in (flat(part) if typing.get_args(part) else [part])]
 
 
 # --- parsing ------------------------------------------------------------------------------------------------------

@@ -288,12 +288,10 @@ def alert_lines() -> list[str]:
     return lines
 
 
-def metric_table() -> str:
-    """Return the table of the collector's metrics."""
-    rows = [
-        [f"`{name}`", kind, ", ".join(labels), meaning] for name, (kind, meaning, labels) in figures.METRICS.items()
-    ]
-    return markdown_table(("metric", "type", "labels", "meaning"), rows)
+METRICS = markdown_table(
+    ("metric", "type", "labels", "meaning"),
+    ([f"`{name}`", kind, ", ".join(labels), text] for name, (kind, text, labels) in figures.METRICS.items()),
+)
 
 
 # --- README.md: the choice of quickstart.yml ---------------------------------------------------------------------------
@@ -368,7 +366,7 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
     ),
     "failures": ("docs/known_failures.md", failures_page),
     "measured": ("tests/oracle/memory_tables.md", measured_page),
-    "metrics": ("roles/exporters/README.md", lambda text: with_part(text, "metrics", metric_table())),
+    "metrics": ("roles/exporters/README.md", lambda text: with_part(text, "metrics", METRICS)),
     "recommended": (
         "README.md",
         lambda text: with_table(text, "<!-- recommended: scripts/generate_docs.py -->", recommended_table()),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import tomllib
 
@@ -33,13 +32,13 @@ COVERED = {
 }
 """Forms that redaction.py recognises itself, with more spellings and in linear time."""
 
-ROWS = "_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (\n"
+ROWS = "_RULES = (\n"
 """The line of the module that the rules follow."""
 FOOTER = f'''\
 )
 _BEGIN, _END = r"{BEGIN}", r"{END}"
-RULES = [(name, words, form.replace("<begin>", _BEGIN).replace("<end>", _END)) for name, words, form in _RULES]
-"""Rules: id, words of which one is in each text with such a token (in lower case), regular expression."""
+RULES = [(words.split(), form.replace("<begin>", _BEGIN).replace("<end>", _END)) for words, form in _RULES]
+"""Rules: words of which one is in each text with such a token (in lower case), regular expression."""
 '''
 PIECE = 110
 """Characters of a piece of a long expression."""
@@ -91,20 +90,20 @@ def literal(text: str) -> str:
     return " ".join(repr(piece) if '"' in piece else f'r"{piece}"' for piece in pieces)
 
 
-def render_rules(config: dict[str, Any]) -> str:
-    """Return the generated module for a parsed gitleaks.toml."""
+def main(source: Path) -> None:
+    """Write the module from a gitleaks.toml."""
     rows = []
-    for rule in config["rules"]:
+    for rule in tomllib.loads(source.read_text(encoding="utf-8"))["rules"]:
         regex = rule.get("regex", "")
         if not regex or rule["id"] in COVERED or BY_NAME in regex:
             continue
-        keywords = tuple(sorted(word.lower() for word in rule["keywords"]))
-        rows.append(f"    ({rule['id']!r}, {keywords!r}, {literal(translate_regex(regex))}),\n")
+        keywords = " ".join(sorted(word.lower() for word in rule["keywords"]))
+        rows.append(f"    ({keywords!r}, {literal(translate_regex(regex))}),\n")
     header, begin, _rows = TARGET.read_text(encoding="utf-8").partition(ROWS)
-    return header + begin + "".join(rows) + FOOTER
+    TARGET.write_text(header + begin + "".join(rows) + FOOTER, encoding="utf-8")
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    TARGET.write_text(render_rules(tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))), encoding="utf-8")
+    main(Path(sys.argv[1]))

@@ -170,14 +170,6 @@ class RowClass:
     names: tuple[str, ...]
 
 
-def _decode_rate(row: Row, constants: Constants) -> float:
-    return 1 / decode_seconds(row.launch, constants, row.concurrency or 1, row.length)
-
-
-def _prefill_rate(row: Row, constants: Constants) -> float:
-    return float(row.prompt_tokens / prefill_seconds(row.launch, constants, row.prompt_tokens))
-
-
 def _one(row: Row) -> bool:
     return _is_plain(row) and row.nodes == 1 and row.concurrency == 1 and not row.eager
 
@@ -186,8 +178,14 @@ def _long(row: Row) -> bool:
     return bool(row.prefill_tps) and (row.prompt_tokens or 0) >= LONG_PROMPT
 
 
-DECODE = (_decode_rate, lambda row: row.stream_rate)
-PREFILL = (_prefill_rate, lambda row: float(row.prefill_tps))
+DECODE = (
+    lambda row, constants: 1 / decode_seconds(row.launch, constants, row.concurrency or 1, row.length),
+    lambda row: row.stream_rate,
+)
+PREFILL = (
+    lambda row, constants: float(row.prompt_tokens / prefill_seconds(row.launch, constants, row.prompt_tokens)),
+    lambda row: float(row.prefill_tps),
+)
 CLASSES = (
     RowClass(
         "decode, 1 stream, 1 Spark",

@@ -179,19 +179,15 @@ YAML_INSIDE = re.compile(r"[A-Za-z0-9_./-]*")
 """What may stand within a scalar of YAML, quoted or not."""
 
 
-def yaml_scalar(value: Any) -> str:
-    """Return a scalar of YAML: a text in quotes, with escapes for everything but ASCII. Raises ValueError for a list or a mapping."""
-    if value is not None and not isinstance(value, bool):
-        text_of(value)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08X}", text)
-
-
 def _yaml_line(line: str, values: Sequence[Any]) -> str:
     def write(match: re.Match[str]) -> str:
         value = values[int(match[1])]
         if YAML_BEFORE.search(line[: match.start()]) and YAML_AFTER.match(line[match.end() :]):
-            return yaml_scalar(value)
+            if value is not None and not isinstance(value, bool):
+                text_of(value)
+            # A text in quotes, with escapes for everything but ASCII.
+            scalar = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            return re.sub(r"[^ -~]", lambda character: f"\\U{ord(character[0]):08X}", scalar)
         text = text_of(value)
         if not YAML_INSIDE.fullmatch(text):
             raise ValueError(

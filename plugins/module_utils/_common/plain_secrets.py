@@ -88,21 +88,14 @@ def in_words(words: Sequence[Any]) -> list[str]:
             name, equals, value = variable.partition("=")
             names += in_environment({name: value} if equals else {})
             continue
-        name = _secret_word(text, before, index + 1)
-        names += [name] if name else []
+        option, equals, value = text.partition("=")
+        if equals and _is_secret_option(option):
+            names += [option] if redaction.could_be_secret(value, option) else []
+        elif "=" not in before and _is_secret_option(before):
+            names += [before] if not text.startswith("-") and redaction.could_be_secret(text, before) else []
+        elif holds_secret(text):
+            names.append(option if equals and option.startswith("-") else f"word {index + 1}")
     return names
-
-
-def _secret_word(word: str, before: str, number: int) -> str:
-    """Return the option that passes a secret in a word, else the number of a word that is a secret; empty for others."""
-    option, equals, value = word.partition("=")
-    if equals and _is_secret_option(option):
-        return option if redaction.could_be_secret(value, option) else ""
-    if "=" not in before and _is_secret_option(before):
-        return before if not word.startswith("-") and redaction.could_be_secret(word, before) else ""
-    if not holds_secret(word):
-        return ""
-    return option if equals and option.startswith("-") else f"word {number}"
 
 
 def _is_secret_option(word: str) -> bool:

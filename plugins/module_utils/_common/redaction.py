@@ -215,7 +215,7 @@ _compiled = cache(re.compile)
 def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
     """Yield the rules of C(secret_rules) of which a keyword is in a text."""
     lower = text.lower()
-    for _id, keywords, pattern in secret_rules.RULES:
+    for keywords, pattern in secret_rules.RULES:
         if any(word in lower for word in keywords):
             yield _compiled(pattern)
 

@@ -426,21 +426,20 @@ class Reader:
             elif assignment and (
                 not command.words or command.words[0] in ("local", "declare", "export", "readonly", "typeset")
             ):
-                assigned.append(self._assignment(assignment))
+                self.position = assignment.end()
+                value: Value
+                if self.text.startswith("(", self.position):
+                    value = self._array()
+                else:
+                    self.splits = False
+                    value = self.home(next(iter(self.fields()), ""))
+                    self.splits = True
+                assigned.append((assignment.group(1), value, bool(assignment.group(3))))
                 if command.words:
                     command.words.append(assignment.group(1))
             else:
                 command.words += self.fields()
         return command, assigned
-
-    def _assignment(self, assignment: re.Match[str]) -> tuple[str, Value, bool]:
-        self.position = assignment.end()
-        if self.text.startswith("(", self.position):
-            return assignment.group(1), self._array(), bool(assignment.group(3))
-        self.splits = False
-        words = self.fields()
-        self.splits = True
-        return assignment.group(1), self.home(words[0] if words else ""), bool(assignment.group(3))
 
     def _array(self) -> list[str]:
         items: list[str] = []

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names, unquoted
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, unknown_names, unquoted
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
 MOST_COMMANDS = 4_000
@@ -319,20 +319,15 @@ class _Script(Reader):
             self._inside(text, mode)
         words = command.words
         if not words or words[0] in _DECLARING:
-            self._assign(command, assigned, mode)
+            for name, value, more in assigned:
+                is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
+                if mode == TAKEN or not is_set:
+                    self.shell.assign(name, value, more)
+            if words[:1] == ["export"] or words[:2] == ["declare", "-x"]:
+                self.exported.update({name: self.shell.values[name] for name in words[1:] if name in self.shell.values})
             return None if any(isinstance(value, str) and "$(" in value for _n, value, _m in assigned) else True
         command.variables = {name: value for name, value, _more in assigned if isinstance(value, str)}
         return self._called(command, mode)
-
-    def _assign(self, command: Command, assigned: list[tuple[str, Value, bool]], mode: int) -> None:
-        for name, value, more in assigned:
-            is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
-            if mode == TAKEN or not is_set:
-                self.shell.assign(name, value, more)
-        if command.words[:1] == ["export"] or command.words[:2] == ["declare", "-x"]:
-            for name in command.words[1:]:
-                if name in self.shell.values:
-                    self.exported[name] = self.shell.values[name]
 
     def _called(self, command: Command, mode: int) -> bool | None:
         words = command.words

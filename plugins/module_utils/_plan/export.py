@@ -9,6 +9,7 @@ wrapper of keys, caches, and offline settings. Secrets are named, never written.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -367,7 +368,9 @@ def _compose(launch: Launch) -> tuple[dict[str, Any], list[str]]:
         body["entrypoint"] = [entrypoint]
     body["command"] = command
     named = [source for source, _target in launch.run.mounts if NAMED_VOLUME.fullmatch(source)]
-    document = {"services": {launch.name: _doubled(body)}, "volumes": dict.fromkeys(named)}
+    # A dollar would begin a variable.
+    body = json.loads(json.dumps(body).replace("$", "$$"))
+    document = {"services": {launch.name: body}, "volumes": dict.fromkeys(named)}
     return {key: part for key, part in document.items() if part}, notes
 
 
@@ -380,15 +383,6 @@ def _short_mount(value: str) -> str | None:
     if parts.get("type") != "bind" or others or not mode <= {"", "true", "1"}:
         return None
     return f"{source}:{target}:ro" if mode else f"{source}:{target}"
-
-
-def _doubled(value: Any) -> Any:
-    """Return a value in which compose finds no variable."""
-    if isinstance(value, dict):
-        return {key: _doubled(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_doubled(item) for item in value]
-    return value.replace("$", "$$") if isinstance(value, str) else value
 
 
 def _recipe(form: str, launch: Launch) -> tuple[dict[str, Any], list[str]]:

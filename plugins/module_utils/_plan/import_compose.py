@@ -78,7 +78,7 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
         for name, body in document["services"].items()
         if isinstance(body, Mapping)
     }
-    name, body = _chosen(services, draft.request.select)
+    name, body = _chosen(services, draft.select)
     for other, other_body in services.items():
         run = _outline(other_body)
         if other != name and (run is None or not draft.note_download(run.command, "", run.mounts)):
@@ -151,7 +151,7 @@ def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]
     run = _outline(body)
     if run is None:
         return body
-    scripts = {**_config_scripts(draft, body, configs), **mounted_scripts(run.mounts, draft.request.scripts)}
+    scripts = {**_config_scripts(draft, body, configs), **mounted_scripts(run.mounts, draft.scripts)}
     words = inline_scripts(run.command, scripts, str(body.get("working_dir") or "/"))
     if words == run.command:
         return body
@@ -170,7 +170,7 @@ def _config_scripts(draft: Draft, body: Mapping[str, Any], configs: Mapping[str,
         config = configs.get(source)
         if isinstance(config, Mapping):
             file = str(config.get("file") or "").removeprefix("./")
-            text = draft.request.scripts.get(file) if config.get("content") is None else config["content"]
+            text = draft.scripts.get(file) if config.get("content") is None else config["content"]
             if isinstance(text, str):
                 scripts[posixpath.join("/", str(reference.get("target") or source))] = text
     return scripts

@@ -91,7 +91,7 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
         kind = str(item.get("kind"))
         if not item_containers and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
-    chosen = _chosen(containers, draft.request.select)
+    chosen = _chosen(containers, draft.select)
     for container in containers:
         if container is not chosen:
             same_workload = container.workload is chosen.workload

@@ -177,7 +177,7 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
 
 def _variant(draft: Draft, variants: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the selected variant, else a fitting one; record the others with their memory."""
-    selected = draft.request.variant
+    selected = draft.variant
     if selected and selected not in variants:
         raise Unreadable(f"the recipe has no variant {selected!r}; it has {', '.join(variants)}")
     bodies = {str(name): body or {} for name, body in variants.items()}
@@ -223,7 +223,7 @@ def _hardware(overrides: Any) -> Mapping[str, Any]:
 def _features(draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the selected features, else those that the recipe enables by default."""
     features: Mapping[str, Any] = document.get("features") or {}
-    selected = draft.request.features
+    selected = draft.features
     if selected is None:
         optional = set(document.get("opt_in_features") or []) - set(variant.get("default_modes") or {})
         selected = [name for name in features if name not in optional]

@@ -301,7 +301,7 @@ def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
 
 def _settle(draft: Draft, script: _Script) -> None:
     """Make the draft of the only launch of a script, or of the selected one."""
-    select = draft.request.select
+    select = draft.select
     for container in script.containers:
         _inline_mounted_script(draft, container.run, script.documents)
     engines = _with_role(script, "engine") or _with_role(script, "rank")
@@ -334,7 +334,7 @@ def _leave_others(draft: Draft, containers: Sequence[_Launch]) -> None:
 def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str]) -> None:
     """Replace a mounted script that a container runs by its text, from the launch or from a file next to it."""
     words = [*(run.last("--entrypoint") or "").split(), *run.command]
-    scripts = mounted_scripts(run.mounts, draft.request.scripts)
+    scripts = mounted_scripts(run.mounts, draft.scripts)
     mounted = next((target for _source, target in run.mounts if words[-1:] == [target]), None)
     if mounted and len(documents) == 1:
         scripts.setdefault(mounted, documents[0])

@@ -15,27 +15,13 @@ from .._cluster import clustering
 from .._common import plain_secrets, redaction, secret_names, shell
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch
+from . import import_tables as tables
 from . import service_keys
 from .import_command import read_command
 from .import_config import checks_of
 from .import_downloads import Download, hub_snapshot, path_below
 from .import_draft import Draft, Unreadable, program_name, texts_of, waits_for
 from .import_engine import brief
-from .import_tables import (
-    CACHES,
-    CLUSTER_ENV,
-    CLUSTER_OPTIONS,
-    DROPPED,
-    FILE,
-    FILE_OPTIONS,
-    GPU,
-    HF_TOKENS,
-    KEPT,
-    MACHINE_ENV,
-    OWN_ENV,
-    OWN_ULIMITS,
-    READ_OPTIONS,
-)
 from .service_files import CONTAINER_HF_HOME
 
 KEYS = ".secrets"  # relative to the inventory folder, and not read by Ansible
@@ -77,7 +63,13 @@ class ServiceMaker:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(command.words, entry.get("vllm_version"))
         model = self._model_name(parsed, command.words, bool(entry))
-        self._leave_problems(parsed)
+        # The rules judge values and unknown names; vLLM would not accept the others.
+        for problem in parsed.problems:
+            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            if unknown := shell.unknown_names(problem.option):
+                self.leave(problem.option, waits_for(unknown))
+            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
+                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
         args = self._known_args(self._without_ranks(parsed.args))
         launch_port, reachable = self._port(args.pop("port", None))
         text = program_name(name or self.draft.name or self._path_on_host(model)).lower()
@@ -150,15 +142,6 @@ class ServiceMaker:
         if unknown := shell.unknown_names(parsed.model):
             raise Unreadable(f"the model {waits_for(unknown)}")
         return parsed.model
-
-    def _leave_problems(self, parsed: launch.Parsed) -> None:
-        """Record the options of a command that vLLM would not accept; the rules judge values and unknown names."""
-        for problem in parsed.problems:
-            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
-            if unknown := shell.unknown_names(problem.option):
-                self.leave(problem.option, waits_for(unknown))
-            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
-                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
 
     def _known_args(self, parsed_args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options without those that wait for an unknown value; a key may be unknown."""
@@ -253,7 +236,7 @@ class ServiceMaker:
         docker_args: list[str] = []
         shm_size = ""
         for option, value in self.draft.run.options:
-            if option in READ_OPTIONS or (option, value) == ("--network", "host"):
+            if option in tables.READ_OPTIONS or (option, value) == ("--network", "host"):
                 continue
             if option == "--shm-size" and value:
                 shm_size = re.sub(r"(?i)(\d)\s*([bkmg])i?b?$", r"\1\2", value).lower()
@@ -268,18 +251,20 @@ class ServiceMaker:
     def _why_dropped(self, option: str, value: str | None) -> str:
         """Return why an option of docker run is not carried over, empty if it is."""
         if option == "--ulimit":
-            return "every engine has it" if value in OWN_ULIMITS else ""
+            return "every engine has it" if value in tables.OWN_ULIMITS else ""
         if option == "--network":
             return "engines use the host's network here; others on that one reach it by the host's address"
         if option == "--device" and "nvidia.com/gpu" in str(value):
-            return GPU
-        if self.nodes > 1 and (option, str(value).partition(":")[0]) in CLUSTER_OPTIONS:
+            return tables.GPU
+        if self.nodes > 1 and (option, str(value).partition(":")[0]) in tables.CLUSTER_OPTIONS:
             return "a spark_cluster gives its ranks the devices and rights that RDMA needs"
         if option.startswith("--health"):
             return "the unit is active when the model has answered"
-        if option in KEPT:
+        if option in tables.KEPT:
             return ""
-        return DROPPED.get(option, "nothing here is known of this option; put it into docker_args if it is needed")
+        return tables.DROPPED.get(
+            option, "nothing here is known of this option; put it into docker_args if it is needed"
+        )
 
     # --- environment and secrets ----------------------------------------------------------------------------------
 
@@ -287,7 +272,7 @@ class ServiceMaker:
         """Return the variables of the container: env files first, then single variables, as docker does."""
         env: dict[str, str | None] = {}
         for path in self.draft.run.values("--env-file"):
-            content = self.draft.request.files.get(path)
+            content = self.draft.files.get(path)
             if content is None:
                 self.leave(f"--env-file {path}", "cannot be read here; add what it sets to env and secrets")
                 continue
@@ -317,7 +302,7 @@ class ServiceMaker:
                 self.leave(variable, "is empty in the launch: there is no secret to keep")
                 continue
             self.conceal(value)
-            if variable in HF_TOKENS:
+            if variable in tables.HF_TOKENS:
                 self.host_vars["spark_hf_token_file"] = f"{KEYS}/hf_token"
                 reason = "engines run offline here; put it into a file and name that as spark_hf_token_file"
             elif variable == "VLLM_API_KEY":
@@ -356,11 +341,11 @@ class ServiceMaker:
 
     def _why_no_variable(self, name: str, value: str) -> str:
         """Return why a variable is not carried over, empty if it is."""
-        if not self.draft.run.image and name in MACHINE_ENV:
+        if not self.draft.run.image and name in tables.MACHINE_ENV:
             return "is of the machine that it was typed on; the image has its own"
-        if self.nodes > 1 and name in CLUSTER_ENV:
+        if self.nodes > 1 and name in tables.CLUSTER_ENV:
             return "a spark_cluster finds the addresses and interfaces of each host itself"
-        if name in OWN_ENV:
+        if name in tables.OWN_ENV:
             return "weights, caches, the GPU and offline use are the same for every engine here"
         for path in self.draft.dropped:
             if path_below(path, value) is not None:
@@ -412,7 +397,7 @@ class ServiceMaker:
                 self.leave(spec, "weights are kept in spark_hf_home; set it to that folder to keep its contents")
                 if source.startswith("/") and target == home:
                     self.host_vars["spark_hf_home"] = source
-            elif CACHES.fullmatch(target):
+            elif tables.CACHES.fullmatch(target):
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
             elif not self._is_model_mount(spec, source, target, model) and self._is_kept_mount(spec, source, target):
                 docker_args += [option, value]
@@ -518,9 +503,9 @@ class ServiceMaker:
 
     def _leave_missing_files(self, args: Mapping[str, Any]) -> None:
         """Record the files that options name and no mount brings: they were made in the old container."""
-        for option in FILE_OPTIONS:
+        for option in tables.FILE_OPTIONS:
             value = args.get(option)
-            if not isinstance(value, str) or not FILE.fullmatch(value):
+            if not isinstance(value, str) or not tables.FILE.fullmatch(value):
                 continue
             if not any(value == target or value.startswith(f"{target}/") for _source, target in self.draft.run.mounts):
                 self.leave(

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._common import docker_run
 from . import import_compose, import_kubernetes, import_recipes, import_scripts, import_units
-from .import_draft import Draft, Request, Unreadable
+from .import_draft import Draft, Unreadable
 
 _HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|(?:include|if|with|range|toYaml|template|define)\s)")
 _TEXT_READERS: dict[str, Callable[[Draft, str], None]] = {"docker": import_scripts.read, "systemd": import_units.read}
@@ -84,13 +84,11 @@ def _is_chart_values(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_chart_values, value))
 
 
-def read_source(request: Request) -> Draft:
-    """Return the draft of a launch. Raises Unreadable if it has no launch of vLLM."""
-    text, document = request.text, request.document
-    form = detect(text, document) if request.form == "auto" else request.form
+def read_source(draft: Draft, text: str, document: Any) -> None:
+    """Read a launch. document: the text as YAML, if it is YAML. Raises Unreadable if it has no launch of vLLM."""
+    form = draft.form = detect(text, document) if draft.form == "auto" else draft.form
     if form not in FORMS:
         raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
-    draft = Draft(form, request, variables=dict(request.variables))
     try:
         if form in _TEXT_READERS:
             _TEXT_READERS[form](draft, text)
@@ -107,4 +105,3 @@ def read_source(request: Request) -> Draft:
         raise Unreadable("it is nested too deeply") from None
     except (AttributeError, KeyError, TypeError) as error:  # a list where a text belongs, and the like
         raise Unreadable(f"it is not written as the form {form} is: {error}") from error
-    return draft

@@ -59,7 +59,7 @@ def read(draft: Draft, text: str) -> None:
         return
     draft.unit = unit
     for path in unit.all("Service", "EnvironmentFile"):
-        content = draft.request.files.get(path.lstrip("-"))
+        content = draft.files.get(path.lstrip("-"))
         if content is None:
             draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
             continue

@@ -22,7 +22,7 @@ from .._compat.rules_unit import Written
 from .._vllm import image_catalogue, seccomp
 from . import recipes
 from .import_config import add_config
-from .import_draft import Request, Unreadable
+from .import_draft import Draft, Unreadable
 from .import_service import ServiceMaker
 from .import_sources import FORMS, read_source
 from .import_tables import CLUSTER_DOCKER_ARGS, OWN_DOCKER_ARGS
@@ -73,14 +73,12 @@ def import_launch(
         unit or the docker command as written
     :raises Unreadable: if the text has no launch of vLLM
     """
-    request = Request(
-        text, document, form, dict(variables or {}), dict(files or {}), dict(scripts or {}), select, variant, features
-    )
+    draft = Draft(form, dict(variables or {}), files or {}, scripts or {}, select, variant, features)
     with shell.bounded():
         try:
             if len(text) > MOST_BYTES:
                 raise Unreadable(f"it has more than {MOST_BYTES // 1024} KiB, which no launch has")
-            draft = read_source(request)
+            read_source(draft, text, document)
             if (words := len(draft.run.command) + 2 * len(draft.run.options)) > MOST_WORDS:
                 raise Unreadable(f"its command has {words} words; one of a launch has {MOST_WORDS} at most")
         except Unreadable as error:  # without secrets

@@ -201,7 +201,16 @@ def _assemble(
         problems.add(
             f"'name' is '{name}', which is a unit of this collection already (spark-{name}.service). Take another one."
         )
-    variants = _variants(problems, service.get("variant"), recipe)
+    known_variants: Mapping[str, Any] = recipe.get("variants") or {}
+    variants: list[Mapping[str, Any]] = []
+    for variant in _listed(service.get("variant")):
+        if isinstance(variant, str) and variant in known_variants:
+            variants.append(known_variants[variant])
+        else:
+            problems.add(
+                f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
+                f"{nearest(str(variant), known_variants)} Known: {', '.join(sorted(known_variants)) or 'none'}."
+            )
     images = _images(problems, service, base, [recipe, *variants])
     # All entries can serve; a present image needs no download.
     image = next((entry for entry in images if entry.get("ref") in present), images[0] if images else {})
@@ -379,20 +388,6 @@ def _listed(value: Any) -> list[Any]:
 def _texts(layers: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     """Return the entries of a key in all layers, numbers as texts."""
     return [str(item) for layer in layers for item in layer.get(key) or []]
-
-
-def _variants(problems: Problems, names: Any, recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    variants: Mapping[str, Any] = recipe.get("variants") or {}
-    chosen = []
-    for variant in _listed(names):
-        if not isinstance(variant, str) or variant not in variants:
-            problems.add(
-                f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
-                f"{nearest(str(variant), variants)} Known: {', '.join(sorted(variants)) or 'none'}."
-            )
-        else:
-            chosen.append(variants[variant])
-    return chosen
 
 
 def _images(
