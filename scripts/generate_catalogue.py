@@ -8,9 +8,8 @@
     make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
     generate_catalogue.py --all       read every version anew
 
-A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts; --index-url
-names another index, --packages a folder of archives or of unpacked sources named after their versions. Each version's
-parser is then read by catalogue_probe.py. New, removed and changed names are printed. A version whose sources have an
+A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts. Each version's parser is
+then read by catalogue_probe.py. New, removed and changed names are printed. A version whose sources have an
 unexpected layout, or whose tables are suspiciously small, is an error and nothing is written.
 """
 
@@ -100,14 +99,13 @@ def order(text: str) -> tuple[int, ...]:
 class Index:
     """The package index that pip is configured for. pip has no command that only downloads a source archive."""
 
-    def __init__(self, url: str | None) -> None:
-        arguments = ["versions", "vllm", *(["--index-url", url] if url else [])]
+    def __init__(self) -> None:
         try:
             from pip._internal.commands.index import IndexCommand
             from pip._internal.models.target_python import TargetPython
 
             command = IndexCommand("index", "")
-            options, _arguments = command.parse_args(arguments)
+            options, _arguments = command.parse_args(["versions", "vllm"])
             with command.main_context():
                 self._session = command._build_session(options)
                 finder = command._build_package_finder(
@@ -115,7 +113,7 @@ class Index:
                 )
                 candidates = finder.find_all_candidates("vllm")
         except (ImportError, AttributeError, TypeError) as error:
-            raise Failed(f"this pip cannot be used to list packages ({error}); give --packages instead") from error
+            raise Failed(f"this pip cannot be used to list packages ({error})") from error
         # One link a version: its source archive, else the first wheel; no yanked and no pre-release.
         self._links: dict[str, Any] = {}
         for candidate in candidates:
@@ -129,8 +127,11 @@ class Index:
         """Return the published versions for the catalogue, oldest first."""
         return sorted((text for text in self._links if order(text) >= order(OLDEST)), key=order)
 
-    def fetch(self, text: str, target: Path) -> None:
-        """Fetch and unpack one version."""
+    def sources(self, text: str) -> Path:
+        """Return the unpacked sources of one version, which are fetched once."""
+        target = WORK / "sources" / text
+        if target.is_dir():
+            return target
         if text not in self._links:
             raise Failed(f"vLLM {text} is not published; published are {', '.join(self.versions())}")
         link = self._links[text]
@@ -139,7 +140,9 @@ class Index:
         answer.raise_for_status()
         if link.hash and hashlib.new(link.hash_name, answer.content).hexdigest() != link.hash:
             raise Failed(f"{link.filename} is not what the index says it is")
+        target.parent.mkdir(parents=True, exist_ok=True)
         unpack(link.filename, answer.content, target)
+        return target
 
 
 def unpack(name: str, content: bytes, target: Path) -> None:
@@ -173,25 +176,6 @@ def unpack(name: str, content: bytes, target: Path) -> None:
 def is_source(inside: str) -> bool:
     """Tell whether the probe may import a file of an archive; its path cannot leave the folder."""
     return inside.startswith("vllm/") and inside.endswith(".py") and ".." not in inside.split("/")
-
-
-def sources(text: str, index: Index | None, packages: Path | None) -> Path:
-    """Return the unpacked sources of one version."""
-    if packages and (packages / text / "vllm").is_dir():
-        return packages / text
-    target = WORK / "sources" / text
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        archive = (
-            next((path for path in packages.glob(f"vllm-{text}[.-]*") if path.is_file()), None) if packages else None
-        )
-        if archive:
-            unpack(archive.name, archive.read_bytes(), target)
-        elif index:
-            index.fetch(text, target)
-        else:
-            raise Failed(f"{packages} holds neither {text}/vllm nor an archive of vLLM {text}")
-    return target
 
 
 # --- one version --------------------------------------------------------------------------------------------------
@@ -479,11 +463,11 @@ REQUIREMENTS = ("python", *PINS)
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def read(texts: list[str], snapshots: dict[str, Snapshot], index: Index | None, packages: Path | None) -> None:
+def read(texts: list[str], snapshots: dict[str, Snapshot], index: Index) -> None:
     """Read versions into C(snapshots) and print the differences of each."""
     for text in texts:
         watch = Stopwatch()
-        answer = probe(text, sources(text, index, packages))
+        answer = probe(text, index.sources(text))
         tables = snapshot(answer)
         older = [other for other in sorted(snapshots, key=order) if order(other) < order(text)]
         before = snapshots[older[-1]] if older else None
@@ -502,36 +486,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="append", default=[], metavar="X.Y.Z", help="read this version")
     parser.add_argument("--all", action="store_true", help="read every published version anew")
-    parser.add_argument("--packages", type=Path, help="folder of archives or sources, instead of an index")
-    parser.add_argument("--index-url", help="package index, instead of the one that pip is configured for")
-    parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     try:
         snapshots = {} if options.all else written()
-        if not options.page:
-            index = None if options.packages else Index(options.index_url)
-            published = index.versions() if index else versions_in(options.packages)
-            texts = options.version or [text for text in published if options.all or text not in snapshots]
-            if not texts:
-                print(f"Nothing new: the newest version published is {published[-1]}.")
-            read(sorted(texts, key=order), snapshots, index, options.packages)
-            text = render(snapshots)
-            if DATA.read_text(encoding="utf-8") != text:
-                DATA.write_text(text, encoding="utf-8")
-                print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
+        index = Index()
+        published = index.versions()
+        texts = options.version or [text for text in published if options.all or text not in snapshots]
+        if not texts:
+            print(f"Nothing new: the newest version published is {published[-1]}.")
+        read(sorted(texts, key=order), snapshots, index)
+        text = render(snapshots)
+        if DATA.read_text(encoding="utf-8") != text:
+            DATA.write_text(text, encoding="utf-8")
+            print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
         PAGE.write_text(page(snapshots), encoding="utf-8")
     except Failed as error:
         print(f"generate_catalogue: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def versions_in(packages: Path) -> list[str]:
-    """Return the versions for the catalogue that a folder of packages holds, oldest first."""
-    names = (path.name for path in packages.iterdir())
-    matches = (re.fullmatch(r"(?:vllm-)?(\d+(?:\.\d+)+?)(?:\.tar\.gz|-.*\.whl)?", name) for name in names)
-    versions = {match.group(1) for match in matches if match}
-    return sorted((text for text in versions if order(text) >= order(OLDEST)), key=order)
 
 
 if __name__ == "__main__":

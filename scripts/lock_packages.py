@@ -93,18 +93,14 @@ def entries(
     """
     lines, lacking = [], []
     for package in packages:
-        marker = re.sub(
-            rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?", "", str(package.get("marker") or "")
-        )
+        oldest = rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?"
+        marker = re.sub(oldest, "", str(package.get("marker") or ""))
         if "sys_platform == 'win32'" in marker or "sys_platform == 'darwin'" in marker:
             continue
-        sums = sorted(
-            {
-                str(wheel["hashes"]["sha256"])
-                for wheel in package.get("wheels") or []
-                if fits(str(wheel.get("name") or wheel["url"].rpartition("/")[2]), pythons)
-            }
-        )
+        wheels = {
+            str(wheel.get("name") or wheel["url"].rpartition("/")[2]): wheel for wheel in package.get("wheels") or []
+        }
+        sums = sorted({str(wheel["hashes"]["sha256"]) for name, wheel in wheels.items() if fits(name, pythons)})
         if not sums and sources and package.get("sdist"):
             sums = [str(package["sdist"]["hashes"]["sha256"])]
             print(f"{package['name']}: no wheel; this is the sum of its source archive", file=sys.stderr)

@@ -145,15 +145,9 @@ def quick_ansible(env: Mapping[str, str], folder: Path, own_settings: bool = Tru
     try:
         folder.mkdir(parents=True, exist_ok=True)
         client = folder / "ansible-playbook"
-        words = {
-            "python": sys.executable,
-            "own": own_settings,
-            "prefixes": SETTINGS,
-            "settings": settings,
-            "path": server.path,
-            "program": str(BIN / "ansible-playbook"),
-        }
-        client.write_text(CLIENT.format(**words), encoding="utf-8")
+        words = {"python": sys.executable, "path": server.path, "program": str(BIN / "ansible-playbook")}
+        text = CLIENT.format(**words, own=own_settings, prefixes=SETTINGS, settings=settings)
+        client.write_text(text, encoding="utf-8")
         client.chmod(0o755)
         yield folder
     finally:

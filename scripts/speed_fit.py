@@ -9,7 +9,6 @@ fitted and the other one predicted. Nothing is fitted to a single row: rows of o
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -357,23 +356,17 @@ def error_rows(rows: list[Row], constants: Constants, *unseen: Mapping[str, list
 
 def main() -> int:
     """Fit, print constants and errors, and write the errors to the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-fit", action="store_true", help="only print the errors of the constants as they are")
-    options = parser.parse_args()
     rows = read_rows()
-    unseen: list[dict[str, list[float]]] = []
-    if not options.no_fit:
-        print(f"{'constant':24} {'in use':>10} {'fitted':>10}")
-        for name, value in asdict(fit(rows)).items():
-            print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
-        unseen = [unseen_errors(rows, key) for key in (lambda row: row.group[0], lambda row: row.group[1])]
+    print(f"{'constant':24} {'in use':>10} {'fitted':>10}")
+    for name, value in asdict(fit(rows)).items():
+        print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
+    unseen = [unseen_errors(rows, key) for key in (lambda row: row.group[0], lambda row: row.group[1])]
     table = error_rows(rows, GB10, *unseen)
     print("\nclass, rows, error in percent (median / 80th percentile): all rows, unseen model, unseen source")
     for cells in table:
         print(f"{cells[0]:46} {cells[1]:>4} " + "   ".join(f"{cell:12}" for cell in cells[2:]))
-    if not options.no_fit:
-        page = markdown_table(("class", "rows", "all rows", "unseen model", "unseen source"), table)
-        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), MARKER, lambda _mark: page, 1), encoding="utf-8")
+    page = markdown_table(("class", "rows", "all rows", "unseen model", "unseen source"), table)
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), MARKER, lambda _mark: page, 1), encoding="utf-8")
     return 0
 
 

@@ -176,18 +176,9 @@ def docs_lint(thorough: bool) -> list[Result]:
     """Documentation of plugins and roles, the changelog, and all pages as a site, with its links. When thorough, the site is written, too."""
     site = simple("documentation site", sys.executable, "scripts/docs_site.py", *(() if thorough else ("--check",)))
     # Errors that rstcheck would find in generated pages also fail the site, which has the same pages.
-    lint_docs = [
-        "antsibull-docs",
-        "lint-collection-docs",
-        "--plugin-docs",
-        "--validate-collection-refs",
-        "all",
-        "--skip-rstcheck",
-        ".",
-    ]
-    return together(
-        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint"), site]
-    )
+    lint_docs = ["antsibull-docs", "lint-collection-docs", "--plugin-docs", "--validate-collection-refs", "all"]
+    plugins = simple("antsibull-docs", *lint_docs, "--skip-rstcheck", ".")
+    return together([plugins, simple("antsibull-changelog", "antsibull-changelog", "lint"), site])
 
 
 # --- unit -----------------------------------------------------------------------------------------------------------
@@ -249,11 +240,9 @@ def core_venv(core: str) -> tuple[Path | None, str]:
             stamp.write_text(f"{release} {python}", encoding="utf-8")
             return venv, ""
     shutil.rmtree(venv, ignore_errors=True)
-    missing = "No matching distribution" in done.stderr
-    return (
-        None,
-        "no release to be had yet" if missing else f"cannot be installed: {done.stderr.strip().splitlines()[-1]}",
-    )
+    if "No matching distribution" in done.stderr:
+        return None, "no release to be had yet"
+    return None, f"cannot be installed: {done.stderr.strip().splitlines()[-1]}"
 
 
 def ansible_test_env(name: str, venv: Path) -> dict[str, str]:
@@ -306,9 +295,17 @@ def sanity(thorough: bool) -> list[Result]:
             checks.append(sanity_check)
             if not newest:
                 newest = core
-                imports, missing = imports_on_hosts(venv, Path(temporary), thorough)
-                checks.append(imports)
-                left_out += [f"host Python {python}: not on this machine" for python in missing]
+                others = [python for python in HOST_PYTHONS if python != controller_python(venv)]
+                available = [python for python in others if find_python(python)]
+                left_out += [
+                    f"host Python {python}: not on this machine" for python in others if python not in available
+                ]
+                pythons = available if thorough else available[:1]
+                tests = ["--test", "compile", "--test", "import"]
+                commands = [[*ansible_test_sanity(venv), "--python", python, *tests] for python in pythons]
+                tree = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
+                label = f"compile and import on Python {', '.join(pythons)}"
+                checks.append(Check(label, commands, tree, ansible_test_env("hosts", venv)))
             checks.append(syntax_check)
         results = together(checks)
     for line in left_out:
@@ -346,20 +343,6 @@ def checks_of_core(core: str, venv: Path, folder: Path, thorough: bool) -> tuple
     )
 
 
-def imports_on_hosts(venv: Path, folder: Path, thorough: bool) -> tuple[Check, list[str]]:
-    """Return the check that compiles and imports modules on Pythons of hosts, and the Pythons that are not installed."""
-    minor = controller_python(venv)
-    available = [python for python in HOST_PYTHONS if python != minor and find_python(python)]
-    pythons = available if thorough else available[:1]
-    commands = [
-        [*ansible_test_sanity(venv), "--python", python, "--test", "compile", "--test", "import"] for python in pythons
-    ]
-    tree = copy_collection(folder / "hosts", SANITY_PATHS)
-    label = f"compile and import on Python {', '.join(pythons)}"
-    missing = [python for python in HOST_PYTHONS if python not in (minor, *available)]
-    return Check(label, commands, tree, ansible_test_env("hosts", venv)), missing
-
-
 def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     """Check one ansible-core on one Python, a row of CI's matrix: unit tests that do not wait, sanity and syntax.
 
@@ -370,26 +353,16 @@ def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     minor = minor or pythons[0]
     label = f"ansible-core {version} on Python {minor}"
     python = find_python(minor)
-    if python is None or minor not in pythons:
-        why = (
-            f"it runs on Python {', '.join(pythons)}" if minor not in pythons else "that Python is not on this machine"
-        )
-        return [finish(Result(label, False, 0.0, why))]
+    if minor not in pythons:
+        return [finish(Result(label, False, 0.0, f"it runs on Python {', '.join(pythons)}"))]
+    if python is None:
+        return [finish(Result(label, False, 0.0, "that Python is not on this machine"))]
     venv = CACHE / f"dev-{version}-{minor}"
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     # All tools come from the lock, except this core. Of an unreleased core, the release candidate.
     override = venv / "override.txt"
-    install: list[str | Path] = [
-        BIN / "uv",
-        "pip",
-        "install",
-        "-q",
-        "--python",
-        venv / "bin" / "python",
-        "--override",
-        override,
-    ]
-    install += ["-r", ROOT / "requirements-dev.txt"]
+    install: list[str | Path] = [BIN / "uv", "pip", "install", "-q", "--python", venv / "bin" / "python"]
+    install += ["--override", override, "-r", ROOT / "requirements-dev.txt"]
     for specifier in (release, release.replace(".0,", ".0rc0,")):
         override.write_text(f"ansible-core{specifier}\n", encoding="utf-8")
         done = subprocess.run(install, text=True, capture_output=True, env=tool_env(), check=False)
@@ -429,16 +402,8 @@ def artifact(thorough: bool) -> list[Result]:
         tarball = next(place.glob("*.tar.gz"), None)
         if tarball is None:
             return [build]
-        install = [
-            "ansible-galaxy",
-            "collection",
-            "install",
-            "--offline",
-            "-p",
-            str(place / "collections"),
-            str(tarball),
-        ]
-        results = [build, execute(Check("install in an empty place", [install], place, env))]
+        install = ["ansible-galaxy", "collection", "install", "--offline", "-p", str(place / "collections")]
+        results = [build, execute(Check("install in an empty place", [[*install, str(tarball)]], place, env))]
         results.append(finish(shipped_files(place / "collections" / COLLECTION)))
         if thorough:
             python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
@@ -462,19 +427,12 @@ def artifact(thorough: bool) -> list[Result]:
             # By its folder and by its file; keys and plans in the folder must not become hosts.
             verbs = ["dgxspark.vllm.plan", "dgxspark.vllm.keys", "dgxspark.vllm.plan"]
             source = next(path for path in sorted(copied.iterdir()) if path.suffix == ".yml")
-            runs = [
-                ["ansible-playbook", "-i", str(copied), *verbs],
-                ["ansible-playbook", "-i", str(source), *verbs[1:]],
-            ]
+            play = ["ansible-playbook", "-i"]
+            runs = [[*play, str(copied), *verbs], [*play, str(source), *verbs[1:]]]
             label = f"keys and plan of inventory {inventory.name} from an empty directory"
             checks.append(Check(label, runs, place / "inventories", env))
-        checks.append(
-            simple(
-                "README, quick start and what the tutorials plan, typed in an empty home",
-                sys.executable,
-                "scripts/newcomer.py",
-            )
-        )
+        typed = "README, quick start and what the tutorials plan, typed in an empty home"
+        checks.append(simple(typed, sys.executable, "scripts/newcomer.py"))
         results += together(checks)
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories(thorough))]
 
@@ -537,15 +495,9 @@ def programs(thorough: bool) -> list[Result]:
     argv = [str(mcp), "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "tests/mcp"]
     checks.append(Check("MCP server with its SDK's client", [argv], env=tool_env()))
     if thorough:
-        checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
-        checks.append(
-            simple(
-                "plan.html, fabric.html, status.html and the served page in a browser",
-                sys.executable,
-                "tests/webui/run.py",
-                "--pages",
-            )
-        )
+        run_webui = (sys.executable, "tests/webui/run.py")
+        pages = "plan.html, fabric.html, status.html and the served page in a browser"
+        checks += [simple("Open WebUI in a browser", *run_webui), simple(pages, *run_webui, "--pages")]
     return [execute(check) for check in checks]
 
 

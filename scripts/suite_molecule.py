@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import scenarios
 from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, run, tool_env
@@ -173,16 +174,8 @@ def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str], seconds: 
     seconds: after which it is killed with all of its children.
     """
     output, ended = "", threading.Event()
-    with subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=seconds is not None,
-    ) as process:
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(argv, cwd=cwd, env=env, start_new_session=seconds is not None, **streams) as process:
         assert process.stdout is not None
 
         def end() -> None:

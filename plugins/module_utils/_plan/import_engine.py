@@ -73,15 +73,18 @@ class Engine:
 
     words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
     left_out: programs in front of it, with the reason. other_commands: of the script. program: the shell of the script.
+    packages: that C(pip install) adds before. bare: vllm is started without the image's entrypoint.
     """
 
     words: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str | None] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     cpus: str = ""
     left_out: list[tuple[str, str]] = field(default_factory=list)
     other_commands: list[list[str]] = field(default_factory=list)
     program: str = ""
+    packages: list[str] = field(default_factory=list)
+    bare: bool = False
 
 
 def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tuple[str, ...]] | None:
@@ -94,13 +97,13 @@ def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tup
     words = [str(env[_MODEL])]
     for name in filter(env.get, _OPTIONS):
         words += [f"--{name.lower().replace('_', '-')}", str(env[name])]
-    drafter, options = env.get(_DRAFTER), {}
+    engine, drafter = Engine(words=words), env.get(_DRAFTER)
     tokens = str(env.get(_TOKENS) or "")
     if drafter:
         spec = {"method": "dflash", "model": drafter, "num_speculative_tokens": int(tokens) if tokens.isdigit() else 15}
         words += ["--speculative-config", json.dumps(spec), *_DFLASH_OPTIONS]
-        options = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
-    return Engine(words=words, env=options), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
+        engine.env.update({name: value for name, value in _DFLASH_ENV.items() if name not in env})
+    return engine, (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
 
 
 def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> Engine | None:

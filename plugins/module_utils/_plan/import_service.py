@@ -58,7 +58,6 @@ class ServiceMaker:
         image = image or self._image_name()
         entry = (image_catalogue.lookup(image, self.catalogue) if image else None) or {}
         command = read_command(self.draft, self._environment(), entry.get("entrypoint"))
-        env = {**command.container_env, **command.engine_env}
         if not self.draft.run.command and not self.draft.run.image:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(command.words, entry.get("vllm_version"))
@@ -80,12 +79,12 @@ class ServiceMaker:
             self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
         if args.pop("download-dir", None):
             self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
-        keys = self._secret_files(env, args, unit)
+        keys = self._secret_files(command.env, args, unit)
         self._leave_address(args.pop("host", None), reachable and not keys["api_key_file"])
         if self._download_of(model):
             self.moved_paths[model] = service_keys.MODEL_FOLDER
         docker_args, shm_size = self._docker_options()
-        docker_args += self._mounts(env, model)
+        docker_args += self._mounts(command.env, model)
         cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
         docker_args += [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
         self._name_drafter(model, args)
@@ -100,7 +99,7 @@ class ServiceMaker:
             "served_model_name": str(served_names[0]),
             **keys,
             "args": self._moved_args(args),
-            "env": self._service_env(env),
+            "env": self._service_env(command.env),
             "checks": checks_of(args),
             "pip": command.packages,
             "files": self.files,

@@ -334,13 +334,11 @@ def _memory(
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
     memory, overheads = stated["memory"], service.get("overheads")
+    replacement = "'memory': write it as weights_gib of 'memory', drafter included"
+    if not memory:
+        replacement = "'memory_gib': write it as 'memory' with its parts in place of 'memory_gib'"
     for key in (key for key, size in sizes.items() if size is not None and any(stated.values())):
-        where = (
-            "weights_gib of 'memory', drafter included"
-            if memory
-            else "'memory' with its parts in place of 'memory_gib'"
-        )
-        problems.add(f"'{key}' has no effect with '{'memory' if memory else 'memory_gib'}': write it as {where}.")
+        problems.add(f"'{key}' has no effect with {replacement}.")
     if (memory or {}).get("other_gib") is not None and isinstance(overheads, Mapping) and "inside_gib" in overheads:
         problems.add("'overheads' has inside_gib, which has no effect with memory.other_gib: remove one of them.")
     return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
@@ -453,12 +451,9 @@ def _check_args(problems: Problems, args: Mapping[str, Any]) -> None:
         if isinstance(value, str) and CONTROL.search(value):
             problems.add(f"args.{name} contains a control character or a line break.")
         elif long_name not in OWNED_ARGS:
-            variable = launch.SECRET_VARIABLES.get(long_name)
-            fix = (
-                f"Put it into a file and name that under 'secrets': {{{variable}: FILE}}."
-                if variable
-                else "Take it out; what the engine reads from its environment can stand under 'secrets', as a file."
-            )
+            fix = "Take it out; what the engine reads from its environment can stand under 'secrets', as a file."
+            if variable := launch.SECRET_VARIABLES.get(long_name):
+                fix = f"Put it into a file and name that under 'secrets': {{{variable}: FILE}}."
             places = [place for place, _secret in plain_secrets.in_settings({long_name: value})]
             for text in plain_secrets.sentences("args", places, fix):
                 problems.add(text)
