@@ -127,9 +127,9 @@ def _read(form: Any, value: Any, where: str, wrong: list[str]) -> Any:
     if form in _TYPES:
         return _read_scalar(_TYPES[form], value, where, wrong)
     if is_dataclass(form):
-        before = len(wrong)
-        entries = _read_mapping(_record_of(form), value, where, wrong)
-        return value if len(wrong) > before else cast(Any, form)(**entries)
+        dataclass, before = cast(Any, form), len(wrong)
+        entries = _read_mapping(_record_of(dataclass), value, where, wrong)
+        return value if len(wrong) > before else dataclass(**entries)
     return _apply(form, value, where, wrong)
 
 

@@ -149,12 +149,13 @@ def wrong(key: Key, value: Any) -> str:
         is_right = plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) and _within(key, value)
         return "" if is_right else f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
     is_text = isinstance(value, str)
-    texts = [value] if is_text else value if isinstance(value, list) else []
-    unknown = next((text for text in texts if text not in key.choices), None) if key.choices else None
-    if unknown is not None:
-        suggestion = _suggested(unknown, key.choices, "it must" if is_text else "its entries must")
-        return f"{'is' if is_text else 'contains'} {plain_data.shown(unknown)}; {suggestion} be {one_of(key.choices)}."
-    if is_text and key.form and value != key.default and not key.form(value):
+    chosen = [value] if is_text else value if isinstance(value, list) else []
+    unknown = [choice for choice in chosen if choice not in key.choices] if key.choices else []
+    if unknown:
+        suggestion = _suggested(unknown[0], key.choices, "it must" if is_text else "its entries must")
+        shown = plain_data.shown(unknown[0])
+        return f"{'is' if is_text else 'contains'} {shown}; {suggestion} be {one_of(key.choices)}."
+    if isinstance(value, str) and key.form and value != key.default and not key.form(value):
         return f"is {plain_data.shown(value)}; it must be {key.like}."
     return ""
 
