@@ -9,7 +9,6 @@ wrapper of keys, caches, and offline settings. Secrets are named, never written.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -368,9 +367,7 @@ def _compose(launch: Launch) -> tuple[dict[str, Any], list[str]]:
         body["entrypoint"] = [entrypoint]
     body["command"] = command
     named = [source for source, _target in launch.run.mounts if NAMED_VOLUME.fullmatch(source)]
-    # A dollar would begin a variable.
-    body = json.loads(json.dumps(body).replace("$", "$$"))
-    document = {"services": {launch.name: body}, "volumes": dict.fromkeys(named)}
+    document = {"services": {launch.name: _doubled(body)}, "volumes": dict.fromkeys(named)}
     return {key: part for key, part in document.items() if part}, notes
 
 
@@ -383,6 +380,15 @@ def _short_mount(value: str) -> str | None:
     if parts.get("type") != "bind" or others or not mode <= {"", "true", "1"}:
         return None
     return f"{source}:{target}:ro" if mode else f"{source}:{target}"
+
+
+def _doubled(value: Any) -> Any:
+    """Return a value in which compose finds no variable."""
+    if isinstance(value, dict):
+        return {key: _doubled(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_doubled(item) for item in value]
+    return value.replace("$", "$$") if isinstance(value, str) else value
 
 
 def _recipe(form: str, launch: Launch) -> tuple[dict[str, Any], list[str]]:

@@ -196,21 +196,11 @@ def _assemble(
     present: Collection[str],
 ) -> ServiceSpec | None:
     """Return the merged service, or None. base: C(spark_defaults). present: images that the host has."""
-    if service.get("name") in RESERVED_NAMES:
-        name = service["name"]
+    if (name := service.get("name")) in RESERVED_NAMES:
         problems.add(
             f"'name' is '{name}', which is a unit of this collection already (spark-{name}.service). Take another one."
         )
-    known_variants: Mapping[str, Any] = recipe.get("variants") or {}
-    variants: list[Mapping[str, Any]] = []
-    for variant in _listed(service.get("variant")):
-        if isinstance(variant, str) and variant in known_variants:
-            variants.append(known_variants[variant])
-        else:
-            problems.add(
-                f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
-                f"{nearest(str(variant), known_variants)} Known: {', '.join(sorted(known_variants)) or 'none'}."
-            )
+    variants = _variants(problems, service.get("variant"), recipe)
     images = _images(problems, service, base, [recipe, *variants])
     # All entries can serve; a present image needs no download.
     image = next((entry for entry in images if entry.get("ref") in present), images[0] if images else {})
@@ -386,6 +376,20 @@ def _listed(value: Any) -> list[Any]:
 def _texts(layers: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     """Return the entries of a key in all layers, numbers as texts."""
     return [str(item) for layer in layers for item in layer.get(key) or []]
+
+
+def _variants(problems: Problems, names: Any, recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    variants: Mapping[str, Any] = recipe.get("variants") or {}
+    chosen = []
+    for variant in _listed(names):
+        if isinstance(variant, str) and variant in variants:
+            chosen.append(variants[variant])
+        else:
+            problems.add(
+                f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
+                f"{nearest(str(variant), variants)} Known: {', '.join(sorted(variants)) or 'none'}."
+            )
+    return chosen
 
 
 def _images(
