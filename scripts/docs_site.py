@@ -82,10 +82,8 @@ STYLE = Path(__file__).with_suffix(".css")
 
 def pages() -> list[str]:
     """Return the Markdown pages that a reader of the documentation comes to, as paths below the repository."""
-    return [
-        *tracked_files("docs/*.md", "roles/*/README.md"),
-        *tracked_files("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    ]
+    overview = tracked_files("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    return [*tracked_files("docs/*.md", "roles/*/README.md"), *overview]
 
 
 def without_code_links(text: str, page: str, site_files: set[str]) -> str:
@@ -120,19 +118,22 @@ def write_pages() -> None:
 def menu(names: Sequence[str]) -> Iterator[str]:
     """Return the lines of the first page: the README, and the menu of all pages."""
     listed = [f"docs/{stem}.md" for _title, stems in SECTIONS for stem in stems]
-    unlisted = [name for name in names if name.startswith("docs/") and name not in listed]
-    sections = [*SECTIONS, ("More", tuple(Path(name).stem for name in unlisted))] if unlisted else list(SECTIONS)
+    sections = {
+        "Overview": ["README", "CHANGELOG", "CONTRIBUTING"],
+        **{title: [f"docs/{stem}" for stem in stems] for title, stems in SECTIONS},
+        "More": [name.removesuffix(".md") for name in names if name.startswith("docs/") and name not in listed],
+        "Modules and plugins": ["collections/index", "collections/ansible"],
+        "Roles": [name.removesuffix(".md") for name in names if name.startswith("roles/")],
+    }
     yield from (
         "# dgxspark.vllm",
         "",
         "Start with [what it is](README.md) or [the quick start](docs/quickstart.md), then [the tutorials](docs/tutorials.md).",
         "",
     )
-    yield from tree("Overview", ["README", "CHANGELOG", "CONTRIBUTING"])
-    for title, stems in sections:
-        yield from tree(title, [f"docs/{stem}" for stem in stems])
-    yield from tree("Modules and plugins", ["collections/index", "collections/ansible"])
-    yield from tree("Roles", [name.removesuffix(".md") for name in names if name.startswith("roles/")])
+    for title, entries in sections.items():
+        if entries:
+            yield from ("```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *entries, "```", "")
 
 
 MENDED = (
@@ -155,11 +156,6 @@ def mend(folder: Path) -> None:
         for pattern, better in MENDED:
             text = re.sub(pattern, better, text)
         path.write_text(text, encoding="utf-8")
-
-
-def tree(title: str, names: Sequence[str]) -> list[str]:
-    """Return a part of the menu."""
-    return ["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *names, "```", ""]
 
 
 def ansible_page(place: Path) -> str:

@@ -27,16 +27,14 @@ _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{12,}")
 
 def in_environment(env: Mapping[Any, Any]) -> list[str]:
     """Return the names of variables whose values are secrets, in their order."""
-    return [str(name) for name, value in env.items() if holds_secret(value) or _of_variable(str(name), value)]
-
-
-def _of_variable(name: str, value: Any) -> bool:
-    """Tell whether the name of a variable marks its value as a secret; S3_ACCESS may be a key or a word such as read."""
-    if name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value)):
-        return True
-    return redaction.could_be_secret(value, name) and bool(
-        secret_names.is_secret_variable(name) or _PHRASE.search(name.upper())
-    )
+    names = []
+    for name, value in ((str(name), value) for name, value in env.items()):
+        is_named = secret_names.is_secret_variable(name) or _PHRASE.search(name.upper())
+        # S3_ACCESS may be a key or a word such as read.
+        is_access = name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value))
+        if holds_secret(value) or is_access or (is_named and redaction.could_be_secret(value, name)):
+            names.append(name)
+    return names
 
 
 def holds_secret(value: Any) -> bool:
