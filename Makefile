@@ -94,7 +94,7 @@ measurements: bootstrap  ## check a file of measured launches (FILE=) and add it
 	@PYTHONPATH=collections $(PY) scripts/add_measurements.py $(FILE)
 
 speed-fit: bootstrap  ## fit the constants of the speed model to published rates, and print its errors by class of launch
-	@PYTHONPATH=collections $(PY) scripts/speed_fit.py $(SPEED_FIT_ARGS)
+	@PYTHONPATH=collections $(PY) scripts/speed_fit.py
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \

@@ -37,6 +37,9 @@ from typing import Any
 from catalogue_sources import LayoutError, environment, http_paths, without_adapters
 from catalogue_stand_ins import stand_in_for_packages
 
+CONFIG_FILES = "vllm/config/*.py"
+
+
 # --- vLLM ---------------------------------------------------------------------------------------------------------
 
 
@@ -48,29 +51,22 @@ class Sources:
         if not (root / "vllm" / "engine" / "arg_utils.py").is_file():
             raise LayoutError(f"{root} holds no vllm/engine/arg_utils.py")
 
-    def module_of(self, pattern: str, *likely: str) -> str:
-        """Return the module whose source has a line that C(pattern) matches; the shortest path wins."""
-        paths = []
-        for path in [self.root / place for place in likely] or sorted(self.root.glob("vllm/**/*.py")):
-            if path.is_file() and re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE):
-                paths.append(path.relative_to(self.root))
+    def module_of(self, pattern: str, files: str = "vllm/**/*.py") -> str:
+        """Return the module whose source has a line that C(pattern) matches; the shortest path wins. files: to search."""
+        paths = [
+            path.relative_to(self.root)
+            for path in self.root.glob(files)
+            if re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+        ]
         if not paths:
             raise LayoutError(f"no module of vllm has {pattern!r}")
         path = min(paths, key=lambda candidate: (len(candidate.parts), str(candidate)))
         return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
-    def value(self, name: str) -> Any:
-        """Return a module-level value by its name, wherever in vLLM it is defined."""
-        module = self.module_of(rf"^(class )?{name}\b(: [^=]+)?( = |\()", *self._config_files())
+    def value(self, name: str, files: str = "vllm/**/*.py") -> Any:
+        """Return a module-level value by its name. files: to search for its definition."""
+        module = self.module_of(rf"^(class )?{name}\b(: [^=]+)?( = |\(|:)", files)
         return getattr(importlib.import_module(module), name)
-
-    def value_anywhere(self, name: str) -> Any:
-        """Like C(value), looked for in all of vLLM."""
-        module = self.module_of(rf"^(class )?{name}\b(: [^=]+)?( = |\(|:)")
-        return getattr(importlib.import_module(module), name)
-
-    def _config_files(self) -> list[str]:
-        return [str(path.relative_to(self.root)) for path in sorted(self.root.glob("vllm/config/*.py"))]
 
     def metadata(self) -> tuple[list[str], str]:
         """Return the requirements and the range of Pythons."""
@@ -94,14 +90,8 @@ def gb10_platform() -> None:
     platforms._current_platform = gb10()  # type: ignore[attr-defined]
 
 
-def cpu_platform() -> None:
-    """With real packages there is no GPU: say so, as C(vllm bench) does."""
-    platforms = importlib.import_module("vllm.platforms")
-    platforms.current_platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform()  # type: ignore[attr-defined]
-
-
-def build_parser(sources: Sources) -> argparse.ArgumentParser:
-    """Return C(vllm) with its subcommand C(serve), put together as vllm/entrypoints/cli/main.py does."""
+def build_parser(sources: Sources) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return the parsers of C(vllm) and its subcommand C(serve), put together as vllm/entrypoints/cli/main.py does."""
     serve = sources.root / "vllm" / "entrypoints" / "cli" / "serve.py"
     made_in = [
         str(node.module)
@@ -115,16 +105,9 @@ def build_parser(sources: Sources) -> argparse.ArgumentParser:
     parser = flexible(prog="vllm")
     parser.add_argument("-v", "--version", action="version", version="")
     subparsers = parser.add_subparsers(required=False, dest="subparser")
-    module.make_arg_parser(subparsers.add_parser("serve"))
-    return typing.cast(argparse.ArgumentParser, parser)
-
-
-def serve_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser of the subcommand."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return typing.cast(argparse.ArgumentParser, action.choices["serve"])
-    raise LayoutError("the parser has no subcommands")
+    serve_parser = subparsers.add_parser("serve")
+    module.make_arg_parser(serve_parser)
+    return parser, serve_parser
 
 
 # --- options ------------------------------------------------------------------------------------------------------
@@ -145,9 +128,16 @@ def value_kind(action: argparse.Action) -> str:
         raise LayoutError(f"{action.option_strings}: a type that cannot be called: {kind!r}")
     reads_json, mapping = accepted(kind, '{"zz": 1}')
     is_class = json_class(kind) is not None
-    name = "json" if is_class else number_kind(kind, reads_json)
-    if name:
-        pass
+    if is_class:
+        name = "json"
+    elif accepted(kind, "auto") == (True, -1):
+        name = "size-auto"
+    elif accepted(kind, "64k") == (True, 64000):
+        name = "size"
+    elif accepted(kind, "7") == (True, 7) and not accepted(kind, "1.5")[0]:
+        name = "int"
+    elif accepted(kind, "1.5") == (True, 1.5) and not reads_json:
+        name = "float"
     elif kind is bool:
         name = "text"  # any text is accepted, and every text but the empty one is true
     elif reads_json and mapping == {"zz": 1}:
@@ -157,23 +147,8 @@ def value_kind(action: argparse.Action) -> str:
     if name == "json":
         name += "/class" if is_class else ""
         name += "/int" if accepted(kind, "3")[0] else ""  # a bare number is taken as well, as a level
-    return name + ("/none" if takes_none(action, kind) else "")
-
-
-def number_kind(kind: Any, reads_json: bool) -> str:
-    """Return the kind of an argument that reads numbers, else an empty text."""
-    if accepted(kind, "auto") == (True, -1):
-        return "size-auto"
-    if accepted(kind, "64k") == (True, 64000):
-        return "size"
-    if accepted(kind, "7") == (True, 7) and not accepted(kind, "1.5")[0]:
-        return "int"
-    return "float" if accepted(kind, "1.5") == (True, 1.5) and not reads_json else ""
-
-
-def takes_none(action: argparse.Action, kind: Any) -> bool:
-    """Tell whether the text None is read as no value."""
-    return accepted(kind, "None") == (True, None) and (not action.choices or None in action.choices)
+    takes_none = accepted(kind, "None") == (True, None) and (not action.choices or None in action.choices)
+    return name + ("/none" if takes_none else "")
 
 
 TEXT_FORMS = {
@@ -195,13 +170,10 @@ def text_kind(action: argparse.Action, kind: Any) -> str:
         if text not in TEXT_FORMS:
             raise LayoutError(f"{action.option_strings} turns 'A_b-C' into {text!r}")
         return f"text{TEXT_FORMS[text]}"
-    return "text" if isinstance(kind, type) and issubclass(kind, enum.Enum) else enumerated(action, kind)
-
-
-def enumerated(action: argparse.Action, kind: Any) -> str:
-    """Some arguments take only certain texts and say so by their type alone."""
+    # Some arguments take only certain texts and say so by their type alone.
     words = list(action.choices or ())
-    if words and all(accepted(kind, str(word))[0] for word in words):
+    is_enumerated = words and all(accepted(kind, str(word))[0] for word in words)
+    if is_enumerated or (isinstance(kind, type) and issubclass(kind, enum.Enum)):
         return "text"
     raise LayoutError(f"{action.option_strings}: how {kind!r} reads a value is not understood")
 
@@ -235,7 +207,9 @@ def describe_option(parser: argparse.ArgumentParser, action: argparse.Action, sp
     """Describe one option of the parser."""
     if not any(spelling.startswith("--") for spelling in action.option_strings):
         raise LayoutError(f"{action.option_strings} has no long spelling")
-    negative = negative_spellings(action, spellings)
+    negative = set(getattr(action, "negative_option_strings", ()))
+    if isinstance(action, argparse.BooleanOptionalAction):
+        negative |= {f"--no-{spelling[2:]}" for spelling in spellings} & {*spellings}
     positive = [spelling for spelling in spellings if spelling not in negative]
     main = next((spelling for spelling in positive if spelling[2:].replace("-", "_") == action.dest), positive[0])
     entry: dict[str, Any] = {
@@ -255,30 +229,13 @@ def describe_option(parser: argparse.ArgumentParser, action: argparse.Action, sp
             raise LayoutError(f"{spellings}: an option without a value of the unknown kind {type(action).__name__}")
         entry["kind"] = "flag"
     else:
-        entry.update(describe_value(action))
+        kind = action.type or str
+        choices = [choice for choice in action.choices or () if choice is not None]
+        suggested = action.metavar if isinstance(action.metavar, (list, tuple)) else ()
+        entry["kind"] = value_kind(action) + arity(action)
+        entry["choices"] = sorted(str(word) for word in choices if accepted(kind, str(word)) == (True, word))
+        entry["suggested"] = sorted(str(word) for word in suggested if word is not None)
     return entry
-
-
-def describe_value(action: argparse.Action) -> dict[str, Any]:
-    """Return kind, choices and suggestions of an option with a value."""
-    kind = action.type or str
-    choices = [choice for choice in action.choices or () if choice is not None]
-    suggested = action.metavar if isinstance(action.metavar, (list, tuple)) else ()
-    return {
-        "kind": value_kind(action) + arity(action),
-        "choices": sorted(str(choice) for choice in choices if accepted(kind, str(choice)) == (True, choice)),
-        "suggested": sorted(str(choice) for choice in suggested if choice is not None),
-    }
-
-
-def negative_spellings(action: argparse.Action, spellings: list[str]) -> set[str]:
-    """Return the spellings that negate an option."""
-    negative = set(getattr(action, "negative_option_strings", ()))
-    if isinstance(action, argparse.BooleanOptionalAction):
-        negative |= {
-            spelling for spelling in spellings if spelling.startswith("--no-") and f"--{spelling[5:]}" in spellings
-        }
-    return negative
 
 
 def plain(value: Any) -> Any:
@@ -306,14 +263,9 @@ def options(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
     entries = [
         describe_option(parser, actions[key], spellings)
         for key, spellings in by_action.items()
-        if starts_vllm(actions[key])
+        if not isinstance(actions[key], (argparse._HelpAction, argparse._VersionAction))
     ]
     return sorted(entries, key=lambda entry: str(entry["name"]))
-
-
-def starts_vllm(action: argparse.Action) -> bool:
-    """Tell whether vLLM starts with an option: not with --help and the like."""
-    return not isinstance(action, (argparse._HelpAction, argparse._VersionAction))
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -321,26 +273,22 @@ def starts_vllm(action: argparse.Action) -> bool:
 
 def words(hint: Any) -> list[str]:
     """Return the texts of a (nested) Literal."""
-    texts: list[str] = []
-    for part in typing.get_args(hint):
-        texts += [part] if isinstance(part, str) else words(part)
-    return sorted(set(texts))
+    return sorted({member for member in flat(hint) if isinstance(member, str)})
 
 
 def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     """Return the names of every kind that this version knows."""
-    registry = sources.value_anywhere("_VLLM_MODELS")
+    registry = sources.value("_VLLM_MODELS")
     names = {
         "architectures": sorted(registry),
         "without_adapters": without_adapters(sources.root / "vllm", registry),
         "tool_parsers": parsers(sources, "ToolParserManager"),
         "reasoning_parsers": parsers(sources, "ReasoningParserManager"),
-        "quantizations": words(sources.value_anywhere("QuantizationMethods")),
-        "load_formats": words(sources.value_anywhere("LoadFormats")),
-        "kv_cache_dtypes": words(sources.value("CacheDType")),
-        "spec_methods": words(sources.value("SpeculativeMethod")),
-        "executor_backends": words(sources.value("DistributedExecutorBackend")),
-        "attention_backends": attention_backends(sources),
+        "quantizations": words(sources.value("QuantizationMethods")),
+        "load_formats": words(sources.value("LoadFormats")),
+        "kv_cache_dtypes": words(sources.value("CacheDType", CONFIG_FILES)),
+        "spec_methods": words(sources.value("SpeculativeMethod", CONFIG_FILES)),
+        "executor_backends": words(sources.value("DistributedExecutorBackend", CONFIG_FILES)),
     }
     # These came with later versions.
     for table, name in (
@@ -349,9 +297,14 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
         ("all2all_backends", "All2AllBackend"),
     ):
         with contextlib.suppress(LayoutError):
-            names[table] = words(sources.value(name))
+            names[table] = words(sources.value(name, CONFIG_FILES))
     with contextlib.suppress(LayoutError):
-        names["deprecated_quantizations"] = sorted(sources.value_anywhere("DEPRECATED_QUANTIZATION_METHODS"))
+        names["deprecated_quantizations"] = sorted(sources.value("DEPRECATED_QUANTIZATION_METHODS"))
+    try:
+        backends = sources.value("AttentionBackendEnum")
+    except LayoutError:  # in older versions
+        backends = sources.value("_Backend")
+    names["attention_backends"] = sorted(backends.__members__)
     names["json_keys"] = json_keys(sources, parser)
     names["http_paths"], names["guarded_prefixes"] = http_paths(sources.root / "vllm" / "entrypoints")
     return names
@@ -366,14 +319,6 @@ def parsers(sources: Sources, manager: str) -> list[str]:
     for attribute in ("tool_parsers", "reasoning_parsers", "lazy_parsers"):
         names |= set(getattr(manager_class, attribute, ()))
     return sorted(names)
-
-
-def attention_backends(sources: Sources) -> list[str]:
-    """Return the names of the attention backends, C(_Backend) in older versions."""
-    try:
-        return sorted(sources.value_anywhere("AttentionBackendEnum").__members__)
-    except LayoutError:
-        return sorted(sources.value_anywhere("_Backend").__members__)
 
 
 def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
@@ -393,7 +338,14 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
         target = read or named
         if action.nargs == 0 or not (isinstance(target, type) and dataclasses.is_dataclass(target)):
             continue
-        if takes_any_key(action, target, read is not None):
+        if read is not None:
+            takes_any = accepted(action.type, '{"no_such_key": 1}')[0]
+        else:  # unknown keys are accepted silently
+            takes_any = (
+                hasattr(target, "__pydantic_fields__")
+                and getattr(target, "__pydantic_config__", {}).get("extra") != "forbid"
+            )
+        if takes_any:
             keys.append(f"{name}.*")
         for field in dataclasses.fields(target):
             if not field.init or field.name.startswith("_"):
@@ -401,13 +353,6 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
             values = literal_words(field.type)
             keys.append(f"{name}.{field.name}" + (f"={','.join(values)}" if values else ""))
     return sorted(keys)
-
-
-def takes_any_key(action: argparse.Action, target: Any, when_parsed: bool) -> bool:
-    """Tell whether unknown keys of a class are accepted silently."""
-    if when_parsed:
-        return accepted(action.type, '{"no_such_key": 1}')[0]
-    return hasattr(target, "__pydantic_fields__") and dict(target.__pydantic_config__).get("extra") != "forbid"
 
 
 def literal_words(hint: Any) -> list[str]:
@@ -422,11 +367,9 @@ def literal_words(hint: Any) -> list[str]:
 
 
 def flat(hint: Any) -> list[Any]:
-    """Return the members of a nested Literal."""
-    members: list[Any] = []
-    for part in typing.get_args(hint):
-        members += flat(part) if typing.get_origin(part) is typing.Literal else [part]
-    return members
+    """Return the members of a nested type."""
+    parts = typing.get_args(hint)
+    return [member for part in parts for member in (flat(part) if typing.get_args(part) else [part])]
 
 
 # --- parsing ------------------------------------------------------------------------------------------------------
@@ -501,9 +444,8 @@ PLAIN_TRAITS = ("short-dotted", "json-size", "model-option", "model-equals", "se
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def probe(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, Any]:
+def probe(sources: Sources, parser: argparse.ArgumentParser, serve: argparse.ArgumentParser) -> dict[str, Any]:
     """Return all options, tables, traits and requirements of this version."""
-    serve = serve_parser(parser)
     requires, python = sources.metadata()
     return {
         "options": (described := options(serve)),
@@ -527,18 +469,20 @@ def main() -> int:
     os.environ.update(VLLM_PLUGINS="", VLLM_CONFIGURE_LOGGING="0", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
     del sys.argv[1:]  # vLLM looks there for --help
     with contextlib.redirect_stdout(sys.stderr):
-        if parsed.real:
-            cpu_platform()
+        if parsed.real:  # without a GPU, which C(vllm bench) says in the same way
+            platforms = importlib.import_module("vllm.platforms")
+            cpu = importlib.import_module("vllm.platforms.cpu")
+            platforms.current_platform = cpu.CpuPlatform()  # type: ignore[attr-defined]
         else:
             stand_in_for_packages(sources.metadata()[0])
             gb10_platform()
-        parser = build_parser(sources)
+        parser, serve = build_parser(sources)
         if parsed.cases:
             defaults = outcome(parser, ["serve"], {})["args"]
             cases = json.loads(parsed.cases.read_text(encoding="utf-8"))
             result: Any = [outcome(parser, argv, defaults) for argv in cases]
         else:
-            result = probe(sources, parser)
+            result = probe(sources, parser, serve)
     print(json.dumps(result, indent=1, sort_keys=True))
     return 0
 

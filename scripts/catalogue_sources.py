@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
@@ -137,7 +137,7 @@ def http_paths(folder: Path) -> tuple[list[str], list[str]]:
         if any(isinstance(node, ast.ClassDef) and node.name == "AuthenticationMiddleware" for node in tree.body):
             guarded |= guarded_prefixes(tree)
         usual = "dev" if "dev" in inside.parts else behind.get(inside, "always")
-        for path, kind in routes(tree, usual, included_kinds(tree)):
+        for path, kind in routes(tree, usual):
             paths[path] = min(kind, paths.get(path, "dev"), key=KINDS_OF_PATHS.index)
     if not guarded or "/health" not in paths:
         raise LayoutError("the paths of the server, or those that its key is asked for, were not found")
@@ -155,6 +155,13 @@ def kind_of(test: ast.expr) -> str:
     if "VLLM_SERVER_DEV_MODE" in text:
         return "dev"
     return "always" if "task" in text or "TYPE_CHECKING" in text else "option"
+
+
+def with_kinds(node: ast.AST, kind: str) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the nodes below a node, each with the kind of a path at its place. kind: at the node itself."""
+    for child in ast.iter_child_nodes(node):
+        yield child, kind
+        yield from with_kinds(child, worse(kind, kind_of(child.test)) if isinstance(child, ast.If) else kind)
 
 
 def guarded_prefixes(tree: ast.Module) -> set[str]:
@@ -179,24 +186,17 @@ def guarded_prefixes(tree: ast.Module) -> set[str]:
 def imported_kinds(trees: Mapping[Path, ast.Module]) -> dict[Path, str]:
     """Return the kind of modules that are only imported below a condition, directly or through such a module."""
     edges: dict[Path, list[tuple[Path, str]]] = {}
-
-    def walk(node: ast.AST, inside: Path, kind: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.ImportFrom) and child.level <= len(inside.parents):
-                above = inside.parents[child.level - 1] if child.level else Path()
-                name = (child.module or "").removeprefix("vllm.entrypoints").strip(".")
-                if child.level or (child.module or "").startswith("vllm.entrypoints"):
-                    module = above.joinpath(*filter(None, name.split(".")))
-                    for target in (module.with_suffix(".py"), module / "__init__.py"):
-                        if target in trees and target != inside:
-                            edges.setdefault(target, []).append((inside, kind))
-            inner = kind
-            if isinstance(child, ast.If):
-                inner = worse(kind, kind_of(child.test))
-            walk(child, inside, inner)
-
     for inside, tree in trees.items():
-        walk(tree, inside, "always")
+        for node, kind in with_kinds(tree, "always"):
+            if not isinstance(node, ast.ImportFrom) or node.level > len(inside.parents):
+                continue
+            above = inside.parents[node.level - 1] if node.level else Path()
+            name = (node.module or "").removeprefix("vllm.entrypoints").strip(".")
+            if node.level or (node.module or "").startswith("vllm.entrypoints"):
+                module = above.joinpath(*filter(None, name.split(".")))
+                for target in (module.with_suffix(".py"), module / "__init__.py"):
+                    if target in trees and target != inside:
+                        edges.setdefault(target, []).append((inside, kind))
     kinds: dict[Path, str] = {}
     for _round in trees:
         new = {
@@ -233,24 +233,20 @@ def included_kinds(tree: ast.Module) -> dict[str, str]:
     return kinds
 
 
-def routes(node: ast.AST, kind: str, included: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the paths below a node of a module, each with its kind."""
-    paths = []
-    for child in ast.iter_child_nodes(node):
-        inner = worse(kind, kind_of(child.test)) if isinstance(child, ast.If) else kind
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for call in child.decorator_list:
-                if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in HTTP_METHODS and call.args:
-                    owner = ast.unparse(call.func).rpartition(".")[0]
-                    first = call.args[0]
-                    if owner.endswith(("router", "app")) and isinstance(first, ast.Constant):
-                        paths.append((str(first.value), worse(inner, included.get(owner, "always"))))
-        if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "Mount" and child.args:
-            first = child.args[0]
+def routes(tree: ast.Module, usual: str) -> Iterator[tuple[str, str]]:
+    """Yield the paths of a module, each with its kind. usual: kind of paths without a condition."""
+    included = included_kinds(tree)
+    for node, kind in with_kinds(tree, usual):
+        for call in node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ():
+            if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in HTTP_METHODS and call.args:
+                owner = ast.unparse(call.func).rpartition(".")[0]
+                first = call.args[0]
+                if owner.endswith(("router", "app")) and isinstance(first, ast.Constant):
+                    yield str(first.value), worse(kind, included.get(owner, "always"))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Mount" and node.args:
+            first = node.args[0]
             if isinstance(first, ast.Constant):
-                paths.append((str(first.value), inner))
-        paths += routes(child, inner, included)
-    return paths
+                yield str(first.value), kind
 
 
 # --- variables ----------------------------------------------------------------------------------------------------
@@ -261,7 +257,19 @@ def environment(root: Path) -> list[str]:
 
     The annotation defines the kind, and calls of C(env_with_choices) and the like the choices.
     """
-    kinds, variables = declared_variables(root)
+    kinds: dict[str, str] = {}
+    variables: dict[str, list[str]] = {}
+    for node in ast.walk(ast.parse((root / "vllm" / "envs.py").read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        if isinstance(node.target, ast.Name) and node.target.id != "environment_variables":
+            kinds.setdefault(node.target.id, ast.unparse(node.annotation))
+        elif isinstance(node.value, ast.Dict):
+            for key, value in zip(node.value.keys, node.value.values):
+                if isinstance(key, ast.Constant):
+                    variables[str(key.value)] = env_choices(value)
+    if not variables:
+        raise LayoutError("vllm/envs.py has no environment_variables")
     entries = []
     for name, choices in sorted(variables.items()):
         kind = next(
@@ -272,27 +280,6 @@ def environment(root: Path) -> list[str]:
     for path in sorted(root.glob("vllm/**/*.py")):
         direct.update(word for pair in READS.findall(path.read_text(encoding="utf-8")) for word in pair if word)
     return sorted([*entries, *(f"{name}:direct" for name in direct - variables.keys())])
-
-
-def declared_variables(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return annotations and choices of the variables of vllm/envs.py, by name."""
-    tree = ast.parse((root / "vllm" / "envs.py").read_text(encoding="utf-8"))
-    kinds: dict[str, str] = {}
-    variables: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id != "environment_variables"
-        ):
-            kinds.setdefault(node.target.id, ast.unparse(node.annotation))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            for key, value in zip(node.value.keys, node.value.values):
-                if isinstance(key, ast.Constant):
-                    variables[str(key.value)] = env_choices(value)
-    if not variables:
-        raise LayoutError("vllm/envs.py has no environment_variables")
-    return kinds, variables
 
 
 # Variables that are read but missing in envs.py; vLLM itself calls them unknown.

@@ -32,7 +32,35 @@ BUILT = re.compile(
 SIZES = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int16": 16, "int8": 8}
 
 
-class StandInType(abc.ABCMeta):
+class Operators:
+    """Operators of stand-ins: empty, false, and not larger than anything else."""
+
+    def __setitem__(self, _item: Any, _value: Any) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __lt__(self, _other: Any) -> bool:
+        return False
+
+    __gt__ = __lt__
+
+    def __le__(self, _other: Any) -> bool:
+        return True
+
+    __ge__ = __le__
+
+    def __mul__(self, _other: Any) -> int:
+        return 1
+
+    __rmul__ = __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __floordiv__ = __rtruediv__ = __mul__
+
+
+class StandInType(Operators, abc.ABCMeta):
     """The type of stand-ins: a class, so that it can be derived from, subscripted and used in annotations."""
 
     def __getattr__(cls, name: str) -> Any:
@@ -54,14 +82,8 @@ class StandInType(abc.ABCMeta):
     def __getitem__(cls, _item: Any) -> Any:
         return cls
 
-    def __setitem__(cls, _item: Any, _value: Any) -> None:
-        pass
-
     def register(cls, *_args: Any, **_kwargs: Any) -> Any:
         """Do nothing: many registries of vLLM have a method of this name, which abstract classes would override."""
-
-    def __iter__(cls) -> Any:
-        return iter(())
 
     def __or__(cls, other: Any) -> Any:
         return typing.Union[cls, other]
@@ -69,27 +91,9 @@ class StandInType(abc.ABCMeta):
     def __ror__(cls, other: Any) -> Any:
         return typing.Union[other, cls]
 
-    def __lt__(cls, _other: Any) -> bool:
-        return False
 
-    __gt__ = __lt__
-
-    def __le__(cls, _other: Any) -> bool:
-        return True
-
-    __ge__ = __le__
-
-    def __bool__(cls) -> bool:
-        return False
-
-    def __mul__(cls, _other: Any) -> int:
-        return 1
-
-    __rmul__ = __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __floordiv__ = __mul__
-
-
-class StandIn:
-    """What calling a stand-in gives: empty, false, equal to any other, and with every attribute."""
+class StandIn(Operators):
+    """What calling a stand-in gives: equal to any other, and with every attribute."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         pass
@@ -117,35 +121,14 @@ class StandIn:
     def __exit__(self, *_args: object) -> None:
         pass
 
-    def __iter__(self) -> Any:
-        return iter(())
-
     def __getitem__(self, _item: Any) -> Any:
         return stand_in("item")
-
-    def __setitem__(self, _item: Any, _value: Any) -> None:
-        pass
 
     def __contains__(self, _item: Any) -> bool:
         return False
 
     def __len__(self) -> int:
         return 0
-
-    def __lt__(self, _other: Any) -> bool:
-        return False
-
-    __gt__ = __lt__
-
-    def __le__(self, _other: Any) -> bool:
-        return True
-
-    __ge__ = __le__
-
-    def __mul__(self, _other: Any) -> int:
-        return 1
-
-    __rmul__ = __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __floordiv__ = __rtruediv__ = __mul__
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,10 @@ PINNED = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==\S+(?: \\)?$", re.MULTILINE)
 
 def tool_env(**extra: str) -> dict[str, str]:
     """Return the caller's environment with our tools first on PATH and a UTF-8 locale, which Ansible requires."""
-    env = dict(os.environ)
     # A user's own Ansible or Molecule settings would make the same command mean something else on two machines.
-    for name in [
-        key for key in env if key.startswith(("ANSIBLE_", "MOLECULE_")) or key in ("VIRTUAL_ENV", "PYTHONHOME")
-    ]:
-        del env[name]
     # Hundreds of short programs run; each would compile Ansible anew where the caller wants no bytecode in his trees.
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    dropped = ("ANSIBLE_", "MOLECULE_", "VIRTUAL_ENV", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     env["PYTHONPYCACHEPREFIX"] = str(CACHE / "pycache")
     env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
     env["LC_ALL"] = "C.UTF-8"
@@ -101,10 +97,8 @@ def git(*words: str, root: Path = ROOT) -> str:
     Variables with which a hook of git, such as pre-commit, names another repository are removed.
     """
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
-    return subprocess.run(
-        ["git", *settings, *words], cwd=root, env=env, text=True, capture_output=True, check=True
-    ).stdout
+    argv = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", *words]
+    return subprocess.run(argv, cwd=root, env=env, text=True, capture_output=True, check=True).stdout
 
 
 def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
@@ -121,19 +115,16 @@ def find_python(*minors: str) -> str | None:
 
 def pip_settings() -> str:
     """Return pip's configuration from all files and variables as one pip.conf."""
-    listing = subprocess.run(
-        [BIN / "python", "-m", "pip", "config", "list"], text=True, capture_output=True, env=tool_env(), check=True
-    )
+    argv = [str(BIN / "python"), "-m", "pip", "config", "list"]
+    listing = subprocess.run(argv, text=True, capture_output=True, env=tool_env(), check=True)
     settings: dict[str, dict[str, str]] = {"global": {"quiet": "2"}}
     lines = [line.partition("=") for line in listing.stdout.splitlines()]
     for name, _, value in sorted(lines, key=lambda line: line[0].startswith(":env:")):  # variables win over files
         section, _, key = name.rpartition(".")
         values = str(ast.literal_eval(value)).split("\n")
         settings.setdefault("global" if section == ":env:" else section, {})[key] = "\n    ".join(values)
-    return "".join(
-        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in pairs.items())
-        for section, pairs in settings.items()
-    )
+    lines_of = {name: [f"{key} = {value}\n" for key, value in pairs.items()] for name, pairs in settings.items()}
+    return "".join(f"[{section}]\n{''.join(pairs)}" for section, pairs in lines_of.items())
 
 
 def heading(text: str) -> None:
@@ -150,12 +141,10 @@ def run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) 
 def write_generated(texts: Mapping[Path, str]) -> int:
     """Write generated files, or only compare them with the option C(--check); returns the exit code."""
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    check = "--check" in sys.argv[1:]
+    check, program = "--check" in sys.argv[1:], f"scripts/{Path(sys.argv[0]).name}"
     for path in stale:
         if check:
-            print(
-                f"{path.relative_to(ROOT)}: not what scripts/{Path(sys.argv[0]).name} writes; run it and commit the result."
-            )
+            print(f"{path.relative_to(ROOT)}: not what {program} writes; run it and commit the result.")
         else:
             path.write_text(texts[path], encoding="utf-8")
     return 1 if check and stale else 0
@@ -165,6 +154,28 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def with_tables(text: str, mark: str, table: Callable[[re.Match[str]], str], count: int | None = None) -> str:
+    """Return a page with new tables below its marks; SystemExit for another number of marks than C(count).
+
+    :param mark: regular expression of a line
+    :param table: returns the table of a mark
+    """
+
+    def written(match: re.Match[str]) -> str:
+        below = text[match.end() :]
+        return f"{match['mark']}\n\n{table(match)}\n" + ("\n" if below and not below.startswith("\n") else "")
+
+    new, marks = re.subn(rf"(?m)^(?P<mark>{mark})\n\n?(?:\|.*\n)*", written, text)
+    if count not in (None, marks):
+        raise SystemExit(f"{marks} lines are {mark}, expected {count}")
+    return new
+
+
+def heading_anchor(title: str) -> str:
+    """Return the part of an address that leads to a heading, as the usual Markdown renderers make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def recipes_by_name() -> dict[str, Any]:

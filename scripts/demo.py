@@ -77,15 +77,12 @@ def chat(url: str, model: str) -> str:
 def look_around(service: dict[str, Any]) -> str:
     """Commands worth typing next. service: of the plan of the first host."""
     login = f"{SSH} spark@{service['url'].partition('//')[2].rpartition(':')[0]}"
-    return "\n".join(
-        [
-            f"{login}",
-            f"{login} systemctl status {service['unit']}",
-            f"{login} sudo journalctl -u {service['unit']}",
-            f"{PLAN.with_suffix('.html').relative_to(ROOT)}       # the plan as a page: open it in a browser",
-            f".venv/bin/ansible-playbook -i {INVENTORY} site.yml       # again: changes nothing",
-        ]
-    )
+    return f"""\
+{login}
+{login} systemctl status {service["unit"]}
+{login} sudo journalctl -u {service["unit"]}
+{PLAN.with_suffix(".html").relative_to(ROOT)}       # the plan as a page: open it in a browser
+.venv/bin/ansible-playbook -i {INVENTORY} site.yml       # again: changes nothing"""
 
 
 def down() -> int:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import CACHE, ROOT, run, tool_env, tracked_files
+from common import CACHE, ROOT, run, tracked_files
 
 SOURCE = CACHE / "docs-site" / "source"
 HTML = CACHE / "docs-site" / "html"
@@ -82,10 +82,8 @@ STYLE = Path(__file__).with_suffix(".css")
 
 def pages() -> list[str]:
     """Return the Markdown pages that a reader of the documentation comes to, as paths below the repository."""
-    return [
-        *tracked_files("docs/*.md", "roles/*/README.md"),
-        *tracked_files("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    ]
+    overview = tracked_files("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    return [*tracked_files("docs/*.md", "roles/*/README.md"), *overview]
 
 
 def without_code_links(text: str, page: str, site_files: set[str]) -> str:
@@ -120,19 +118,22 @@ def write_pages() -> None:
 def menu(names: Sequence[str]) -> Iterator[str]:
     """Return the lines of the first page: the README, and the menu of all pages."""
     listed = [f"docs/{stem}.md" for _title, stems in SECTIONS for stem in stems]
-    unlisted = [name for name in names if name.startswith("docs/") and name not in listed]
-    sections = [*SECTIONS, ("More", tuple(Path(name).stem for name in unlisted))] if unlisted else list(SECTIONS)
+    sections = {
+        "Overview": ["README", "CHANGELOG", "CONTRIBUTING"],
+        **{title: [f"docs/{stem}" for stem in stems] for title, stems in SECTIONS},
+        "More": [name.removesuffix(".md") for name in names if name.startswith("docs/") and name not in listed],
+        "Modules and plugins": ["collections/index", "collections/ansible"],
+        "Roles": [name.removesuffix(".md") for name in names if name.startswith("roles/")],
+    }
     yield from (
         "# dgxspark.vllm",
         "",
         "Start with [what it is](README.md) or [the quick start](docs/quickstart.md), then [the tutorials](docs/tutorials.md).",
         "",
     )
-    yield from tree("Overview", ["README", "CHANGELOG", "CONTRIBUTING"])
-    for title, stems in sections:
-        yield from tree(title, [f"docs/{stem}" for stem in stems])
-    yield from tree("Modules and plugins", ["collections/index", "collections/ansible"])
-    yield from tree("Roles", [name.removesuffix(".md") for name in names if name.startswith("roles/")])
+    for title, entries in sections.items():
+        if entries:
+            yield from ("```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *entries, "```", "")
 
 
 MENDED = (
@@ -157,30 +158,6 @@ def mend(folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def tree(title: str, names: Sequence[str]) -> list[str]:
-    """Return a part of the menu."""
-    return ["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *names, "```", ""]
-
-
-def write_reference() -> int:
-    """Have antsibull-docs write the pages of modules, plugins and roles; returns its exit code."""
-    place = SOURCE / "collections"
-    place.mkdir(parents=True)
-    argv = [
-        "antsibull-docs",
-        "collection",
-        "--use-current",
-        "--fail-on-error",
-        "--squash-hierarchy",
-        "--dest-dir",
-        str(place),
-    ]
-    code = run(*argv, "--no-add-antsibull-docs-version", COLLECTION)
-    if not code:
-        (place / "ansible.rst").write_text(ansible_page(place), encoding="utf-8")
-    return code
-
-
 def ansible_page(place: Path) -> str:
     """Return a page that leads to Ansible's own documentation, with the labels of it that pages of a folder refer to.
 
@@ -188,12 +165,8 @@ def ansible_page(place: Path) -> str:
     """
     referred = {match for path in place.glob("*.rst") for match in BUILTIN.findall(path.read_text(encoding="utf-8"))}
     targets = dict(LABELS)
-    targets.update(
-        {
-            label: (f"ansible.builtin.{name} module", f"collections/ansible/builtin/{name}_module.html")
-            for label, name in sorted(referred)
-        }
-    )
+    for label, name in sorted(referred):
+        targets[label] = (f"ansible.builtin.{name} module", f"collections/ansible/builtin/{name}_module.html")
     title = "Ansible's own documentation"
     lines = [title, "=" * len(title), ""]
     for label, (words, path) in targets.items():
@@ -209,21 +182,16 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder.resolve()
     write_pages()
-    code = write_reference()
+    # The pages of modules, plugins and roles.
+    place = SOURCE / "collections"
+    place.mkdir(parents=True)
+    antsibull = ["antsibull-docs", "collection", "--use-current", "--fail-on-error", "--squash-hierarchy"]
+    code = run(*antsibull, "--no-add-antsibull-docs-version", "--dest-dir", place, COLLECTION)
     if code:
         return code
-    argv = ["-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", str(TREES)]
-    code = run(
-        sys.executable,
-        *argv,
-        "--fresh-env",
-        "--fail-on-warning",
-        "--keep-going",
-        "--quiet",
-        SOURCE,
-        folder,
-        env=tool_env(),
-    )
+    (place / "ansible.rst").write_text(ansible_page(place), encoding="utf-8")
+    sphinx = [sys.executable, "-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", TREES]
+    code = run(*sphinx, "--fresh-env", "--fail-on-warning", "--keep-going", "--quiet", SOURCE, folder)
     if code or options.check:
         return code
     mend(folder)

@@ -8,9 +8,8 @@
     make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
     generate_catalogue.py --all       read every version anew
 
-A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts; --index-url
-names another index, --packages a folder of archives or of unpacked sources named after their versions. Each version's
-parser is then read by catalogue_probe.py. New, removed and changed names are printed. A version whose sources have an
+A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts. Each version's parser is
+then read by catalogue_probe.py. New, removed and changed names are printed. A version whose sources have an
 unexpected layout, or whose tables are suspiciously small, is an error and nothing is written.
 """
 
@@ -29,12 +28,12 @@ import tarfile
 import textwrap
 import venv
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common import CACHE, ROOT, Stopwatch, tool_env
+from common import CACHE, ROOT, Stopwatch, tool_env, with_tables
 
 sys.path.insert(0, str(ROOT / "collections"))
 
@@ -42,7 +41,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalog
 
 DATA = ROOT / "plugins" / "module_utils" / "_vllm" / "catalogue_data.py"
 PAGE = ROOT / "tests" / "catalogue" / "README.md"
-TABLE = re.compile(r"(?<=^<!-- catalogue: scripts/generate_catalogue\.py -->\n\n)(?:\|.*\n)*", re.MULTILINE)
+MARK = r"<!-- catalogue: scripts/generate_catalogue\.py -->"
 PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
 OLDEST = "0.10.1.1"
@@ -100,41 +99,39 @@ def order(text: str) -> tuple[int, ...]:
 class Index:
     """The package index that pip is configured for. pip has no command that only downloads a source archive."""
 
-    def __init__(self, url: str | None) -> None:
-        arguments = ["versions", "vllm", *(["--index-url", url] if url else [])]
+    def __init__(self) -> None:
         try:
             from pip._internal.commands.index import IndexCommand
             from pip._internal.models.target_python import TargetPython
 
             command = IndexCommand("index", "")
-            options, _arguments = command.parse_args(arguments)
+            options, _arguments = command.parse_args(["versions", "vllm"])
             with command.main_context():
                 self._session = command._build_session(options)
                 finder = command._build_package_finder(
                     options=options, session=self._session, target_python=TargetPython(), ignore_requires_python=True
                 )
-                self._links = self._choose(finder.find_all_candidates("vllm"))
+                candidates = finder.find_all_candidates("vllm")
         except (ImportError, AttributeError, TypeError) as error:
-            raise Failed(f"this pip cannot be used to list packages ({error}); give --packages instead") from error
-
-    @staticmethod
-    def _choose(candidates: Iterable[Any]) -> dict[str, Any]:
-        """Keep one link a version: its source archive, else the first wheel; no yanked and no pre-release."""
-        links: dict[str, Any] = {}
+            raise Failed(f"this pip cannot be used to list packages ({error})") from error
+        # One link a version: its source archive, else the first wheel; no yanked and no pre-release.
+        self._links: dict[str, Any] = {}
         for candidate in candidates:
-            text = str(candidate.version)
-            if candidate.link.is_yanked or not re.fullmatch(r"\d+(\.\d+)+", text):
+            text, link = str(candidate.version), candidate.link
+            if link.is_yanked or not re.fullmatch(r"\d+(\.\d+)+", text):
                 continue
-            if text not in links or candidate.link.filename.endswith(".tar.gz"):
-                links[text] = candidate.link
-        return links
+            if text not in self._links or link.filename.endswith(".tar.gz"):
+                self._links[text] = link
 
     def versions(self) -> list[str]:
         """Return the published versions for the catalogue, oldest first."""
         return sorted((text for text in self._links if order(text) >= order(OLDEST)), key=order)
 
-    def fetch(self, text: str, target: Path) -> None:
-        """Fetch and unpack one version."""
+    def sources(self, text: str) -> Path:
+        """Return the unpacked sources of one version, which are fetched once."""
+        target = WORK / "sources" / text
+        if target.is_dir():
+            return target
         if text not in self._links:
             raise Failed(f"vLLM {text} is not published; published are {', '.join(self.versions())}")
         link = self._links[text]
@@ -143,7 +140,9 @@ class Index:
         answer.raise_for_status()
         if link.hash and hashlib.new(link.hash_name, answer.content).hexdigest() != link.hash:
             raise Failed(f"{link.filename} is not what the index says it is")
+        target.parent.mkdir(parents=True, exist_ok=True)
         unpack(link.filename, answer.content, target)
+        return target
 
 
 def unpack(name: str, content: bytes, target: Path) -> None:
@@ -179,25 +178,6 @@ def is_source(inside: str) -> bool:
     return inside.startswith("vllm/") and inside.endswith(".py") and ".." not in inside.split("/")
 
 
-def sources(text: str, index: Index | None, packages: Path | None) -> Path:
-    """Return the unpacked sources of one version."""
-    if packages and (packages / text / "vllm").is_dir():
-        return packages / text
-    target = WORK / "sources" / text
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        archive = (
-            next((path for path in packages.glob(f"vllm-{text}[.-]*") if path.is_file()), None) if packages else None
-        )
-        if archive:
-            unpack(archive.name, archive.read_bytes(), target)
-        elif index:
-            index.fetch(text, target)
-        else:
-            raise Failed(f"{packages} holds neither {text}/vllm nor an archive of vLLM {text}")
-    return target
-
-
 # --- one version --------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +209,15 @@ def snapshot(answer: Mapping[str, Any]) -> Snapshot:
     """Return the answer of the probe as tables."""
     tables: Snapshot = {name: {} for name in TABLES}
     for option in answer["options"]:
-        tables["options"][option["name"]] = details_of_option(option)
+        default = json.dumps(option["default"], sort_keys=True, separators=(",", ":"))
+        texts = [
+            *option["aliases"],
+            *(f"={word}" for word in option["choices"]),
+            *(f"~{word}" for word in option["suggested"]),
+            *(["!deprecated"] if option["deprecated"] else []),
+        ]
+        option_details = {(":", option["kind"]), (">", default), *(("", text) for text in texts)}
+        tables["options"][option["name"]] = frozenset(option_details)
     for table, names in answer["tables"].items():
         for name in names:
             head, _equals, choices = name.partition("=")
@@ -240,34 +228,15 @@ def snapshot(answer: Mapping[str, Any]) -> Snapshot:
             tables[table][head] = frozenset(details | ({(":", kind)} if kind else set()))
     for name in answer["traits"]:
         tables["traits"][name] = frozenset()
-    tables["requirements"].update(requirements_of(answer["requires"]))
+    for line in answer["requires"]:
+        match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
+        package = match.group(1).replace("_", "-").lower() if match else ""
+        if match and package in PINS:
+            bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
+            tables["requirements"][package] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
     tables["requirements"]["python"] = frozenset({(">", answer["python"])})
     refer_to_tables(tables)
     return tables
-
-
-def details_of_option(option: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Return kind, default, spellings, choices and remarks of an option."""
-    default = json.dumps(option["default"], sort_keys=True, separators=(",", ":"))
-    texts = [
-        *option["aliases"],
-        *(f"={word}" for word in option["choices"]),
-        *(f"~{word}" for word in option["suggested"]),
-        *(["!deprecated"] if option["deprecated"] else []),
-    ]
-    return frozenset({(":", option["kind"]), (">", default), *(("", text) for text in texts)})
-
-
-def requirements_of(lines: Iterable[str]) -> dict[str, frozenset[tuple[str, str]]]:
-    """Return the bounds of the packages in C(PINS)."""
-    requirements = {}
-    for line in lines:
-        match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
-        name = match.group(1).replace("_", "-").lower() if match else ""
-        if match and name in PINS:
-            bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
-            requirements[name] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
-    return requirements
 
 
 def refer_to_tables(tables: Snapshot) -> None:
@@ -290,33 +259,24 @@ def refer_to_tables(tables: Snapshot) -> None:
 
 def check(text: str, answer: Mapping[str, Any], tables: Snapshot, before: Snapshot | None) -> None:
     """Refuse a version that was not understood."""
-    problems = [*lost_names(tables, before or {})]
+    problems = []
+    for table, (fewest, title) in TABLES.items():
+        count, last = len(tables[table]), len((before or {}).get(table, {}))
+        if count < fewest or (last > 10 and count < LOST * last):
+            problems.append(f"{count} {title}, expected at least {max(fewest, int(LOST * last))}")
     for option in answer["options"]:
         expected = negatives(option, "enable-disable-pairs" in answer["traits"])
         if set(option["negatives"]) != expected:
             problems.append(f"--{option['name']} is negated by {option['negatives']}, expected {sorted(expected)}")
         if re.search(r"\d$|\*\*", option["kind"]):
             problems.append(f"--{option['name']} takes values as no option before: {option['kind']}")
-    problems += unwritable_names(tables)
+    for name, details in (item for names in tables.values() for item in names.items()):
+        for sign, word in details:
+            # Separators of the catalogue's lines.
+            if "\n" in word or (not sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
+                problems.append(f"{name}: {word!r} cannot be written down")
     if problems:
         raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
-
-
-def lost_names(tables: Snapshot, before: Snapshot) -> Iterator[str]:
-    """Yield the tables with fewer names than expected, or than the version before had."""
-    for table, (fewest, title) in TABLES.items():
-        count, last = len(tables[table]), len(before.get(table, {}))
-        if count < fewest or (last > 10 and count < LOST * last):
-            yield f"{count} {title}, expected at least {max(fewest, int(LOST * last))}"
-
-
-def unwritable_names(tables: Snapshot) -> Iterator[str]:
-    """Yield the names whose details contain separators of the catalogue's lines."""
-    for names in tables.values():
-        for name, details in names.items():
-            for sign, word in details:
-                if "\n" in word or (not sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
-                    yield f"{name}: {word!r} cannot be written down"
 
 
 def negatives(option: Mapping[str, Any], pairs: bool) -> set[str]:
@@ -360,10 +320,12 @@ WIDTH = 140
 
 
 def render(snapshots: Mapping[str, Snapshot]) -> str:
-    """Return the text of catalogue_data.py."""
+    """Return the text of catalogue_data.py, whose documentation stays."""
     texts = sorted(snapshots, key=order)
+    header, begin, remainder = DATA.read_text(encoding="utf-8").partition('VERSIONS = """\\\n')
+    comment = remainder.partition('"""\n')[2].partition("TABLES = {\n")[0]
     versions = "".join(f"{line}\n" for line in textwrap.wrap(" ".join(texts), WIDTH))
-    parts = [HEADER, 'VERSIONS = """\\\n', versions, '"""\n', TABLES_COMMENT, "TABLES = {\n"]
+    parts = [header, begin, versions, '"""\n', comment, "TABLES = {\n"]
     for table, (_fewest, title) in TABLES.items():
         parts.append(f'    # {title}\n    "{table}": r"""\n')
         names = sorted({name for version_snapshot in snapshots.values() for name in version_snapshot[table]})
@@ -433,39 +395,6 @@ def render_span(having: list[bool], texts: list[str]) -> str:
     )
 
 
-HEADER = '''\
-# Copyright: (c) 2026, dgxspark.vllm contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""What each vLLM version accepts. Data only; M(catalogue) reads it.
-
-Written by scripts/generate_catalogue.py (make catalogue), which asks the parser and the tables of every version in
-C(VERSIONS). Not to be edited.
-
-A line is C(name|span|kind|default), with several names where the rest is the same; lines with a blank in front belong to
-the name above: C(:|span|kind) and C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a
-choice that the parser enforces, C(~x) one that it only shows, C(!x) a remark, several on a line with C(|span) behind them
-unless they are there as long as the name is. C(@table) as a choice stands for all names of that table.
-
-A span is C(first-last) with either left open, several with commas between; no span is every version.
-"""
-
-from __future__ import annotations
-
-# Every version read, oldest first.
-'''
-TABLES_COMMENT = """
-# Kinds of options: flag (cannot be negated), switch (has a --no- form), int, float, size (takes 64k, 64K), size-auto,
-# json, json-text (a text that is no JSON is taken too), text; /none: None is a value; /lower_: case and - do not
-# matter; /int: a number is taken for JSON; /class: read into a class of vLLM's; + takes several values, ? none or one, * may be repeated.
-# Kinds of environment variables: bool, int, float, text as vllm/envs.py says; direct: read elsewhere, without envs.py
-# knowing it, so that vLLM itself calls it unknown.
-# Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), model-option and model-equals (the model
-# as --model X and --model=X), short-level (what -O3 stands for), short-dotted (-O.key), served-name-anywhere (the model
-# need not come first), config-false (false in a --config file negates), enable-disable-pairs (--enable-x: --disable-x).
-"""
-
-
 # --- words --------------------------------------------------------------------------------------------------------
 
 
@@ -479,11 +408,8 @@ def differences(before: Snapshot, after: Snapshot) -> list[str]:
             if names:
                 lines.append(f"{title}, {verb}: {', '.join(prefix + name for name in sorted(names))}")
         for name in sorted(old.keys() & new.keys()):
-            changes = [change(sign, old[name], new[name]) for sign in (":", ">", "")]
-            if any(changes):
-                lines.append(
-                    f"{title}, changed: {prefix}{name}: {'; '.join(text_of_change for text_of_change in changes if text_of_change)}"
-                )
+            if changes := "; ".join(filter(None, (change(sign, old[name], new[name]) for sign in (":", ">", "")))):
+                lines.append(f"{title}, changed: {prefix}{name}: {changes}")
     return lines
 
 
@@ -512,12 +438,8 @@ def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str,
     if sign:
         return f"{'kind' if sign == ':' else 'default'} {' '.join(gone) or 'none'} is now {' '.join(come) or 'none'}"
     words = {"-": "spelling ", "=": "choice ", "~": "suggestion ", "!": ""}
-    parts = [
-        f"{how} {words[text[0]]}{text if text[0] == '-' else text[1:]}"
-        for how, texts in (("without", gone), ("with", come))
-        for text in texts
-    ]
-    return ", ".join(parts)
+    parts = [("without", text) for text in gone] + [("with", text) for text in come]
+    return ", ".join(f"{how} {words[text[0]]}{text if text[0] == '-' else text[1:]}" for how, text in parts)
 
 
 def page(snapshots: Mapping[str, Snapshot]) -> str:
@@ -532,10 +454,7 @@ def page(snapshots: Mapping[str, Snapshot]) -> str:
 
     for row, versions in itertools.groupby(sorted(snapshots, key=order), cells):
         lines.append(f"| {', '.join(versions)} | {' | '.join(row)} |")
-    text, count = TABLE.subn("\n".join([*lines, ""]), PAGE.read_text(encoding="utf-8"))
-    if count != 1:
-        raise Failed(f"{PAGE.name} has {count} marks for the table of versions, expected one")
-    return text
+    return with_tables(PAGE.read_text(encoding="utf-8"), MARK, lambda _match: "\n".join(lines), count=1)
 
 
 REQUIREMENTS = ("python", *PINS)
@@ -544,20 +463,20 @@ REQUIREMENTS = ("python", *PINS)
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def read(texts: list[str], snapshots: dict[str, Snapshot], index: Index | None, packages: Path | None) -> None:
+def read(texts: list[str], snapshots: dict[str, Snapshot], index: Index) -> None:
     """Read versions into C(snapshots) and print the differences of each."""
     for text in texts:
         watch = Stopwatch()
-        answer = probe(text, sources(text, index, packages))
+        answer = probe(text, index.sources(text))
         tables = snapshot(answer)
         older = [other for other in sorted(snapshots, key=order) if order(other) < order(text)]
         before = snapshots[older[-1]] if older else None
         check(text, answer, tables, before)
-        is_known = text in snapshots
-        lines = differences(snapshots[text] if is_known else before or {}, tables) if is_known or before else []
-        print(
-            f"== vLLM {text} against {'what was known of it' if is_known else older[-1] if older else 'nothing'} ({watch})"
-        )
+        known, label = before, older[-1] if older else "nothing"
+        if text in snapshots:
+            known, label = snapshots[text], "what was known of it"
+        lines = differences(known, tables) if known else []
+        print(f"== vLLM {text} against {label} ({watch})")
         print("\n".join(f"   {line}" for line in lines) or "   no difference", flush=True)
         snapshots[text] = tables
 
@@ -567,38 +486,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="append", default=[], metavar="X.Y.Z", help="read this version")
     parser.add_argument("--all", action="store_true", help="read every published version anew")
-    parser.add_argument("--packages", type=Path, help="folder of archives or sources, instead of an index")
-    parser.add_argument("--index-url", help="package index, instead of the one that pip is configured for")
-    parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     try:
         snapshots = {} if options.all else written()
-        if not options.page:
-            index = None if options.packages else Index(options.index_url)
-            published = index.versions() if index else sorted(versions_in(options.packages), key=order)
-            texts = options.version or [text for text in published if options.all or text not in snapshots]
-            if not texts:
-                print(f"Nothing new: the newest version published is {published[-1]}.")
-            read(sorted(texts, key=order), snapshots, index, options.packages)
-            text = render(snapshots)
-            if not DATA.is_file() or DATA.read_text(encoding="utf-8") != text:
-                DATA.write_text(text, encoding="utf-8")
-                print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
+        index = Index()
+        published = index.versions()
+        texts = options.version or [text for text in published if options.all or text not in snapshots]
+        if not texts:
+            print(f"Nothing new: the newest version published is {published[-1]}.")
+        read(sorted(texts, key=order), snapshots, index)
+        text = render(snapshots)
+        if DATA.read_text(encoding="utf-8") != text:
+            DATA.write_text(text, encoding="utf-8")
+            print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
         PAGE.write_text(page(snapshots), encoding="utf-8")
     except Failed as error:
         print(f"generate_catalogue: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def versions_in(packages: Path) -> list[str]:
-    """Return the versions that a folder of packages holds."""
-    versions = set()
-    for path in packages.iterdir():
-        match = re.fullmatch(r"(?:vllm-)?(\d+(?:\.\d+)+?)(?:\.tar\.gz|-.*\.whl)?", path.name)
-        if match and order(match.group(1)) >= order(OLDEST):
-            versions.add(match.group(1))
-    return sorted(versions, key=order)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
-from common import ROOT, markdown_table, recipes_by_name, write_generated
-from registered_findings import ENTRIES, Entry
+from common import ROOT, heading_anchor, markdown_table, recipes_by_name, with_tables, write_generated
+from registered_findings import ENTRIES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
@@ -47,10 +47,7 @@ DOCS = ROOT / "docs"
 
 def with_table(text: str, mark: str, table: str) -> str:
     """Return a page with a new table below a mark; SystemExit without the mark."""
-    new, count = re.subn(rf"(?m)(?<=^{re.escape(mark)}\n\n)(?:\|.*\n)*", lambda _match: f"{table}\n", text)
-    if count != 1:
-        raise SystemExit(f"{count} lines are {mark}, expected one")
-    return new
+    return with_tables(text, re.escape(mark), lambda _match: table, count=1)
 
 
 def with_part(text: str, name: str, part: str) -> str:
@@ -64,15 +61,6 @@ def with_part(text: str, name: str, part: str) -> str:
 
 # --- docs/cluster.md: each recipe for three Sparks and more, planned in a ring and on a switch --------------------------
 
-CLUSTER_HEADS = (
-    "recipe",
-    "Sparks",
-    "split",
-    "utilisation",
-    "requests x context",
-    "ring",
-    "switch",
-)
 TOTAL_GIB = 119.67
 LEAST = 3
 SPLITS = {
@@ -81,15 +69,6 @@ SPLITS = {
     "pipeline-parallel-size": "PP",
     "decode-context-parallel-size": "DCP",
 }
-
-
-def ways(recipes: dict[str, Any]) -> Iterator[tuple[str, str | None, int]]:
-    """Every recipe and variant for three Sparks and more, with their number."""
-    for name, recipe in sorted(recipes.items()):
-        for variant, body in ((None, {}), *(recipe.get("variants") or {}).items()):
-            count = int(body.get("nodes") or recipe.get("nodes") or 1)
-            if count >= LEAST:
-                yield name, variant, count
 
 
 def planned_head(recipes: dict[str, Any], name: str, variant: str | None, count: int, topology: str) -> dict[str, Any]:
@@ -109,40 +88,37 @@ def planned_head(recipes: dict[str, Any], name: str, variant: str | None, count:
 
 def verdict(host: dict[str, Any]) -> str:
     """Return whether a plan fits a network, with the rules of its errors."""
-    wrong = [
-        finding["rule"]
-        for finding in host["findings"]
-        if finding["severity"] == "error" and finding["rule"] != "lock.moving"
-    ]
+    rules = {finding["rule"]: finding["severity"] for finding in host["findings"]}
+    wrong = sorted(rule for rule, severity in rules.items() if severity == "error" and rule != "lock.moving")
     if wrong:
-        return f"no: `{'`, `'.join(sorted(set(wrong)))}`"
-    return (
-        "yes, not reported" if any(finding["rule"] == "cluster.unreported" for finding in host["findings"]) else "yes"
-    )
-
-
-def cluster_row(recipes: dict[str, Any], name: str, variant: str | None, count: int) -> list[str]:
-    """A line of the table."""
-    ring, switch = (planned_head(recipes, name, variant, count, topology) for topology in ("ring", "switch"))
-    (service,) = ring["services"]
-    args, memory = service["args"], service["memory"]
-    split = [f"{short} {args[option]}" for option, short in SPLITS.items() if int(args.get(option) or 1) > 1]
-    split += ["experts spread"] if args.get("enable-expert-parallel") else []
-    return [
-        f"[{name}](models.md#{name.replace('.', '')})" + (f", `{variant}`" if variant else ""),
-        str(count),
-        ", ".join(split),
-        f"{memory['gpu_memory_utilization']:.2f}",
-        f"{args['max-num-seqs']} x {args['max-model-len']}",
-        verdict(ring),
-        verdict(switch),
-    ]
+        return f"no: `{'`, `'.join(wrong)}`"
+    return "yes, not reported" if "cluster.unreported" in rules else "yes"
 
 
 def cluster_table() -> str:
-    """Return the whole table."""
+    """Return a table of every recipe and variant for three Sparks and more."""
     recipes = recipes_by_name()
-    return markdown_table(CLUSTER_HEADS, [cluster_row(recipes, *way) for way in ways(recipes)])
+    rows = []
+    for name, recipe in sorted(recipes.items()):
+        for variant, body in ((None, {}), *(recipe.get("variants") or {}).items()):
+            count = int(body.get("nodes") or recipe.get("nodes") or 1)
+            if count < LEAST:
+                continue
+            ring, switch = (planned_head(recipes, name, variant, count, topology) for topology in ("ring", "switch"))
+            (service,) = ring["services"]
+            args, memory = service["args"], service["memory"]
+            split = [f"{short} {args[option]}" for option, short in SPLITS.items() if int(args.get(option) or 1) > 1]
+            split += ["experts spread"] if args.get("enable-expert-parallel") else []
+            cells = [
+                f"[{name}](models.md#{heading_anchor(name)})" + (f", `{variant}`" if variant else ""),
+                str(count),
+                ", ".join(split),
+                f"{memory['gpu_memory_utilization']:.2f}",
+                f"{args['max-num-seqs']} x {args['max-model-len']}",
+            ]
+            rows.append([*cells, verdict(ring), verdict(switch)])
+    heads = ("recipe", "Sparks", "split", "utilisation", "requests x context", "ring", "switch")
+    return markdown_table(heads, rows)
 
 
 # --- findings in docs/ from docs/findings.yml -------------------------------------------------------------------------
@@ -151,39 +127,22 @@ def cluster_table() -> str:
 # C(<!-- findings: scripts/generate_docs.py, also lock.* host.nft -->) adds findings of other pages by shell patterns.
 HEADING = re.compile(r"^##+ +(.+?) *$", re.MULTILINE)
 FINDINGS_MARK = r"<!-- findings: scripts/generate_docs\.py(?:, also (?P<also>[^>]+?))? -->"
-FINDINGS = re.compile(rf"^(?P<marker>{FINDINGS_MARK})\n\n?(?:\|.*\n)*", re.MULTILINE)
 
 
 def findings_page(name: str, text: str) -> tuple[str, set[str]]:
     """Return a page of docs/ with new tables, and the places (C(NAME#anchor)) of all its tables."""
     places = set()
 
-    def written(match: re.Match[str]) -> str:
-        """Return a mark with its findings_table."""
-        place = f"{name}#{anchor_of(HEADING.findall(text, 0, match.start())[-1])}"
+    def table(match: re.Match[str]) -> str:
+        place = f"{name}#{heading_anchor(HEADING.findall(text, 0, match.start())[-1])}"
         places.add(place)
-        rows = findings_table(place, (match["also"] or "").split())
-        below = text[match.end() :]
-        return f"{match['marker']}\n\n{rows}\n" + ("\n" if below and not below.startswith("\n") else "")
+        entries = [entry for entry in ENTRIES.values() if entry.page == place]
+        for pattern in (match["also"] or "").split():
+            entries += [entry for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
+        rows = [[f"`{entry.rule}` {', '.join(entry.severities)}", entry.meaning, entry.fix] for entry in entries]
+        return markdown_table(("rule", "meaning", "fix"), rows)
 
-    return FINDINGS.sub(written, text), places
-
-
-def findings_table(place: str, also: Iterable[str]) -> str:
-    """Return the findings_table of one place, with the findings of other pages that match C(also)."""
-    entries = [entry for entry in ENTRIES.values() if entry.page == place]
-    further = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
-    return markdown_table(("rule", "meaning", "fix"), map(finding_row, [*entries, *further]))
-
-
-def finding_row(entry: Entry) -> list[str]:
-    """Return the row of one finding."""
-    return [f"`{entry.rule}` {', '.join(entry.severities)}", entry.meaning, entry.fix]
-
-
-def anchor_of(heading: str) -> str:
-    """Return the part of an address that leads to a heading, as the usual Markdown renderers make it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+    return with_tables(text, FINDINGS_MARK, table), places
 
 
 def findings_pages() -> dict[Path, str]:
@@ -202,63 +161,27 @@ def findings_pages() -> dict[Path, str]:
 
 # --- docs/known_failures.md -------------------------------------------------------------------------------------------
 
-FAILURES = """\
-# Known failures
 
-<!-- Written by scripts/generate_docs.py from _vllm/known_failures.py, _proof/log_signs.py and _proof/host_log_signs.py. -->
-
-Look up why a vLLM engine failed. `explain.yml` finds the cause in a log for you, also in the log of an engine that this collection did not start:
-
-```sh
-ansible-playbook -i localhost, dgxspark.vllm.explain -e explain_log=vllm.log    # docker logs NAME > vllm.log 2>&1
-ansible-playbook -i ~/my-sparks dgxspark.vllm.explain -e services=heavy
-```
-
-It prints stage, error, cause, fix and source. Secrets are removed; of a long file it reads the first and the last MiB. A cause that is in neither
-table is reported as unknown.
-
-## Reported failures
-
-Failures of the named or any vLLM version, of models or combinations of options. Where the plan checks for one, it reports the given severity and
-skips launches that have the fix. Silence a row by its id with `ignore` or `spark_ignore_rules`.
-"""
-
-
-def failures_page() -> str:
-    """Return the whole page."""
-    lines = [FAILURES]
+def failures_page(text: str) -> str:
+    """Return the page with a section for each row, and the table of signs."""
+    lines = []
     for row in ROWS:
-        lines += failure_section(row)
-    lines += [
-        "## Signs in logs",
-        "",
-        "Kinds of failures in the logs of every version, with the rules or findings that report them before a start. `explain.yml` prints the fix.",
-        "",
-    ]
-    return "\n".join([*lines, markdown_table(("sign", "cause"), map(sign_row, SIGNS)), ""])
-
-
-def version_range(row: Mapping[str, Any]) -> str:
-    """Return the range of version_range of a row in words; empty for any version."""
-    first, before = row.get("first"), row.get("before")
-    if first and before:
-        return f"; vLLM {first} to before {before}"
-    return f"; vLLM from {first}" if first else f"; vLLM before {before}" if before else ""
-
-
-def failure_section(row: Mapping[str, Any]) -> list[str]:
-    """Return the part of the page about a row."""
-    severity = row.get("severity", SEVERITY[row["verdict"]])
-    plan = f"; plan: {severity}" if "when" in row else ""
-    lines = [
-        f"### {row['id']}",
-        "",
-        f"**{row['title']}** ({row['verdict']}{version_range(row)}{plan}). {failure_text(row['message'])}",
-        f"*Fix:* {failure_text(row['fix'])}",
-    ]
-    if row.get("symptom"):
-        lines.append(f"*Log:* `{row['symptom']}`")
-    return [*lines, f"*Source:* {row['source']}", ""]
+        first, before = row.get("first"), row.get("before")
+        versions = f"; vLLM {first} to before {before}" if first and before else ""
+        versions = versions or (f"; vLLM from {first}" if first else f"; vLLM before {before}" if before else "")
+        plan = f"; plan: {row.get('severity', SEVERITY[row['verdict']])}" if "when" in row else ""
+        lines += [
+            f"### {row['id']}",
+            "",
+            f"**{row['title']}** ({row['verdict']}{versions}{plan}). {failure_text(row['message'])}",
+            f"*Fix:* {failure_text(row['fix'])}",
+            *([f"*Log:* `{row['symptom']}`"] if row.get("symptom") else []),
+            f"*Source:* {row['source']}",
+            "",
+        ]
+    return with_part(
+        with_part(text, "failures", "\n".join(lines)), "signs", markdown_table(("sign", "cause"), map(sign_row, SIGNS))
+    )
 
 
 def failure_text(value: str) -> str:
@@ -306,44 +229,29 @@ def launch_name(row: Mapping[str, Any]) -> str:
     return f"{row['model']}, {args['max-num-batched-tokens']}/{args['max-num-seqs']}, {', '.join(parts) or 'graphs'}"
 
 
-MEASURED_HEADS = (
-    "launch, batch/sequences",
-    "share",
-    "vLLM, GPU",
-    "KV cache planned: low, typical, high",
-    "measured",
-    "off",
-    "weights planned, measured",
-    "inside planned, measured",
-    "graphs",
-)
-
-
-def measured_row(launches: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Return the row of one launch: its KV cache, and the terms that the cache follows from, planned and measured."""
-    made = planned(launches, row)
-    size, real = made["available_kv_bytes"], row["kv_cache"]
-    difference = size["typical"] - real
-    inside = row["requested"] - row["weights"] - real
-    return [
-        launch_name(row),
-        str(row["arguments"]["gpu-memory-utilization"]),
-        f"{row['vllm']}, {row['gpu'].removeprefix('NVIDIA ').split()[0]}",
-        ", ".join(gib(size[level]) for level in LEVELS),
-        gib(real),
-        f"{difference / GIB:+.2f}",
-        f"{gib(made['weights_bytes'] + made['draft_bytes'])}, {gib(row['weights'])}",
-        f"{made['overhead_gib']['typical']:.2f}, {gib(inside)}",
-        # vLLM prints the size of its graphs; empty for an eager launch.
-        "-" if row.get("graphs_gib") is None else f"{row['graphs_gib']:.2f}",
-    ]
-
-
 def measured_page(text: str) -> str:
-    """Return the page with new tables."""
+    """Return the page with new tables: the KV cache of each launch, and the terms that it follows from, planned and measured."""
     fixture = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "gpu_rows.json"
     launches = json.loads(fixture.read_text(encoding="utf-8"))
-    table = markdown_table(MEASURED_HEADS, [measured_row(launches, row) for row in launches["rows"]])
+    rows = []
+    for row in launches["rows"]:
+        made = planned(launches, row)
+        size, real = made["available_kv_bytes"], row["kv_cache"]
+        inside = row["requested"] - row["weights"] - real
+        cells = {
+            "launch, batch/sequences": launch_name(row),
+            "share": str(row["arguments"]["gpu-memory-utilization"]),
+            "vLLM, GPU": f"{row['vllm']}, {row['gpu'].removeprefix('NVIDIA ').split()[0]}",
+            "KV cache planned: low, typical, high": ", ".join(gib(size[level]) for level in LEVELS),
+            "measured": gib(real),
+            "off": f"{(size['typical'] - real) / GIB:+.2f}",
+            "weights planned, measured": f"{gib(made['weights_bytes'] + made['draft_bytes'])}, {gib(row['weights'])}",
+            "inside planned, measured": f"{made['overhead_gib']['typical']:.2f}, {gib(inside)}",
+            # vLLM prints the size of its graphs; empty for an eager launch.
+            "graphs": "-" if row.get("graphs_gib") is None else f"{row['graphs_gib']:.2f}",
+        }
+        rows.append(cells)
+    table = markdown_table(list(rows[0]), [list(cells.values()) for cells in rows])
     return with_table(with_table(text, "<!-- measured: launches -->", table), "<!-- computed: compared -->", compared())
 
 
@@ -375,22 +283,15 @@ def alert_lines() -> list[str]:
     lines = []
     for rule in (rule for group in alert_rules()["groups"] for rule in group["rules"] if "alert" in rule):
         notes, wait = rule["annotations"], f" after {rule['for']}" if "for" in rule else ""
-        severity = f"**{rule['labels']['severity']}{wait}**"
-        for line in (
-            f"### {rule['alert']}",
-            f"{severity}: {annotation(notes['description'])}",
-            f"**Fix**: {annotation(notes['fix'])}",
-        ):
-            lines += [line, ""]
+        description = f"**{rule['labels']['severity']}{wait}**: {annotation(notes['description'])}"
+        lines += [f"### {rule['alert']}", "", description, "", f"**Fix**: {annotation(notes['fix'])}", ""]
     return lines
 
 
-def metric_table() -> str:
-    """Return the table of the collector's metrics."""
-    rows = [
-        [f"`{name}`", kind, ", ".join(labels), meaning] for name, (kind, meaning, labels) in figures.METRICS.items()
-    ]
-    return markdown_table(("metric", "type", "labels", "meaning"), rows)
+METRICS = markdown_table(
+    ("metric", "type", "labels", "meaning"),
+    ([f"`{name}`", kind, ", ".join(labels), text] for name, (kind, text, labels) in figures.METRICS.items()),
+)
 
 
 # --- README.md: the choice of quickstart.yml ---------------------------------------------------------------------------
@@ -399,19 +300,14 @@ SINGLE_SPARKS = 3
 """Recommended recipes for one Spark: as for so many Sparks that each serve another model."""
 
 
-def picks() -> list[model_choice.Pick]:
+def recommended_table() -> str:
     """Return the recipes that quickstart.yml chooses for single Sparks, and the best for two Sparks."""
     recipes = recipes_by_name()
     hosts = [f"{number}" for number in range(SINGLE_SPARKS)]
     single = model_choice.recommend(model_choice.picks(recipes, 1), hosts).values()
-    return [*single, *model_choice.picks(recipes, 2)[:1]]
-
-
-def recommended_table() -> str:
-    """Return the table of recommended recipes."""
     rows = []
-    for pick in picks():
-        link = f"[{pick.recipe}](docs/models.md#{re.sub(r'[^a-z0-9_-]', '', pick.recipe.lower())})"
+    for pick in (*single, *model_choice.picks(recipes, 2)[:1]):
+        link = f"[{pick.recipe}](docs/models.md#{heading_anchor(pick.recipe)})"
         rows.append([str(pick.nodes), link, f"{pick.weights_gib:.1f}", f"{pick.rate}", ", ".join(pick.jobs)])
     return markdown_table(("Sparks", "recipe", "weights, GiB per Spark", "speed, one stream", "for"), rows)
 
@@ -428,46 +324,18 @@ SAID_BY_TITLE = re.findall(
     "802 803 806 809 810 814 815 818 823 825 831 901 908 909 912 H03 U12 U16 U19 U20",
 )
 """Ids without C(SPK) of the rules whose message is their title with the values of the launch."""
-RULES_PAGE = """\
-# Rules
-
-<!-- Written by scripts/generate_docs.py from plugins/module_utils/_compat/rules_*.py. -->
-
-There are {count} rules about launches of vLLM, and about the unit or docker command around them. Failures of single versions are on
-[Known failures](known_failures.md).
-
-- An **error** means that the launch fails or gives wrong output. A **warning** means lower speed or a fragile setup. An **info** is advice, also
-  where sources disagree.
-- Rules marked *version* need the vLLM version of the image. A rule that lacks a fact is skipped.
-- Ids never change. Silence a rule by its id with `ignore` (of a service or of the module) or `spark_ignore_rules` (of a host).
-- `-e spark_autofix=true` makes the plan apply fixes that have one clear meaning, such as a corrected spelling.
-- Words in `<angle brackets>` are placeholders for the values of the launch. [`explain.yml`](troubleshooting.md) finds the cause of a text that
-  vLLM printed.
-- *Source* names reports; [Claims](claims.md) maps published claims to rules. The other rules come from vLLM's code for compute capability 12.1
-  (0.10.1.1 to 0.33.0), the images, and the manuals of NVIDIA, Docker and systemd.
-
-| ids | about |
-|---|---|
-"""
 
 
-def rules_page() -> str:
-    """Return the whole page."""
+def rules_page(text: str) -> str:
+    """Return the page with the number of rules, a table of their families, and a section for each rule."""
     families = {letter: title for letter, title in FAMILIES.items() if letter != REPORTED}
     rules = [rule for rule in RULES if rule.id[3] != REPORTED]
-    text = RULES_PAGE.format(count=len(rules))
+    links = [[f"[{letter}xx](#{heading_anchor(f'{letter}xx {title}')})", title] for letter, title in families.items()]
+    part = markdown_table(("ids", "about"), links) + "\n"
     for letter, title in families.items():
-        text += f"| [{letter}xx](#{letter.lower()}xx-{anchor(title)}) | {title} |\n"
-    for letter, title in families.items():
-        text += f"\n## {letter}xx: {title}\n" + "".join(
-            map(rule_section, (rule for rule in rules if rule.id[3] == letter))
-        )
-    return text
-
-
-def anchor(title: str) -> str:
-    """Return the part of a heading's address that its title makes."""
-    return re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-"))
+        part += f"\n## {letter}xx: {title}\n" + "".join(rule_section(rule) for rule in rules if rule.id[3] == letter)
+    text = re.sub(r"(?m)^There are \d+ rules", f"There are {len(rules)} rules", text)
+    return with_part(text, "rules", part)
 
 
 def rule_section(rule: Rule) -> str:
@@ -496,14 +364,14 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
         "docs/cluster.md",
         lambda text: with_table(text, "<!-- plans: scripts/generate_docs.py -->", cluster_table()),
     ),
-    "failures": ("docs/known_failures.md", lambda _text: failures_page()),
+    "failures": ("docs/known_failures.md", failures_page),
     "measured": ("tests/oracle/memory_tables.md", measured_page),
-    "metrics": ("roles/exporters/README.md", lambda text: with_part(text, "metrics", metric_table())),
+    "metrics": ("roles/exporters/README.md", lambda text: with_part(text, "metrics", METRICS)),
     "recommended": (
         "README.md",
         lambda text: with_table(text, "<!-- recommended: scripts/generate_docs.py -->", recommended_table()),
     ),
-    "rules": ("docs/rules.md", lambda _text: rules_page()),
+    "rules": ("docs/rules.md", rules_page),
 }
 """Pages by name, and their new text by the present one; C(findings) stands on many."""
 

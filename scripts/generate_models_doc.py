@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, markdown_table, recipes_by_name, write_generated
+from common import ROOT, heading_anchor, markdown_table, recipes_by_name, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_choice, models_page
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
@@ -99,26 +99,22 @@ def _recipe_lines(name: str, rows: Sequence[Mapping[str, Any]], common: Mapping[
     published: dict[str, list[str]] = {}
     for row in rows:
         for entry in row["published"]:
-            conditions = _conditions(entry["what"])
-            rate = f"{entry['tokens_per_second']:g}{_on(entry)}{_variant(row)}{conditions and f', {conditions}'}"
-            source = f"{entry['source'].removesuffix(USUAL_LOAD)}{_other(entry)}"
-            published.setdefault(source, []).append(rate)
+            # All of them are decode rates, and of one stream unless they say otherwise.
+            conditions = entry["what"].removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ")
+            sparks = f" on {entry['sparks']} Sparks" if entry.get("sparks", 1) > 1 else ""
+            rate = f"{entry['tokens_per_second']:g}{sparks}{_variant(row)}{conditions and f', {conditions}'}"
+            other = f"; of another launch: {entry['other_launch']}" if entry.get("other_launch") else ""
+            published.setdefault(f"{entry['source'].removesuffix(USUAL_LOAD)}{other}", []).append(rate)
     notes += [f"- published: {'; '.join(dict.fromkeys(rates))} ({source})" for source, rates in published.items()]
     return [*lines, *notes, ""] if notes else lines
-
-
-def _conditions(what: str) -> str:
-    """Return the conditions of a published rate; all of them are decode rates, and of one stream unless they say otherwise."""
-    return what.removeprefix("decode rate of ").removeprefix("one stream").lstrip(", ")
 
 
 def _images(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the images of a recipe: those of most variants first, then other ones by variant."""
     images: dict[str, list[str]] = {}
     for variant, row in {row["variant"]: row for row in reversed(rows)}.items():
-        refs = ", ".join(
-            f"`{_short(image)}`" for other in rows if other["variant"] == variant for image in other["images"]
-        )
+        refs = ", ".join(f"`{image}`" for other in rows if other["variant"] == variant for image in other["images"])
+        refs = re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1...", refs)
         images.setdefault(refs, []).insert(0, row["variant"] or DEFAULT)
     usual = max(images, key=lambda refs: len(images[refs]))
     return usual + "".join(f"; {', '.join(names)}: {refs}" for refs, names in images.items() if refs != usual)
@@ -174,8 +170,8 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for job, title in JOBS.items():
         fitting = [row for row in rows if job in row["jobs"] and row["fits"][row["nodes"]] != "fails"]
-        named = {count: _fastest(row for row in fitting if row["nodes"] == count)[:FASTEST] for count in counts}
-        lines.append([title, *(", ".join(names) or "-" for names in named.values())])
+        names = (_fastest(row for row in fitting if row["nodes"] == count)[:FASTEST] for count in counts)
+        lines.append([title, *(", ".join(fastest) or "-" for fastest in names)])
     return _table(("job", *(f"{count} Spark{'s' if count > 1 else ''}" for count in counts)), lines)
 
 
@@ -196,11 +192,6 @@ def _fastest(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return cells
 
 
-def _short(image: str) -> str:
-    """Return a reference to an image with the first digits of its digest."""
-    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1...", image)
-
-
 def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of the rates of one stream on one Spark, by kind of model, the fastest kind first."""
     kinds: dict[str, dict[str, float]] = {}
@@ -208,27 +199,21 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row["architecture"] and row["nodes"] == 1 and _rate(row) and row["fits"][1] != "fails":
             rates = kinds.setdefault(row["architecture"], {})
             rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), _rate(row))
-    ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
-    return _table(
-        ("kind", "recipes", "median tokens/s", "fastest"),
-        [
-            [
-                kind,
-                f"{len(rates)}",
-                f"{statistics.median(rates.values()):.3g}",
-                f"{_link(max(rates, key=lambda name: rates[name]))} {max(rates.values()):.3g}",
-            ]
-            for kind, rates in ordered
-        ],
-    )
+    lines = []
+    for kind, rates in sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values())):
+        fastest = max(rates, key=lambda name: rates[name])
+        median = f"{statistics.median(rates.values()):.3g}"
+        lines.append([kind, f"{len(rates)}", median, f"{_link(fastest)} {rates[fastest]:.3g}"])
+    return _table(("kind", "recipes", "median tokens/s", "fastest"), lines)
 
 
 def _recommended(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the recipes that C(discover.yml) recommends: for each of four Sparks, and one over several."""
     picks = model_choice.recommend(model_choice.picks(recipes_by_name, 1), ["first", "second", "third", "fourth"])
     spans = [model_choice.picks(recipes_by_name, nodes)[0] for nodes in (2, 4)]
-    lines = [[f"{host} Spark", _link(pick.recipe), pick.variant or "", str(pick.rate)] for host, pick in picks.items()]
-    lines += [[f"over {pick.nodes} Sparks", _link(pick.recipe), pick.variant or "", str(pick.rate)] for pick in spans]
+    places = [(f"{host} Spark", pick) for host, pick in picks.items()]
+    places += [(f"over {pick.nodes} Sparks", pick) for pick in spans]
+    lines = [[place, _link(pick.recipe), pick.variant or "", str(pick.rate)] for place, pick in places]
     return _table(("where", "recipe", "variant", "one stream"), lines)
 
 
@@ -237,20 +222,12 @@ def _rate(row: Mapping[str, Any]) -> float:
     return known.value if known else 0.0
 
 
-def _other(entry: Mapping[str, Any]) -> str:
-    return f"; of another launch: {entry['other_launch']}" if entry.get("other_launch") else ""
-
-
-def _on(entry: Mapping[str, Any]) -> str:
-    return f" on {entry['sparks']} Sparks" if entry.get("sparks", 1) > 1 else ""
-
-
 def _variant(row: Mapping[str, Any]) -> str:
     return f" ({row['variant']})" if row["variant"] else ""
 
 
 def _link(recipe: str) -> str:
-    return f"[{recipe}](#{re.sub(r'[^a-z0-9_-]', '', recipe.lower())})"
+    return f"[{recipe}](#{heading_anchor(recipe)})"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import tomllib
 
@@ -33,38 +32,13 @@ COVERED = {
 }
 """Forms that redaction.py recognises itself, with more spellings and in linear time."""
 
-HEADER = '''\
-# Copyright: (c) 2026, dgxspark.vllm contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""Forms of tokens, by vendor: the rules of gitleaks that need no name before the token. Generated, do not edit.
-
-Made by scripts/generate_secret_rules.py from gitleaks' config/gitleaks.toml, https://github.com/gitleaks/gitleaks.
-
-The rules are Copyright (c) 2019 Zachary Rice, under the MIT License:
-Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
-rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
-persons to whom the Software is furnished to do so, subject to the following conditions:
-
-The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
-Software.
-
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-"""
-
-from __future__ import annotations
-
-_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-'''
+ROWS = "_RULES = (\n"
+"""The line of the module that the rules follow."""
 FOOTER = f'''\
 )
 _BEGIN, _END = r"{BEGIN}", r"{END}"
-RULES = [(name, words, form.replace("<begin>", _BEGIN).replace("<end>", _END)) for name, words, form in _RULES]
-"""Rules: id, words of which one is in each text with such a token (in lower case), regular expression."""
+RULES = [(words.split(), form.replace("<begin>", _BEGIN).replace("<end>", _END)) for words, form in _RULES]
+"""Rules: words of which one is in each text with such a token (in lower case), regular expression."""
 '''
 PIECE = 110
 """Characters of a piece of a long expression."""
@@ -75,12 +49,8 @@ def translate_regex(regex: str) -> str:
 
     Raises ValueError for an expression that cannot be translated or does not compile.
     """
-    regex = (
-        regex.replace(GITLEAKS_END, END)
-        .replace(r"\z", r"\Z")
-        .replace("[[:alnum:]]", "[A-Za-z0-9]")
-        .replace(r"\x60", "`")
-    )
+    for old, new in ((GITLEAKS_END, END), (r"\z", r"\Z"), ("[[:alnum:]]", "[A-Za-z0-9]"), (r"\x60", "`")):
+        regex = regex.replace(old, new)
     while (at := regex.find("(?i)", 1)) > 0:
         end = end_of_group(regex, at + 4)
         tail = regex[at + 4 : end]
@@ -120,25 +90,20 @@ def literal(text: str) -> str:
     return " ".join(repr(piece) if '"' in piece else f'r"{piece}"' for piece in pieces)
 
 
-def render_rules(config: dict[str, Any]) -> str:
-    """Return the generated module for a parsed gitleaks.toml."""
+def main(source: Path) -> None:
+    """Write the module from a gitleaks.toml."""
     rows = []
-    for rule in config["rules"]:
+    for rule in tomllib.loads(source.read_text(encoding="utf-8"))["rules"]:
         regex = rule.get("regex", "")
         if not regex or rule["id"] in COVERED or BY_NAME in regex:
             continue
-        keywords = tuple(sorted(word.lower() for word in rule["keywords"]))
-        rows.append(f"    ({rule['id']!r}, {keywords!r}, {literal(translate_regex(regex))}),\n")
-    return HEADER + "".join(rows) + FOOTER
-
-
-def main(files: list[str]) -> int:
-    if len(files) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    TARGET.write_text(render_rules(tomllib.loads(Path(files[0]).read_text(encoding="utf-8"))), encoding="utf-8")
-    return 0
+        keywords = " ".join(sorted(word.lower() for word in rule["keywords"]))
+        rows.append(f"    ({keywords!r}, {literal(translate_regex(regex))}),\n")
+    header, begin, _rows = TARGET.read_text(encoding="utf-8").partition(ROWS)
+    TARGET.write_text(header + begin + "".join(rows) + FOOTER, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]))

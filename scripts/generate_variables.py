@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from common import ROOT, write_generated
+from common import ROOT, markdown_table, with_tables, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     descriptions,
@@ -93,7 +93,6 @@ LONGEST_DEFAULT = 60
 WIDE = 65535
 """A range that ends here or later goes without saying: ports, a week in seconds."""
 MARKER = rf"<!-- (?P<what>variables|keys of (?P<table>[\w.]+)|arguments of (?P<playbook>\w+)): {re.escape(SELF)} -->"
-BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
 
 
 class Dumper(yaml.SafeDumper):
@@ -120,16 +119,27 @@ def main() -> int:
 def of_role(folder: Path) -> dict[Path, str]:
     """Return the generated files of a role with their texts."""
     points = yaml.safe_load((folder / "meta" / "variables.yml").read_text(encoding="utf-8"))
-    specs = {name: entry_point(folder.name, point) for name, point in points.items()}
+    specs: dict[str, Any] = {}
+    for name, point in points.items():
+        options = {}
+        if table := point.get("keys_of"):
+            keys = [key for key in TABLES[table] if key not in point.get("without", ())]
+            options = {f"{folder.name}_{key}": {"as": f"{table}.{key}"} for key in keys}
+        for option_name, settings in point.get("options", {}).items():
+            options[option_name] = {**options.get(option_name, {}), **settings}
+        specs[name] = {
+            **{key: point[key] for key in ("short_description", "description")},
+            "author": [AUTHOR],
+            "options": {key: option(settings) for key, settings in options.items()},
+        }
     options = specs["main"].get("options", {})
     defaults = ["---", f"# Written by {SELF} from ../meta/variables.yml; change that.", ""]
     spec = f"---\n# Written by {SELF} from variables.yml; change that.\n" + dump({"argument_specs": specs})
-    for name, option in options.items():
-        if not option.get("required"):
-            defaults += textwrap.wrap(
-                as_text(option["description"]), 118, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
-            )
-            defaults.append(dump({name: option["default"]}).rstrip("\n"))
+    for name, entry in options.items():
+        if not entry.get("required"):
+            comment = as_markdown(entry["description"]).replace("`", "")
+            defaults += textwrap.wrap(comment, 118, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+            defaults.append(dump({name: entry["default"]}).rstrip("\n"))
     readme = folder / "README.md"
     return {
         folder / "defaults" / "main.yml": "\n".join(defaults) + "\n",
@@ -138,26 +148,19 @@ def of_role(folder: Path) -> dict[Path, str]:
     }
 
 
-def entry_point(role: str, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one entry point of a role's argument specification."""
-    options = {}
-    if table := point.get("keys_of"):
-        options = {
-            f"{role}_{name}": {"as": f"{table}.{name}"}
-            for name in TABLES[table]
-            if name not in point.get("without", ())
-        }
-    for name, settings in point.get("options", {}).items():
-        options[name] = {**options.get(name, {}), **settings}
-    shown = {key: point[key] for key in ("short_description", "description")}
-    return {**shown, "author": [AUTHOR], "options": {name: option(settings) for name, settings in options.items()}}
-
-
 def option(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return one option of a specification, with the properties of its inventory key."""
     base: dict[str, Any] = {}
-    if "as" in settings:
-        base = of_key(key_of(settings["as"]))
+    if "as" in settings:  # a key by its place, C(spark_hf_home) or C(spark_gateway.port)
+        table, _dot, name = settings["as"].rpartition(".")
+        key = TABLES[table][name] if table else VARIABLES[name]
+        meaning = re.sub(r"`([^`]*)`", r"C(\1)", key.meaning)
+        base = {
+            "description": meaning[0].upper() + meaning[1:] + ".",
+            "type": "float" if float in key.listed else TYPES[key.listed[0]],
+            "default": key.default,
+            **({"choices": list(key.choices)} if key.choices else {}),
+        }
     if "default_of" in settings:
         base["default"] = {name: key.default for name, key in TABLES[settings["default_of"]].items()}
     if settings.get("required"):
@@ -167,73 +170,45 @@ def option(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: merged[key] for key in order if key in merged}
 
 
-def of_key(key: Key) -> dict[str, Any]:
-    """Return a key of the inventory as an option of a specification."""
-    meaning = re.sub(r"`([^`]*)`", r"C(\1)", key.meaning)
-    described: dict[str, Any] = {
-        "description": meaning[0].upper() + meaning[1:] + ".",
-        "type": "float" if float in key.listed else TYPES[key.listed[0]],
-        "default": key.default,
-    }
-    return {**described, **({"choices": list(key.choices)} if key.choices else {})}
-
-
-def key_of(place: str) -> Key:
-    """Return a key by its place, C(spark_hf_home) or C(spark_gateway.port)."""
-    table, _dot, name = place.rpartition(".")
-    return TABLES[table][name] if table else VARIABLES[place]
-
-
 def page(text: str, options: Mapping[str, Any] | None = None) -> str:
     """Return a page with its tables as the schema has them. options: of the role whose README it is."""
 
-    def written(match: re.Match[str]) -> str:
-        """Return a mark with its table."""
+    def table(match: re.Match[str]) -> str:
         if options is not None:
-            rows = options_table(options)
-        elif match["table"]:
-            rows = variables_table(TABLES[match["table"]], "key")
-        else:
-            rows = variables_table(PLAYBOOKS[match["playbook"]] if match["playbook"] else VARIABLES)
-        below = text[match.end() :]
-        return (
-            f"{match['marker']}\n\n" + "\n".join(rows) + "\n" + ("\n" if below and not below.startswith("\n") else "")
-        )
+            return options_table(options)
+        if match["table"]:
+            return variables_table(TABLES[match["table"]], "key")
+        return variables_table(PLAYBOOKS[match["playbook"]] if match["playbook"] else VARIABLES)
 
-    return BLOCK.sub(written, text)
+    return with_tables(text, MARKER, table)
 
 
-def variables_table(keys: Keys, title: str = "variable") -> list[str]:
+def variables_table(keys: Keys, title: str = "variable") -> str:
     """Return a table of the keys of an inventory."""
-    rows = [f"| {title} | type, default | meaning |", "|---|---|---|"]
+    rows = []
     for name, key in keys.items():
         link = key.page.replace("inventory.md#", "#")
-        default = "required" if key.required else shown(key.default)
+        default = "" if key.default is None or key.default in ("", [], {}) else code(key.default)
+        default = "required" if key.required else default
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
         kind = ", ".join(filter(None, [key.type_words, default]))
-        rows.append(f"| {f'[`{name}`]({link})' if link else f'`{name}`'} | {kind} | {key.meaning}{span} |")
-    return rows
+        rows.append([f"[`{name}`]({link})" if link else f"`{name}`", kind, f"{key.meaning}{span}"])
+    return markdown_table((title, "type, default", "meaning"), rows)
 
 
-def options_table(options: Mapping[str, Any]) -> list[str]:
+def options_table(options: Mapping[str, Any]) -> str:
     """Return the table of a role's variables."""
-    rows = ["| variable | type | default | meaning |", "|---|---|---|---|"]
+    rows = []
     for name, entry in options.items():
         default = "required" if entry.get("required") else code(entry["default"])
         if len(default) > LONGEST_DEFAULT:
             default = "[defaults](defaults/main.yml)"
-        choices = [
-            choice for choice in entry.get("choices", ()) if f"`{choice}`" not in as_markdown(entry["description"])
-        ]
-        allowed = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if len(choices) > 1 else ""
-        rows.append(f"| `{name}` | {entry['type']} | {default} | {as_markdown(entry['description'])}{allowed} |")
-    return rows
-
-
-def shown(default: Any) -> str:
-    """Return a default for a table of the inventory, empty for an empty one."""
-    return "" if default is None or default in ("", [], {}) else code(default)
+        meaning = as_markdown(entry["description"])
+        choices = [f"`{choice}`" for choice in entry.get("choices", ()) if f"`{choice}`" not in meaning]
+        allowed = f" One of {', '.join(choices)}." if len(choices) > 1 else ""
+        rows.append([f"`{name}`", entry["type"], default, f"{meaning}{allowed}"])
+    return markdown_table(("variable", "type", "default", "meaning"), rows)
 
 
 def code(default: Any) -> str:
@@ -248,11 +223,6 @@ def as_markdown(description: str | list[str]) -> str:
     """Return a description with Ansible's markup as Markdown."""
     text = description if isinstance(description, str) else " ".join(description)
     return re.sub(r"\b[BCIMOPV]\(([^()]*)\)", r"`\1`", text)
-
-
-def as_text(description: str | list[str]) -> str:
-    """Return a description without any markup, for a comment."""
-    return as_markdown(description).replace("`", "")
 
 
 def dump(value: Any) -> str:

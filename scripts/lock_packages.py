@@ -63,15 +63,14 @@ def fits(wheel: str, pythons: tuple[str, ...]) -> bool:
         platform.startswith(("manylinux", "linux")) and platform.endswith(MACHINES) for platform in platforms
     )
 
-    def for_python(tag: str) -> bool:
-        match = re.fullmatch(r"(cp|py)(\d)(\d*)", tag)
-        if not match or match[2] != "3":
-            return False
+    for match in filter(None, (re.fullmatch(r"(cp|py)3(\d*)", tag) for tag in tags)):
         if match[1] == "py" or "abi3" in abis:  # that one and later ones
-            return not match[3] or int(match[3]) <= max(minors)
-        return match[3] != "" and int(match[3]) in minors and not any(abi.endswith("t") for abi in abis)
-
-    return on_linux and any(for_python(tag) for tag in tags)
+            fits_python = not match[2] or int(match[2]) <= max(minors)
+        else:
+            fits_python = match[2] != "" and int(match[2]) in minors and not any(abi.endswith("t") for abi in abis)
+        if on_linux and fits_python:
+            return True
+    return False
 
 
 def resolve(requirements: list[str], python: str, universal: bool) -> list[dict[str, Any]]:
@@ -94,18 +93,14 @@ def entries(
     """
     lines, lacking = [], []
     for package in packages:
-        marker = re.sub(
-            rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?", "", str(package.get("marker") or "")
-        )
+        oldest = rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?"
+        marker = re.sub(oldest, "", str(package.get("marker") or ""))
         if "sys_platform == 'win32'" in marker or "sys_platform == 'darwin'" in marker:
             continue
-        sums = sorted(
-            {
-                str(wheel["hashes"]["sha256"])
-                for wheel in package.get("wheels") or []
-                if fits(str(wheel.get("name") or wheel["url"].rpartition("/")[2]), pythons)
-            }
-        )
+        wheels = {
+            str(wheel.get("name") or wheel["url"].rpartition("/")[2]): wheel for wheel in package.get("wheels") or []
+        }
+        sums = sorted({str(wheel["hashes"]["sha256"]) for name, wheel in wheels.items() if fits(name, pythons)})
         if not sums and sources and package.get("sdist"):
             sums = [str(package["sdist"]["hashes"]["sha256"])]
             print(f"{package['name']}: no wheel; this is the sum of its source archive", file=sys.stderr)

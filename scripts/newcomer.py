@@ -63,12 +63,9 @@ def terminal(place: Path, log: Path) -> Terminal:
     for name in tracked_files():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
-    for words in (
-        ("init", "--quiet"),
-        ("add", "--force", "--all"),
-        (*AUTHOR, "commit", "--quiet", "--message", "copy"),
-    ):
-        git(*words, root=clone)
+    git("init", "--quiet", root=clone)
+    git("add", "--force", "--all", root=clone)
+    git(*AUTHOR, "commit", "--quiet", "--message", "copy", root=clone)
     programs.mkdir()
     (programs / "python3").symlink_to(python)
     for name in ("uv", "uvx"):

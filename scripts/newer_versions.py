@@ -59,19 +59,16 @@ def newest(ours: str, versions: Iterable[str]) -> str:
     own_key = key(ours)
     if own_key is None:
         return ""
-    alike = [
-        (candidate[1], other)
-        for other in versions
-        if (candidate := key(other)) and (candidate[0], candidate[2]) == (own_key[0], own_key[2])
-    ]
-    # A year in place of a number (2024.1.0) is another scheme, and more parts are builds.
-    alike = [
-        candidate_key
-        for candidate_key in alike
-        if len(candidate_key[0]) == len(own_key[1]) and (candidate_key[0][0] < 1000) == (own_key[1][0] < 1000)
-    ]
-    best = max(alike, default=(own_key[1], ours))
-    return best[1] if best[0] > own_key[1] else ""
+    prefix, numbers, suffix = own_key
+    best = (numbers, "")
+    for version in versions:
+        other = key(version)
+        if not other or (other[0], other[2]) != (prefix, suffix):
+            continue
+        # A year in place of a number (2024.1.0) is another scheme, and more parts are builds.
+        if len(other[1]) == len(numbers) and (other[1][0] < 1000) == (numbers[0] < 1000) and other[1] > best[0]:
+            best = (other[1], version)
+    return best[1]
 
 
 def get(url: str, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
@@ -107,16 +104,8 @@ def tags(image: str) -> list[str]:
 def packages(name: str) -> list[str]:
     """Return the versions of a package in pip's index. Raises ValueError with pip's message if the package is missing."""
     # For any Python: the package runs in an image or a separate environment.
-    argv = [
-        sys.executable,
-        "-m",
-        "pip",
-        "index",
-        "versions",
-        name,
-        "--ignore-requires-python",
-        "--disable-pip-version-check",
-    ]
+    argv = [sys.executable, "-m", "pip", "index", "versions", name, "--ignore-requires-python"]
+    argv += ["--disable-pip-version-check"]
     done = subprocess.run(argv, text=True, capture_output=True, env=tool_env(), check=False, timeout=SECONDS * 4)
     listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
     if not listed:
@@ -151,11 +140,6 @@ def ask(component: Component) -> Row:
     return Row(component.name, ours, unknown=unknown)
 
 
-def watched() -> list[Component]:
-    """Return the checked programs: components of hosts, and the newest vLLM of the catalogue."""
-    return [*COMPONENTS, Component("vLLM in the catalogue", str(catalogue.versions()[-1]), package="vllm")]
-
-
 def report(rows: Iterable[Row]) -> tuple[str, int]:
     """Return the lines about components, and the exit code."""
     lines, code = [], 0
@@ -168,8 +152,9 @@ def report(rows: Iterable[Row]) -> tuple[str, int]:
 
 def main() -> int:
     """Print a line for each; the exit code of the module's documentation."""
+    vllm = Component("vLLM in the catalogue", str(catalogue.versions()[-1]), package="vllm")
     with ThreadPoolExecutor(max_workers=8) as pool:
-        text, code = report(pool.map(ask, watched()))
+        text, code = report(pool.map(ask, (*COMPONENTS, vllm)))
     print(text)
     return code
 

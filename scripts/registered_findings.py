@@ -30,19 +30,13 @@ class Entry:
     page: str
 
 
-def load_entries() -> dict[str, Entry]:
-    """Return every finding by its id, in the order in which the pages list them; ValueError if an id is listed twice."""
-    pages = yaml.safe_load((ROOT / "docs" / "findings.yml").read_text(encoding="utf-8"))
-    entries: dict[str, Entry] = {}
-    for page, findings in pages.items():
-        for rule, texts in findings.items():
-            if rule in entries:
-                raise ValueError(f"docs/findings.yml lists {rule} below {entries[rule].page} and below {page}")
-            entries[rule] = Entry(rule, tuple(texts["severities"]), texts["meaning"], texts["fix"], page)
-    return entries
-
-
-ENTRIES = load_entries()
+ENTRIES: dict[str, Entry] = {}
+"""Every finding by its id, in the order in which the pages list them."""
+for _page, _findings in yaml.safe_load((ROOT / "docs" / "findings.yml").read_text(encoding="utf-8")).items():
+    for _rule, _texts in _findings.items():
+        if _rule in ENTRIES:
+            raise ValueError(f"docs/findings.yml lists {_rule} below {ENTRIES[_rule].page} and below {_page}")
+        ENTRIES[_rule] = Entry(_rule, tuple(_texts["severities"]), _texts["meaning"], _texts["fix"], _page)
 REGISTER = {rule: entry.severities for rule, entry in ENTRIES.items()}
 """The severities of every finding except rules about launches, the worst first."""
 

@@ -152,7 +152,21 @@ def sbom(tarball: Path, root: Path = ROOT) -> dict[str, Any]:
     about = yaml.safe_load((root / "galaxy.yml").read_text(encoding="utf-8"))
     core = yaml.safe_load((root / "meta/runtime.yml").read_text(encoding="utf-8"))["requires_ansible"]
     itself = f"pkg:generic/dgxspark/vllm@{version}"
-    parts = [*brought(root), *shipped(tarball)]
+    with tarfile.open(tarball) as archive:
+        read = archive.extractfile("FILES.json")
+        assert read is not None, "a collection has a FILES.json"
+        listed: list[Mapping[str, Any]] = json.load(read)["files"]
+    files = [
+        {
+            "type": "file",
+            "bom-ref": f"file:{entry['name']}",
+            "name": entry["name"],
+            "hashes": [{"alg": "SHA-256", "content": entry["chksum_sha256"]}],  # of its own manifest
+        }
+        for entry in listed
+        if entry["ftype"] == "file"
+    ]
+    brought_parts = brought(root)
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -177,29 +191,9 @@ def sbom(tarball: Path, root: Path = ROOT) -> dict[str, Any]:
                 "properties": [{"name": "ansible:requires_ansible", "value": core}],
             },
         },
-        "components": parts,
-        "dependencies": [
-            {"ref": itself, "dependsOn": [part["bom-ref"] for part in parts if part["type"] != "file"]},
-        ],
+        "components": [*brought_parts, *files],
+        "dependencies": [{"ref": itself, "dependsOn": [part["bom-ref"] for part in brought_parts]}],
     }
-
-
-def shipped(tarball: Path) -> list[dict[str, Any]]:
-    """Return the files of a collection's tarball, with the sums that its own manifest has."""
-    with tarfile.open(tarball) as archive:
-        read = archive.extractfile("FILES.json")
-        assert read is not None, "a collection has a FILES.json"
-        listed: list[Mapping[str, Any]] = json.load(read)["files"]
-    return [
-        {
-            "type": "file",
-            "bom-ref": f"file:{entry['name']}",
-            "name": entry["name"],
-            "hashes": [{"alg": "SHA-256", "content": entry["chksum_sha256"]}],
-        }
-        for entry in listed
-        if entry["ftype"] == "file"
-    ]
 
 
 def brought(root: Path) -> list[dict[str, Any]]:
@@ -211,20 +205,14 @@ def brought(root: Path) -> list[dict[str, Any]]:
         components.setdefault(purl, {**part, **more})
 
     for component in COMPONENTS:
-        if component.image:
-            purl = (
-                f"pkg:oci/{component.image.rpartition('/')[2]}?repository_url={component.image}&tag={component.version}"
-            )
-            add("container", component.image, component.version, purl)
+        name, version = component.image, component.version
+        if name:
+            add("container", name, version, f"pkg:oci/{name.rpartition('/')[2]}?repository_url={name}&tag={version}")
         elif component.release:
-            hashes = GPU_EXPORTER_SHA256 if component == GPU_EXPORTER else {}
-            add(
-                "application",
-                component.name,
-                component.version,
-                f"pkg:github/{component.release}@v{component.version}",
-                hashes=[{"alg": "SHA-256", "content": content} for content in hashes.values()],
-            )
+            sums = GPU_EXPORTER_SHA256.values() if component == GPU_EXPORTER else ()
+            hashes = [{"alg": "SHA-256", "content": content} for content in sums]
+            purl = f"pkg:github/{component.release}@v{version}"
+            add("application", component.name, version, purl, hashes=hashes)
     for pattern in PACKAGE_LISTS:
         for path in sorted(root.glob(pattern)):
             for name, version in PIN.findall(path.read_text(encoding="utf-8")):

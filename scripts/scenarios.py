@@ -92,29 +92,22 @@ def steps(name: str) -> list[Step]:
     play = ["ansible-playbook", *(word for word in words if Path(word).parent.name != NIGHTLY)]
     # Only check mode prints differences line by line: each file costs one more question to the host.
     checked, play = play, [word for word in play if word != "--diff"]
+    verifier = settings["verifier"]["options"]
+    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
+    tests = folder.glob("tests/**/test_*.py")
     commands = {
         "check": [*checked, "--check", "converge.yml"],
         "converge": [*play, "converge.yml"],
         "idempotence": [*play, "converge.yml"],
-        "verify": verify_command(settings, folder),
+        "verify": ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in tests)],
         **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
     }
-    if any(NIGHTLY in play_of_prepare.get("tags", ()) for play_of_prepare in plays(folder / "prepare.yml")):
-        commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
+    if "prepare" in commands:
+        plays = yaml.safe_load((folder / "prepare.yml").read_text(encoding="utf-8"))
+        if any(NIGHTLY in play_of_prepare.get("tags", ()) for play_of_prepare in plays):
+            commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
     step_names = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
     return [Step(step, commands[step]) for step in step_names if step in commands]
-
-
-def verify_command(settings: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return the command that runs the tests of a scenario."""
-    verifier = settings["verifier"]["options"]
-    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
-    return ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
-
-
-def plays(path: Path) -> list[dict[str, Any]]:
-    """Return the plays of a playbook, empty for a missing one."""
-    return list(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 # --- a quick ansible-playbook -----------------------------------------------------------------------------------------
@@ -152,15 +145,9 @@ def quick_ansible(env: Mapping[str, str], folder: Path, own_settings: bool = Tru
     try:
         folder.mkdir(parents=True, exist_ok=True)
         client = folder / "ansible-playbook"
-        words = {
-            "python": sys.executable,
-            "own": own_settings,
-            "prefixes": SETTINGS,
-            "settings": settings,
-            "path": server.path,
-            "program": str(BIN / "ansible-playbook"),
-        }
-        client.write_text(CLIENT.format(**words), encoding="utf-8")
+        words = {"python": sys.executable, "path": server.path, "program": str(BIN / "ansible-playbook")}
+        text = CLIENT.format(**words, own=own_settings, prefixes=SETTINGS, settings=settings)
+        client.write_text(text, encoding="utf-8")
         client.chmod(0o755)
         yield folder
     finally:

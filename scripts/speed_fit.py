@@ -9,7 +9,6 @@ fitted and the other one predicted. Nothing is fitted to a single row: rows of o
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -18,8 +17,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from common import ROOT, markdown_table, with_tables
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import quantization_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
@@ -36,7 +36,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model im
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.fp4_kernels import MARLIN, default_fp4_kernel
 
-ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures"
 PAGE = ROOT / "docs" / "speed.md"
 MARKER = "<!-- speed: errors -->"
@@ -85,11 +84,8 @@ class Row:
 def read_rows() -> list[Row]:
     """Return the published rows whose model can be read."""
     published = json.loads((FIXTURES / "speed_rows.json").read_text(encoding="utf-8"))["rows"]
-    rows = []
-    for values in published:
-        if values.get("config_key") and values["sure"] != "load only":
-            rows.append(Row(values, _launch(values)))
-    return rows
+    known = (values for values in published if values.get("config_key") and values["sure"] != "load only")
+    return [Row(values, _launch(values)) for values in known]
 
 
 def _launch(values: Mapping[str, Any]) -> Launch:
@@ -146,9 +142,8 @@ def _reads(key: str, tensor: int, pipeline: int, experts: bool, cache: str) -> R
 
 
 @lru_cache(maxsize=1)
-def _configs() -> dict[str, Any]:
-    configs: dict[str, Any] = json.loads((FIXTURES / "speed_configs.json").read_text(encoding="utf-8"))
-    return configs
+def _configs() -> Any:
+    return json.loads((FIXTURES / "speed_configs.json").read_text(encoding="utf-8"))
 
 
 # Classes of rows -------------------------------------------------------------------------------------------------------
@@ -174,14 +169,6 @@ class RowClass:
     names: tuple[str, ...]
 
 
-def _decode_rate(row: Row, constants: Constants) -> float:
-    return 1 / decode_seconds(row.launch, constants, row.concurrency or 1, row.length)
-
-
-def _prefill_rate(row: Row, constants: Constants) -> float:
-    return float(row.prompt_tokens / prefill_seconds(row.launch, constants, row.prompt_tokens))
-
-
 def _one(row: Row) -> bool:
     return _is_plain(row) and row.nodes == 1 and row.concurrency == 1 and not row.eager
 
@@ -190,8 +177,14 @@ def _long(row: Row) -> bool:
     return bool(row.prefill_tps) and (row.prompt_tokens or 0) >= LONG_PROMPT
 
 
-DECODE = (_decode_rate, lambda row: row.stream_rate)
-PREFILL = (_prefill_rate, lambda row: float(row.prefill_tps))
+DECODE = (
+    lambda row, constants: 1 / decode_seconds(row.launch, constants, row.concurrency or 1, row.length),
+    lambda row: row.stream_rate,
+)
+PREFILL = (
+    lambda row, constants: float(row.prompt_tokens / prefill_seconds(row.launch, constants, row.prompt_tokens)),
+    lambda row: float(row.prefill_tps),
+)
 CLASSES = (
     RowClass(
         "decode, 1 stream, 1 Spark",
@@ -315,14 +308,6 @@ def fit_class(row_class: RowClass, rows: list[Row], constants: Constants) -> Con
     return constants
 
 
-def split_rows(rows: list[Row], key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
-    """Divide rows in two by a property, always in the same way."""
-    halves: tuple[list[Row], list[Row]] = ([], [])
-    for row in rows:
-        halves[zlib.crc32(key(row).encode()) % 2].append(row)
-    return halves
-
-
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
@@ -338,8 +323,10 @@ def errors(row_class: RowClass, rows: Iterable[Row], constants: Constants) -> li
 
 
 def unseen_errors(rows: list[Row], key: Callable[[Row], str]) -> dict[str, list[float]]:
-    """Return errors by class of rows that the constants were not fitted to."""
-    halves = split_rows(rows, key)
+    """Return errors by class of rows that the constants were not fitted to. key: property by which the rows are divided in two."""
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for row in rows:
+        halves[zlib.crc32(key(row).encode()) % 2].append(row)
     found: dict[str, list[float]] = {row_class.name: [] for row_class in CLASSES}
     for fitted, other in (halves, halves[::-1]):
         constants = fit(fitted)
@@ -367,33 +354,19 @@ def error_rows(rows: list[Row], constants: Constants, *unseen: Mapping[str, list
     return table
 
 
-def write_page(table: list[list[str]]) -> None:
-    """Replace the table of docs/speed.md."""
-    head, _marker, rest = PAGE.read_text(encoding="utf-8").partition(MARKER)
-    tail = rest.partition("|\n\n")[2]
-    lines = ["| class | rows | all rows | unseen model | unseen source |", "|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells)} |" for cells in table]
-    PAGE.write_text(f"{head}{MARKER}\n\n" + "\n".join(lines) + f"\n\n{tail}", encoding="utf-8")
-
-
 def main() -> int:
     """Fit, print constants and errors, and write the errors to the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-fit", action="store_true", help="only print the errors of the constants as they are")
-    options = parser.parse_args()
     rows = read_rows()
-    unseen: list[dict[str, list[float]]] = []
-    if not options.no_fit:
-        print(f"{'constant':24} {'in use':>10} {'fitted':>10}")
-        for name, value in asdict(fit(rows)).items():
-            print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
-        unseen = [unseen_errors(rows, key) for key in (lambda row: row.group[0], lambda row: row.group[1])]
+    print(f"{'constant':24} {'in use':>10} {'fitted':>10}")
+    for name, value in asdict(fit(rows)).items():
+        print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
+    unseen = [unseen_errors(rows, key) for key in (lambda row: row.group[0], lambda row: row.group[1])]
     table = error_rows(rows, GB10, *unseen)
     print("\nclass, rows, error in percent (median / 80th percentile): all rows, unseen model, unseen source")
     for cells in table:
         print(f"{cells[0]:46} {cells[1]:>4} " + "   ".join(f"{cell:12}" for cell in cells[2:]))
-    if not options.no_fit:
-        write_page(table)
+    page = markdown_table(("class", "rows", "all rows", "unseen model", "unseen source"), table)
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), MARKER, lambda _mark: page, 1), encoding="utf-8")
     return 0
 
 

@@ -111,6 +111,7 @@ def lint(thorough: bool) -> list[Result]:
     if not (libraries / "dgxspark_vllm").is_symlink():
         # As roles install it; relative, so that a copied clone reads its own.
         (libraries / "dgxspark_vllm").symlink_to(os.path.relpath(ROOT / "plugins" / "module_utils", libraries))
+    yaml_files = [name for name in tracked_files() if name.endswith((".yml", ".yaml")) or name == ".ansible-lint"]
     search = os.pathsep.join([str(libraries), *sorted({str(Path(name).parent) for name in programs})])
     ansible_lint = simple("ansible-lint", "ansible-lint", "--offline", "--strict", "--nocolor", "-q")
     # It lets ansible-playbook check the syntax of a hundred playbooks, each in a separate process.
@@ -130,7 +131,8 @@ def lint(thorough: bool) -> list[Result]:
                 simple("tests can be collected", "pytest", "--collect-only", "-qq", *TESTS),
                 simple("ruff check", "ruff", "check", "."),
                 simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
-                simple("yamllint", "yamllint", "--strict", *yaml_files()),
+                # By file: yamllint would follow the symlink under collections/ in a directory.
+                simple("yamllint", "yamllint", "--strict", *yaml_files),
                 simple("shellcheck", "shellcheck", *shell_files(), *workflow_scripts(CACHE / "workflow-scripts")),
                 # Permissions of actions, and text of pull requests in scripts; without the network.
                 simple("zizmor", "zizmor", "--offline", "--quiet", "--no-progress", ".github"),
@@ -167,11 +169,6 @@ def workflow_scripts(folder: Path) -> list[str]:
     return paths
 
 
-def yaml_files() -> list[str]:
-    """Return our YAML files; yamllint would follow the symlink under collections/ in a directory."""
-    return [name for name in tracked_files() if name.endswith((".yml", ".yaml")) or name == ".ansible-lint"]
-
-
 # --- documentation --------------------------------------------------------------------------------------------------
 
 
@@ -179,18 +176,9 @@ def docs_lint(thorough: bool) -> list[Result]:
     """Documentation of plugins and roles, the changelog, and all pages as a site, with its links. When thorough, the site is written, too."""
     site = simple("documentation site", sys.executable, "scripts/docs_site.py", *(() if thorough else ("--check",)))
     # Errors that rstcheck would find in generated pages also fail the site, which has the same pages.
-    lint_docs = [
-        "antsibull-docs",
-        "lint-collection-docs",
-        "--plugin-docs",
-        "--validate-collection-refs",
-        "all",
-        "--skip-rstcheck",
-        ".",
-    ]
-    return together(
-        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint"), site]
-    )
+    lint_docs = ["antsibull-docs", "lint-collection-docs", "--plugin-docs", "--validate-collection-refs", "all"]
+    plugins = simple("antsibull-docs", *lint_docs, "--skip-rstcheck", ".")
+    return together([plugins, simple("antsibull-changelog", "antsibull-changelog", "lint"), site])
 
 
 # --- unit -----------------------------------------------------------------------------------------------------------
@@ -213,11 +201,6 @@ def unit(thorough: bool, *options: str) -> list[Result]:
         result.first_output = first.output
         result.passed += first.passed
     return [result]
-
-
-def unit_quick(thorough: bool) -> list[Result]:
-    """The same without playbooks and processes that mostly wait."""
-    return unit(thorough, "-m", "not slow and not nightly")
 
 
 # --- sanity ---------------------------------------------------------------------------------------------------------
@@ -257,11 +240,9 @@ def core_venv(core: str) -> tuple[Path | None, str]:
             stamp.write_text(f"{release} {python}", encoding="utf-8")
             return venv, ""
     shutil.rmtree(venv, ignore_errors=True)
-    missing = "No matching distribution" in done.stderr
-    return (
-        None,
-        "no release to be had yet" if missing else f"cannot be installed: {done.stderr.strip().splitlines()[-1]}",
-    )
+    if "No matching distribution" in done.stderr:
+        return None, "no release to be had yet"
+    return None, f"cannot be installed: {done.stderr.strip().splitlines()[-1]}"
 
 
 def ansible_test_env(name: str, venv: Path) -> dict[str, str]:
@@ -314,9 +295,17 @@ def sanity(thorough: bool) -> list[Result]:
             checks.append(sanity_check)
             if not newest:
                 newest = core
-                imports, missing = imports_on_hosts(venv, Path(temporary), thorough)
-                checks.append(imports)
-                left_out += [f"host Python {python}: not on this machine" for python in missing]
+                others = [python for python in HOST_PYTHONS if python != controller_python(venv)]
+                available = [python for python in others if find_python(python)]
+                left_out += [
+                    f"host Python {python}: not on this machine" for python in others if python not in available
+                ]
+                pythons = available if thorough else available[:1]
+                tests = ["--test", "compile", "--test", "import"]
+                commands = [[*ansible_test_sanity(venv), "--python", python, *tests] for python in pythons]
+                tree = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
+                label = f"compile and import on Python {', '.join(pythons)}"
+                checks.append(Check(label, commands, tree, ansible_test_env("hosts", venv)))
             checks.append(syntax_check)
         results = together(checks)
     for line in left_out:
@@ -354,20 +343,6 @@ def checks_of_core(core: str, venv: Path, folder: Path, thorough: bool) -> tuple
     )
 
 
-def imports_on_hosts(venv: Path, folder: Path, thorough: bool) -> tuple[Check, list[str]]:
-    """Return the check that compiles and imports modules on Pythons of hosts, and the Pythons that are not installed."""
-    minor = controller_python(venv)
-    available = [python for python in HOST_PYTHONS if python != minor and find_python(python)]
-    pythons = available if thorough else available[:1]
-    commands = [
-        [*ansible_test_sanity(venv), "--python", python, "--test", "compile", "--test", "import"] for python in pythons
-    ]
-    tree = copy_collection(folder / "hosts", SANITY_PATHS)
-    label = f"compile and import on Python {', '.join(pythons)}"
-    missing = [python for python in HOST_PYTHONS if python not in (minor, *available)]
-    return Check(label, commands, tree, ansible_test_env("hosts", venv)), missing
-
-
 def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     """Check one ansible-core on one Python, a row of CI's matrix: unit tests that do not wait, sanity and syntax.
 
@@ -378,26 +353,16 @@ def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     minor = minor or pythons[0]
     label = f"ansible-core {version} on Python {minor}"
     python = find_python(minor)
-    if python is None or minor not in pythons:
-        why = (
-            f"it runs on Python {', '.join(pythons)}" if minor not in pythons else "that Python is not on this machine"
-        )
-        return [finish(Result(label, False, 0.0, why))]
+    if minor not in pythons:
+        return [finish(Result(label, False, 0.0, f"it runs on Python {', '.join(pythons)}"))]
+    if python is None:
+        return [finish(Result(label, False, 0.0, "that Python is not on this machine"))]
     venv = CACHE / f"dev-{version}-{minor}"
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     # All tools come from the lock, except this core. Of an unreleased core, the release candidate.
     override = venv / "override.txt"
-    install: list[str | Path] = [
-        BIN / "uv",
-        "pip",
-        "install",
-        "-q",
-        "--python",
-        venv / "bin" / "python",
-        "--override",
-        override,
-    ]
-    install += ["-r", ROOT / "requirements-dev.txt"]
+    install: list[str | Path] = [BIN / "uv", "pip", "install", "-q", "--python", venv / "bin" / "python"]
+    install += ["--override", override, "-r", ROOT / "requirements-dev.txt"]
     for specifier in (release, release.replace(".0,", ".0rc0,")):
         override.write_text(f"ansible-core{specifier}\n", encoding="utf-8")
         done = subprocess.run(install, text=True, capture_output=True, env=tool_env(), check=False)
@@ -437,57 +402,39 @@ def artifact(thorough: bool) -> list[Result]:
         tarball = next(place.glob("*.tar.gz"), None)
         if tarball is None:
             return [build]
-        install = [
-            "ansible-galaxy",
-            "collection",
-            "install",
-            "--offline",
-            "-p",
-            str(place / "collections"),
-            str(tarball),
-        ]
-        results = [build, execute(Check("install in an empty place", [install], place, env))]
+        install = ["ansible-galaxy", "collection", "install", "--offline", "-p", str(place / "collections")]
+        results = [build, execute(Check("install in an empty place", [[*install, str(tarball)]], place, env))]
         results.append(finish(shipped_files(place / "collections" / COLLECTION)))
         if thorough:
-            results.append(execute(imported_by_galaxy(place, tarball)))
-        modules = [f"dgxspark.vllm.{path.stem}" for path in module_files()]
+            python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
+            settings = place / "galaxy-importer.cfg"
+            # Lint has its ansible-lint already.
+            settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_LINT = False\n", encoding="utf-8")
+            galaxy = tool_env(GALAXY_IMPORTER_CONFIG=str(settings), HOME=str(place), PYTHONPATH="")
+            galaxy["PATH"] = f"{python.parent}{os.pathsep}{galaxy['PATH']}"
+            importer = [str(python), "-m", "galaxy_importer.main", str(tarball)]
+            results.append(execute(Check("galaxy-importer", [importer], place, galaxy)))
+        module_files = sorted(path for path in ROOT.glob("plugins/modules/*.py") if path.name != "__init__.py")
+        modules = [f"dgxspark.vllm.{path.stem}" for path in module_files]
         checks = [Check(f"ansible-doc of {len(modules)} modules", [["ansible-doc", *modules]], place, env)]
         # What `make demo` makes for its inventory: the test model.
-        for name in ("sim/models/scripted/config.json",):
-            (place / ".cache" / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / ".cache" / name).write_text("{}\n", encoding="utf-8")
+        scripted = place / ".cache" / "sim" / "models" / "scripted"
+        scripted.mkdir(parents=True, exist_ok=True)
+        (scripted / "config.json").write_text("{}\n", encoding="utf-8")
         for inventory in inventories(thorough):
             copied = place / "inventories" / inventory.name
             shutil.copytree(inventory, copied)
             # By its folder and by its file; keys and plans in the folder must not become hosts.
             verbs = ["dgxspark.vllm.plan", "dgxspark.vllm.keys", "dgxspark.vllm.plan"]
             source = next(path for path in sorted(copied.iterdir()) if path.suffix == ".yml")
-            runs = [
-                ["ansible-playbook", "-i", str(copied), *verbs],
-                ["ansible-playbook", "-i", str(source), *verbs[1:]],
-            ]
+            play = ["ansible-playbook", "-i"]
+            runs = [[*play, str(copied), *verbs], [*play, str(source), *verbs[1:]]]
             label = f"keys and plan of inventory {inventory.name} from an empty directory"
             checks.append(Check(label, runs, place / "inventories", env))
-        checks.append(
-            simple(
-                "README, quick start and what the tutorials plan, typed in an empty home",
-                sys.executable,
-                "scripts/newcomer.py",
-            )
-        )
+        typed = "README, quick start and what the tutorials plan, typed in an empty home"
+        checks.append(simple(typed, sys.executable, "scripts/newcomer.py"))
         results += together(checks)
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories(thorough))]
-
-
-def imported_by_galaxy(place: Path, tarball: Path) -> Check:
-    """Return the check that Galaxy runs on a published tarball: its own importer, without the network."""
-    python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
-    settings = place / "galaxy-importer.cfg"
-    # Lint has its ansible-lint already.
-    settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_LINT = False\n", encoding="utf-8")
-    env = tool_env(GALAXY_IMPORTER_CONFIG=str(settings), HOME=str(place), PYTHONPATH="")
-    env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
-    return Check("galaxy-importer", [[str(python), "-m", "galaxy_importer.main", str(tarball)]], place, env)
 
 
 def same_hosts(inventory: Path, place: Path, env: dict[str, str]) -> Result:
@@ -504,11 +451,6 @@ def same_hosts(inventory: Path, place: Path, env: dict[str, str]) -> Result:
     text = f"{inventory}:\n{seen[0]}\n{copied}:\n{seen[1]}"
     same = seen[0] == seen[1] and "sparks" in seen[0]
     return Result(f"the hosts of inventory {inventory.name}, used", same, watch.seconds, text)
-
-
-def module_files() -> list[Path]:
-    """Return the files of the collection's modules."""
-    return sorted(path for path in ROOT.glob("plugins/modules/*.py") if path.name != "__init__.py")
 
 
 def shipped_files(installed: Path) -> Result:
@@ -553,15 +495,9 @@ def programs(thorough: bool) -> list[Result]:
     argv = [str(mcp), "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "tests/mcp"]
     checks.append(Check("MCP server with its SDK's client", [argv], env=tool_env()))
     if thorough:
-        checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
-        checks.append(
-            simple(
-                "plan.html, fabric.html, status.html and the served page in a browser",
-                sys.executable,
-                "tests/webui/run.py",
-                "--pages",
-            )
-        )
+        run_webui = (sys.executable, "tests/webui/run.py")
+        pages = "plan.html, fabric.html, status.html and the served page in a browser"
+        checks += [simple("Open WebUI in a browser", *run_webui), simple(pages, *run_webui, "--pages")]
     return [execute(check) for check in checks]
 
 
@@ -571,7 +507,8 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
     "lint": lint,
     "docs-lint": docs_lint,
     "unit": unit,
-    "unit-quick": unit_quick,
+    # Without playbooks and processes that mostly wait.
+    "unit-quick": lambda thorough: unit(thorough, "-m", "not slow and not nightly"),
     "sanity": sanity,
     "core": core,
     "artifact": artifact,
@@ -597,9 +534,9 @@ def main() -> int:
 
     thorough = options.what in THOROUGH
     watch = Stopwatch()
-    rows: list[tuple[str, str, float, int, int]] = []
+    rows: list[tuple[str, str, float, int, int]] = []  # stage, state, seconds, passed and failed tests
     failed: list[str] = []
-    reasons_of_failures: list[str] = []
+    reasons: list[str] = []
 
     def stage(name: str) -> tuple[list[Result], float]:
         stage_watch = Stopwatch()
@@ -616,27 +553,18 @@ def main() -> int:
         for name, (results, seconds) in zip(names, ended, strict=True):
             good = all(result.ok for result in results)
             failed += [] if good else [name]
-            reasons_of_failures += failures(results)
+            reasons += failures(results)
             passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
             rows.append((name, "ok" if good else "FAILED", seconds, passed, not_passed))
 
-    print_summary(rows, failed, reasons_of_failures, watch)
-    return 1 if failed else 0
-
-
-def print_summary(
-    rows: list[tuple[str, str, float, int, int]], failed: list[str], reasons: list[str], watch: Stopwatch
-) -> None:
-    """Print a line per stage, the failed stages and their reasons, and the sum of tests as the last line.
-
-    rows: stage, state, seconds, passed and failed tests.
-    """
     heading("summary")
     for name, state, seconds, passed, not_passed in rows:
         figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
         print(f"   {state:<8} {name:<10} {figures}".rstrip())
     print(f"   {'FAILED in ' + ' and '.join(failed) if failed else 'All good'} after {watch}.")
+    # The last line, see above.
     print("\n".join([*reasons, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"]))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -60,10 +60,8 @@ def execute(check: Check) -> Result:
 def finish(result: Result) -> Result:
     """Count the tests of a check, and print its line (with its output if it failed)."""
     count_tests(result)
-    print(
-        f"   {'ok    ' if result.ok else 'FAILED'} {result.label} ({duration(result.seconds)}) {result.note}".rstrip(),
-        flush=True,
-    )
+    state = "ok    " if result.ok else "FAILED"
+    print(f"   {state} {result.label} ({duration(result.seconds)}) {result.note}".rstrip(), flush=True)
     if not result.ok:
         # Which tests failed comes first: a page that keeps only the beginning of a long log shows that much.
         lines = [line for line in result.output.rstrip().splitlines() if not re.fullmatch(PROGRESS, line)]
@@ -73,10 +71,8 @@ def finish(result: Result) -> Result:
             log = LOGS / (re.sub(r"\W+", "-", result.label) + ".log")
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(result.output, encoding="utf-8")
-            lines = [
-                f"... the last {LINES_SHOWN} of {len(lines)} lines; all are in {log.relative_to(ROOT)}",
-                *lines[-LINES_SHOWN:],
-            ]
+            note = f"... the last {LINES_SHOWN} of {len(lines)} lines; all are in {log.relative_to(ROOT)}"
+            lines = [note, *lines[-LINES_SHOWN:]]
         print("\n".join(f"   | {line}" for line in failed + lines), flush=True)
     return result
 
@@ -110,11 +106,7 @@ def reasons(output: str) -> list[str]:
 
 def count_tests(result: Result) -> None:
     """Set the numbers of tests from pytest's closing lines; a check without them counts as one test."""
-    closing = [
-        line
-        for line in result.output.splitlines()
-        if re.search(r"\d+ (passed|failed|error|skipped).* in [\d.]+s", line)
-    ]
+    closing = re.findall(r".*\d+ (?:passed|failed|error|skipped).* in [\d.]+s.*", result.output)
     for line in closing:
         result.passed += sum(int(n) for n in re.findall(r"(\d+) passed", line))
         result.failed += sum(int(n) for n in re.findall(r"(\d+) (?:failed|error)", line))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import scenarios
 from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, run, tool_env
@@ -56,8 +57,7 @@ def molecule(thorough: bool, only: str = "") -> list[Result]:
     order = {name: position for position, name in enumerate(SLOWEST)}
     if only == RING:
         return [ring_run()]
-    names = [only] if only else scenarios_of(thorough)
-    waiting = sorted(names, key=lambda name: (order.get(name, len(order)), name))
+    waiting = sorted([only] if only else scenarios_of(thorough), key=lambda name: (order.get(name, len(order)), name))
     lanes = LANES[: len(waiting)]
     watch = Stopwatch()
     # Directly, so that the output of a first build is visible. Stand-ins cannot prove everything that scenarios show of a real engine.
@@ -87,49 +87,42 @@ def scenarios_of(thorough: bool) -> list[str]:
 
 
 def ring_run() -> Result:
-    """Run the scenario on four cabled nodes after the lanes have released their memory; repeat it once if it fails."""
-    result = ring_attempt()
-    if not result.ok:
-        first, result = result, ring_attempt()
-        result.first_output = first.output
-    return finish(result)
+    """Run the scenario on four cabled nodes after the lanes have released their memory."""
+
+    def attempt() -> Result:
+        try:
+            return on_new_nodes("ring", RING, functools.partial(molecule_run, seconds=RING_SECONDS), "--nodes", "4")
+        finally:
+            run(SPARKSIM, "down", "--set", "ring")
+
+    return twice(attempt)
 
 
-def ring_attempt() -> Result:
-    """Run it on new nodes."""
-    watch = Stopwatch()
-    try:
-        run(SPARKSIM, "down", "--set", "ring")
-        if run(SPARKSIM, "up", "--set", "ring", "--nodes", "4"):
-            return Result(f"scenario {RING}", False, watch.seconds, "its simulated Sparks are not up: see above")
-        result = molecule_run(RING, "ring", RING_SECONDS)
-        result.seconds = watch.seconds
-        return result
-    finally:
-        run(SPARKSIM, "down", "--set", "ring")
-
-
-def scenario_runs(lane: str, waiting: list[str], attempt: Callable[[str, str], Result]) -> list[Result]:
-    """Run waiting scenarios on a lane, each on new nodes.
+def twice(attempt: Callable[[], Result]) -> Result:
+    """Return the result of an attempt, of the second one if the first fails.
 
     All nodes share this machine's cores. A scenario that fails twice, the second time on new nodes again, is broken; single
     failures are reported at the end.
     """
+    result = attempt()
+    if not result.ok:
+        first, result = result, attempt()
+        result.first_output = first.output
+    return result
+
+
+def scenario_runs(lane: str, waiting: list[str], attempt: Callable[[str, str], Result]) -> list[Result]:
+    """Run waiting scenarios on a lane, each on new nodes."""
     results = []
     while waiting:
-        name = waiting.pop(0)
-        result = on_new_nodes(lane, name, attempt)
-        if not result.ok:
-            first, result = result, on_new_nodes(lane, name, attempt)
-            result.first_output = first.output
-        results.append(result)
+        results.append(twice(functools.partial(on_new_nodes, lane, waiting.pop(0), attempt)))
     return results
 
 
-def on_new_nodes(lane: str, name: str, attempt: Callable[[str, str], Result]) -> Result:
+def on_new_nodes(lane: str, name: str, attempt: Callable[[str, str], Result], *options: str) -> Result:
     """Run a scenario on new nodes: creating them is faster than undoing the changes of the previous scenario."""
     watch = Stopwatch()
-    if any(run(SPARKSIM, verb, "--set", lane) for verb in ("down", "up")):
+    if run(SPARKSIM, "down", "--set", lane) or run(SPARKSIM, "up", "--set", lane, *options):
         return finish(Result(f"scenario {name}", False, watch.seconds, "its simulated Sparks are not up: see above"))
     result = attempt(name, lane)
     result.seconds = watch.seconds
@@ -181,16 +174,8 @@ def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str], seconds: 
     seconds: after which it is killed with all of its children.
     """
     output, ended = "", threading.Event()
-    with subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=seconds is not None,
-    ) as process:
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(argv, cwd=cwd, env=env, start_new_session=seconds is not None, **streams) as process:
         assert process.stdout is not None
 
         def end() -> None:

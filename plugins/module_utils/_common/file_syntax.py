@@ -52,16 +52,12 @@ def specifiers(text: Any) -> str:
     return check(str(text)).replace("%", "%%")
 
 
-def _in_quotes(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
 def _in_path(text: str) -> str:
-    return _in_quotes(specifiers(text))
+    return specifiers(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _in_argument(text: str) -> str:
-    escaped = _in_quotes(check(text).replace("%", "%%").replace("$", "$$"))
+    escaped = check(text).replace("%", "%%").replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
     return CONTROL.sub(lambda match: ESCAPES.get(match[0], f"\\x{ord(match[0]):02x}"), escaped)
 
 
@@ -124,7 +120,11 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
         raise ValueError(f"{word!r}: write a value of a unit without quotes; they are added if needed")
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
-        return _unit_list(word, literals, value, is_command, is_first)
+        if is_command and is_first and not literals[0].strip(PREFIXES) and literals[1:] == [""]:
+            return literals[0] + command_line(value)
+        if literals != ["", ""]:
+            raise ValueError(f"{word!r}: a list of words needs spaces around it")
+        return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in value)
     texts = [text_of(values[int(number)]) for number in numbers]
     if is_command and is_first and not literals[0].strip(PREFIXES):
         _check_program(texts[0])
@@ -136,16 +136,6 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     prefix = literals[0][: len(literals[0]) - len(unprefixed)]
     literals[0] = unprefixed
     return f'{prefix}"' + "".join(map("".join, zip(literals, [*map(escape, texts), ""]))) + '"'
-
-
-def _unit_list(word: str, literals: Sequence[str], items: Sequence[Any], is_command: bool, is_first: bool) -> str:
-    """Fill a word that stands for a list: a whole command line, or several words."""
-    prefix = literals[0]
-    if is_command and is_first and not prefix.strip(PREFIXES) and literals[1:] == [""]:
-        return prefix + command_line(items)
-    if literals != ["", ""]:
-        raise ValueError(f"{word!r}: a list of words needs spaces around it")
-    return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in items)
 
 
 # --- the other syntaxes -------------------------------------------------------------------------------------------------
@@ -189,19 +179,15 @@ YAML_INSIDE = re.compile(r"[A-Za-z0-9_./-]*")
 """What may stand within a scalar of YAML, quoted or not."""
 
 
-def yaml_scalar(value: Any) -> str:
-    """Return a scalar of YAML: a text in quotes, with escapes for everything but ASCII. Raises ValueError for a list or a mapping."""
-    if value is not None and not isinstance(value, bool):
-        text_of(value)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08X}", text)
-
-
 def _yaml_line(line: str, values: Sequence[Any]) -> str:
     def write(match: re.Match[str]) -> str:
         value = values[int(match[1])]
         if YAML_BEFORE.search(line[: match.start()]) and YAML_AFTER.match(line[match.end() :]):
-            return yaml_scalar(value)
+            if value is not None and not isinstance(value, bool):
+                text_of(value)
+            # A text in quotes, with escapes for everything but ASCII.
+            scalar = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            return re.sub(r"[^ -~]", lambda character: f"\\U{ord(character[0]):08X}", scalar)
         text = text_of(value)
         if not YAML_INSIDE.fullmatch(text):
             raise ValueError(

@@ -30,10 +30,6 @@ def wrong(path: Path, strict: bool) -> str:
         return ""
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return f"cannot be read ({getattr(error, 'strerror', None) or error})"
-    return _wrong_content(content, strict)
-
-
-def _wrong_content(content: bytes, strict: bool) -> str:
     if content.startswith(VAULT):
         return ""  # read by Ansible, which knows the password
     if len(content) > LARGEST:

@@ -107,8 +107,9 @@ def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iter
         if why := _unfit_text(value):
             yield place, why
     elif isinstance(value, (int, float)):
-        if why := _unfit_number(value, endless):
-            yield place, why
+        if not (abs(value) <= LARGEST or (isinstance(value, float) and endless is EVERYWHERE)):  # NaN compares as false
+            is_finite = isinstance(value, int) or math.isfinite(value)
+            yield place, "is a number of more than 19 digits." if is_finite else f"is {value}, which is no number."
     elif depth == DEEPEST:
         yield place, f"has more than {DEEPEST} levels of lists and mappings."
     elif isinstance(value, Mapping):
@@ -127,13 +128,6 @@ def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iter
             place,
             f"is of the type {type(value).__name__}, which is neither text, number, list nor mapping; quote it.",
         )
-
-
-def _unfit_number(value: float, endless: Collection[str]) -> str:
-    if abs(value) <= LARGEST or (isinstance(value, float) and endless is EVERYWHERE):
-        return ""
-    is_finite = isinstance(value, int) or math.isfinite(value)
-    return "is a number of more than 19 digits." if is_finite else f"is {value}, which is no number."
 
 
 def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:

@@ -27,16 +27,14 @@ _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{12,}")
 
 def in_environment(env: Mapping[Any, Any]) -> list[str]:
     """Return the names of variables whose values are secrets, in their order."""
-    return [str(name) for name, value in env.items() if holds_secret(value) or _of_variable(str(name), value)]
-
-
-def _of_variable(name: str, value: Any) -> bool:
-    """Tell whether the name of a variable marks its value as a secret; S3_ACCESS may be a key or a word such as read."""
-    if name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value)):
-        return True
-    return redaction.could_be_secret(value, name) and bool(
-        secret_names.is_secret_variable(name) or _PHRASE.search(name.upper())
-    )
+    names = []
+    for name, value in ((str(name), value) for name, value in env.items()):
+        is_named = secret_names.is_secret_variable(name) or _PHRASE.search(name.upper())
+        # S3_ACCESS may be a key or a word such as read.
+        is_access = name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value))
+        if holds_secret(value) or is_access or (is_named and redaction.could_be_secret(value, name)):
+            names.append(name)
+    return names
 
 
 def holds_secret(value: Any) -> bool:
@@ -88,21 +86,14 @@ def in_words(words: Sequence[Any]) -> list[str]:
             name, equals, value = variable.partition("=")
             names += in_environment({name: value} if equals else {})
             continue
-        name = _secret_word(text, before, index + 1)
-        names += [name] if name else []
+        option, equals, value = text.partition("=")
+        if equals and _is_secret_option(option):
+            names += [option] if redaction.could_be_secret(value, option) else []
+        elif "=" not in before and _is_secret_option(before):
+            names += [before] if not text.startswith("-") and redaction.could_be_secret(text, before) else []
+        elif holds_secret(text):
+            names.append(option if equals and option.startswith("-") else f"word {index + 1}")
     return names
-
-
-def _secret_word(word: str, before: str, number: int) -> str:
-    """Return the option that passes a secret in a word, else the number of a word that is a secret; empty for others."""
-    option, equals, value = word.partition("=")
-    if equals and _is_secret_option(option):
-        return option if redaction.could_be_secret(value, option) else ""
-    if "=" not in before and _is_secret_option(before):
-        return before if not word.startswith("-") and redaction.could_be_secret(word, before) else ""
-    if not holds_secret(word):
-        return ""
-    return option if equals and option.startswith("-") else f"word {number}"
 
 
 def _is_secret_option(word: str) -> bool:

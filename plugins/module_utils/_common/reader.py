@@ -127,7 +127,9 @@ def _read(form: Any, value: Any, where: str, wrong: list[str]) -> Any:
     if form in _TYPES:
         return _read_scalar(_TYPES[form], value, where, wrong)
     if is_dataclass(form):
-        return _read_object(form, value, where, wrong)
+        dataclass, before = cast(Any, form), len(wrong)
+        entries = _read_mapping(_record_of(dataclass), value, where, wrong)
+        return value if len(wrong) > before else dataclass(**entries)
     return _apply(form, value, where, wrong)
 
 
@@ -147,10 +149,9 @@ def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
 
 
 def _read_then(form: Then, value: Any, where: str, wrong: list[str]) -> Any:
-    mistakes: list[str] = []
-    value = _read(form.form, value, where, mistakes)
-    wrong += mistakes
-    return value if mistakes else _apply(form.function, value, where, wrong)
+    before = len(wrong)
+    value = _read(form.form, value, where, wrong)
+    return value if len(wrong) > before else _apply(form.function, value, where, wrong)
 
 
 def _apply(function: Callable[[Any, str], Any], value: Any, where: str, wrong: list[str]) -> Any:
@@ -159,13 +160,6 @@ def _apply(function: Callable[[Any, str], Any], value: Any, where: str, wrong: l
     except Untrusted as error:
         wrong.append(str(error))
         return value
-
-
-def _read_object(kind: Any, value: Any, where: str, wrong: list[str]) -> Any:
-    mistakes: list[str] = []
-    entries = _read_mapping(_record_of(kind), value, where, mistakes)
-    wrong += mistakes
-    return value if mistakes else kind(**entries)
 
 
 def _read_list(form: list[Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
@@ -185,33 +179,23 @@ def _read_mapping(form: dict[Any, Any], value: Any, where: str, wrong: list[str]
     if len(value) > most:
         wrong.append(f"{where} has {len(value)} entries, more than {most}")
         return value
-    record, mapping = _parts(form)
-    missing = [name for name, _form, is_required in record if is_required and name not in value]
+    record = {key: entry_form for key, entry_form in form.items() if isinstance(key, str)}
+    missing = [key for key in record if not key.endswith("?") and key not in value]
     if missing:
         wrong.append(f"{where} lacks {', '.join(map(repr, missing))}")
+    names = {key.rstrip("?"): entry_form for key, entry_form in record.items()}
     entries = {
         name: _read(entry_form, value[name], f"{where}.{name}", wrong)
-        for name, entry_form, _is_required in record
+        for name, entry_form in names.items()
         if name in value
     }
+    mapping = next((entry for entry in form.items() if not isinstance(entry[0], str)), None)
     if mapping:
-        names = {name for name, _form, _is_required in record}
         for name, item in value.items():
             if name not in names:
                 name = _read(mapping[0], name, f"a name in {where}", wrong)
                 entries[name] = _read(mapping[1], item, f"{where}.{printable(str(name))[:80]}", wrong)
     return entries
-
-
-def _parts(form: dict[Any, Any]) -> tuple[list[tuple[str, Any, bool]], tuple[Any, Any] | None]:
-    """Return the keys of a record with their forms, and the forms of all other names and their values."""
-    record = [
-        (name.rstrip("?"), entry_form, not name.endswith("?"))
-        for name, entry_form in form.items()
-        if isinstance(name, str)
-    ]
-    mapping = next((entry for entry in form.items() if not isinstance(entry[0], str)), None)
-    return record, mapping
 
 
 _READERS: Mapping[type, Callable[..., Any]] = {
@@ -252,17 +236,13 @@ def _form_of(annotation: Any) -> Any:
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if origin is Annotated:
         return args[1]
-    if origin in _LISTS:
+    if origin in (list, collections.abc.Sequence):
         return [_form_of(args[0])]
-    if origin in _MAPPINGS:
+    if origin in (dict, collections.abc.Mapping):
         return {str: _form_of(args[1]) if args else Any}
     if type(None) in args:
         return Maybe(_form_of(next(arg for arg in args if arg is not type(None))))
     return annotation
-
-
-_LISTS = (list, collections.abc.Sequence)
-_MAPPINGS = (dict, collections.abc.Mapping)
 
 
 # --- objects of this collection ---------------------------------------------------------------------------------------
@@ -386,11 +366,6 @@ def _to_address(parse: Callable[[str], Any], description: str) -> Callable[[str,
     return change
 
 
-def to_words(value: str, _where: str) -> str:
-    """Return a text for people on one line of bounded length."""
-    return " ".join(printable(value[:MOST_TEXT]).split())
-
-
 _SHA256 = r"[0-9a-f]{64}"
 # As Docker's own reference: a registry, names, a tag, a digest.
 _IMAGE = (
@@ -398,7 +373,8 @@ _IMAGE = (
     rf"(?::\w[\w.-]{{0,127}})?(?:@sha256:{_SHA256})?"
 )
 LINE = text("one line of text", is_line)
-WORDS = Then(str, to_words)
+WORDS = Then(str, lambda value, _where: " ".join(printable(value[:MOST_TEXT]).split()))
+"""A text for people, which becomes one line of bounded length."""
 COMMIT = matching(r"[0-9a-f]{40}", "a commit of 40 hexadecimal digits")
 SHA256 = matching(_SHA256, "a SHA-256 of 64 hexadecimal digits")
 DIGEST = matching(f"sha256:{_SHA256}", "sha256: and 64 hexadecimal digits")

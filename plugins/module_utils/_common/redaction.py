@@ -109,85 +109,71 @@ _PREFIXED = (
     rf"|{_WORD}SG\.[\w-]{{8,}}\.[\w-]{{8,}}|{_WORD}SK[0-9a-f]{{32}}(?![0-9a-f])|{_WORD}AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Z]{{16,}}"
 )
 """Tokens with the prefix of their vendor, also where the length is another one than C(secret_rules) expects."""
-_COMMAND_PASSWORDS = tuple(
-    (pattern, 0)
-    for pattern in (
-        # a glued -p, as in mysql -psecret; a blank before it makes it the name of a database
-        r"\b(?:mysql\w*|mariadb[\w-]*)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,}|\"[^\"\n]+\"|'[^'\n]+')",
-        r"\bsshpass\b[ \t]+(?:-[a-oq-z]\w*[ \t]+)*-p[ \t]*(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
-        r"\b(?:docker|podman|nerdctl|helm|skopeo|oras|crane|buildah)\b[^\n|;&]{0,60}?\blogin\b[^\n|;&]{0,300}?[ \t]-p[ \t=]*"
-        r"(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
-        r"\b(?:wandb|hf auth|huggingface-cli|vault|doppler|railway|neptune|comet)[ \t]+login[ \t]+(?:--\w+[ \t]+)*(?P<secret>[\w.-]{8,})",
-        r"\bredis-cli\b[^\n|;&]{0,300}?[ \t]-a[ \t]+(?P<secret>\S{3,})",
-        r"\bldap(?:search|modify|add|whoami)\b[^\n|;&]{0,300}?[ \t]-w[ \t]+(?P<secret>\S{3,})",
-        r"\bsmbclient\b[^\n|;&]{0,300}?[ \t]-U[ \t]*[^\s%]+%(?P<secret>\S{3,})",
-        r"\bhtpasswd\b[ \t]+-\w*b\w*[ \t]+\S+[ \t]+\S+[ \t]+(?P<secret>\S{3,})",
-        r"\b(?:7z|7za|rar|unrar)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,})",
-        r"\b(?:un)?zip\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
-        r"\b(?:pass|passin|passout)[ \t=]+pass:(?P<secret>\S{3,})",
-        r"\becho[ \t]+(?:-\w+[ \t]+)?[\"']?(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*sudo\b[^\n]{0,60}?-S",
-        r"\becho[ \t]+[\"']?[\w.-]{1,32}:(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
-        r"\bipmitool\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
-        r"\b(?:wifi-sec\.psk|802-11-wireless-security\.psk|wpa_passphrase[ \t]+\S+)[ \t]+(?P<secret>\S{3,})",
-    )
+_TOKENS = (
+    rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}",
+    rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})",
+    rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}",
+    rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}",
+    _JWT,
+    r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}",  # a bot of Telegram
+    r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+",
+)
+"""Tokens that nobody writes by chance."""
+_COMMAND_PASSWORDS = (
+    # a glued -p, as in mysql -psecret; a blank before it makes it the name of a database
+    r"\b(?:mysql\w*|mariadb[\w-]*)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,}|\"[^\"\n]+\"|'[^'\n]+')",
+    r"\bsshpass\b[ \t]+(?:-[a-oq-z]\w*[ \t]+)*-p[ \t]*(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
+    r"\b(?:docker|podman|nerdctl|helm|skopeo|oras|crane|buildah)\b[^\n|;&]{0,60}?\blogin\b[^\n|;&]{0,300}?[ \t]-p[ \t=]*"
+    r"(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
+    r"\b(?:wandb|hf auth|huggingface-cli|vault|doppler|railway|neptune|comet)[ \t]+login[ \t]+(?:--\w+[ \t]+)*(?P<secret>[\w.-]{8,})",
+    r"\bredis-cli\b[^\n|;&]{0,300}?[ \t]-a[ \t]+(?P<secret>\S{3,})",
+    r"\bldap(?:search|modify|add|whoami)\b[^\n|;&]{0,300}?[ \t]-w[ \t]+(?P<secret>\S{3,})",
+    r"\bsmbclient\b[^\n|;&]{0,300}?[ \t]-U[ \t]*[^\s%]+%(?P<secret>\S{3,})",
+    r"\bhtpasswd\b[ \t]+-\w*b\w*[ \t]+\S+[ \t]+\S+[ \t]+(?P<secret>\S{3,})",
+    r"\b(?:7z|7za|rar|unrar)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,})",
+    r"\b(?:un)?zip\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
+    r"\b(?:pass|passin|passout)[ \t=]+pass:(?P<secret>\S{3,})",
+    r"\becho[ \t]+(?:-\w+[ \t]+)?[\"']?(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*sudo\b[^\n]{0,60}?-S",
+    r"\becho[ \t]+[\"']?[\w.-]{1,32}:(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
+    r"\bipmitool\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
+    r"\b(?:wifi-sec\.psk|802-11-wireless-security\.psk|wpa_passphrase[ \t]+\S+)[ \t]+(?P<secret>\S{3,})",
 )
 _FILE_FORMS = (
     # crypt(3) hashes of /etc/shadow and htpasswd, and hashes of databases
-    (
-        r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w{1,3}|scrypt|sha1|md5|pbkdf2[\w-]{0,12})\$[\w./+,=$-]{8,}|\{S?SHA(?:256|512)?\}[\w+/]{16,}={0,2}",
-        0,
-    ),
+    r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w{1,3}|scrypt|sha1|md5|pbkdf2[\w-]{0,12})\$[\w./+,=$-]{8,}|\{S?SHA(?:256|512)?\}[\w+/]{16,}={0,2}",
     # ~/.pgpass: host:port:database:user:password
-    (r"^(?:[\w.*-]+|\[[0-9a-f:]+\]):(?:\d{1,5}|\*):[\w.*-]+:[\w.*@-]+:(?P<secret>[^\s:]{3,})[ \t]*$", re.MULTILINE),
-    (r"\$ANSIBLE_VAULT;[\d.]{1,8};\w{1,16}(?:;[\w.-]{1,64})?(?:(?:\r?\n|\\n)[ \t]*[0-9a-f]{2,120}(?![0-9A-Za-z]))*", 0),
+    r"(?m)^(?:[\w.*-]+|\[[0-9a-f:]+\]):(?:\d{1,5}|\*):[\w.*-]+:[\w.*@-]+:(?P<secret>[^\s:]{3,})[ \t]*$",
+    r"\$ANSIBLE_VAULT;[\d.]{1,8};\w{1,16}(?:;[\w.-]{1,64})?(?:(?:\r?\n|\\n)[ \t]*[0-9a-f]{2,120}(?![0-9A-Za-z]))*",
     # redis.conf
-    (r"^[ \t]*(?:requirepass|masterauth)[ \t]+[\"']?(?P<secret>[^\s\"']{3,})", re.MULTILINE),
+    r"(?m)^[ \t]*(?:requirepass|masterauth)[ \t]+[\"']?(?P<secret>[^\s\"']{3,})",
     # .netrc: machine NAME login NAME password VALUE
-    (r"\blogin[ \t\n]+\S+[ \t\n]+password[ \t\n]+(?P<secret>\S+)", 0),
-    (
-        r"(?<=ntfy\.sh/)[\w-]{4,64}|\bntfy[\w .-]{0,16}topic[\"']?[ \t]*(?:[=:]|is)[ \t]*[\"']?(?P<secret>[\w-]{4,64})",
-        re.IGNORECASE,
-    ),
-    (
-        r"(?<=\.webhook\.office\.com/)[\w/@-]{16,}|(?<=\.logic\.azure\.com)(?::\d+)?/workflows/[^\s\"'<>]{8,}",
-        re.IGNORECASE,
-    ),
-    (r"\bpin(?:[ _-]?code)?[\"']?[ \t]*(?:[:=]|is)[ \t]*[\"']?(?P<secret>\d{4,8})(?!\d|\.\d)", re.IGNORECASE),
+    r"\blogin[ \t\n]+\S+[ \t\n]+password[ \t\n]+(?P<secret>\S+)",
+    r"(?i)(?<=ntfy\.sh/)[\w-]{4,64}|\bntfy[\w .-]{0,16}topic[\"']?[ \t]*(?:[=:]|is)[ \t]*[\"']?(?P<secret>[\w-]{4,64})",
+    r"(?i)(?<=\.webhook\.office\.com/)[\w/@-]{16,}|(?<=\.logic\.azure\.com)(?::\d+)?/workflows/[^\s\"'<>]{8,}",
+    r"(?i)\bpin(?:[ _-]?code)?[\"']?[ \t]*(?:[:=]|is)[ \t]*[\"']?(?P<secret>\d{4,8})(?!\d|\.\d)",
 )
 
 _FORMS = tuple(
-    re.compile(pattern, flags)
-    for pattern, flags in (
-        (
-            r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            re.DOTALL,
-        ),
-        (r"\bbearer(?:\s|%20|\+)+(?P<secret>[A-Za-z0-9._~+/=-]{4,})", re.IGNORECASE),
-        (r"\bbasic(?:\s|%20)+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
-        (rf"{_WORD}hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}|[a-z]{{16,}})", 0),  # and not hf_endpoint
-        (rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}", 0),
-        (rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}}", 0),
-        (rf"{_WORD}sk-[A-Za-z0-9_-]{{6,}}|{_WORD}(?:sk|rk|pk)[-_](?:live|test|lf)[-_][A-Za-z0-9-]{{8,}}", 0),
-        (rf"{_WORD}nvapi-[A-Za-z0-9_-]{{8,}}", 0),
-        (rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})", 0),
-        (rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}", 0),
-        (rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}", 0),
-        (_JWT, 0),
-        (r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}", 0),  # a bot of Telegram
-        (r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+", 0),
+    re.compile(pattern)
+    for pattern in (
+        r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        r"(?i)\bbearer(?:\s|%20|\+)+(?P<secret>[A-Za-z0-9._~+/=-]{4,})",
+        r"(?i)\bbasic(?:\s|%20)+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})",
+        rf"{_WORD}hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}|[a-z]{{16,}})",  # and not hf_endpoint
+        rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}}",
+        rf"{_WORD}sk-[A-Za-z0-9_-]{{6,}}|{_WORD}(?:sk|rk|pk)[-_](?:live|test|lf)[-_][A-Za-z0-9-]{{8,}}",
+        rf"{_WORD}nvapi-[A-Za-z0-9_-]{{8,}}",
+        *_TOKENS,
         # A webhook's address is its secret; it is known by its name or by its path.
-        (
-            r"\b(?:\w{0,40}(?:webhook|ntfy|notify|discord|slack|teams)\w{0,40})_?(?:url|address)?(?:\\{0,4}[\"'])?[ \t]*[:=][ \t]*"
-            r"(?:\\{0,4}[\"'])?https?://[^/\s\"']+/(?P<secret>[^\s\"'\\,;)}\]]{4,})",
-            re.IGNORECASE,
-        ),
-        (r"://[^/\s\"']+/(?:[\w/-]*/)?(?:web)?hooks?/(?P<secret>[\w./?=&%+-]{8,})", re.IGNORECASE),
-        (r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)", 0),
-        (r"(?<=https://)[^/\s:@\"'<]{8,400}(?=@)|(?<=http://)[^/\s:@\"'<]{8,400}(?=@)", 0),
-        (r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[= ]?[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)", 0),
-        (r"\bSecretStr\([\"'](?P<secret>[^\"']+)", 0),
-        (r"<(?:\w*(?:password|passwd|secret|token|apikey|api_key))>(?P<secret>[^<]{1,4096})</", re.IGNORECASE),
-        (_PREFIXED, 0),
+        r"(?i)\b(?:\w{0,40}(?:webhook|ntfy|notify|discord|slack|teams)\w{0,40})_?(?:url|address)?(?:\\{0,4}[\"'])?[ \t]*[:=][ \t]*"
+        r"(?:\\{0,4}[\"'])?https?://[^/\s\"']+/(?P<secret>[^\s\"'\\,;)}\]]{4,})",
+        r"(?i)://[^/\s\"']+/(?:[\w/-]*/)?(?:web)?hooks?/(?P<secret>[\w./?=&%+-]{8,})",
+        r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)",
+        r"(?<=https://)[^/\s:@\"'<]{8,400}(?=@)|(?<=http://)[^/\s:@\"'<]{8,400}(?=@)",
+        r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[= ]?[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)",
+        r"\bSecretStr\([\"'](?P<secret>[^\"']+)",
+        r"(?i)<(?:\w*(?:password|passwd|secret|token|apikey|api_key))>(?P<secret>[^<]{1,4096})</",
+        _PREFIXED,
         *_COMMAND_PASSWORDS,
         *_FILE_FORMS,
     )
@@ -198,16 +184,10 @@ _CERTAIN = tuple(
     for pattern in (
         r"-----BEGIN [A-Z ]*PRIVATE KEY",
         rf"{_WORD}hf_[A-Za-z0-9]{{16,}}",
-        rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}",
         rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)(?:[A-Za-z0-9]{{1,12}}-)?(?=[A-Za-z]*\d)[A-Za-z0-9_]{{20,}}",
         rf"{_WORD}sk-(?:[a-z]{{1,8}}[0-9]{{0,3}}-){{0,3}}(?=[A-Za-z_]*\d)[A-Za-z0-9_]{{16,}}",
         rf"{_WORD}nvapi-[A-Za-z0-9_-]{{16,}}",
-        rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})",
-        rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}",
-        rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}",
-        _JWT,
-        r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}",
-        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+",
+        *_TOKENS,
         r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)",
         r"(?<=://)(?=[A-Za-z_-]*\d)[\w.-]{16,400}(?=@)",
         r"(?i:\bbearer)\s+(?=[A-Za-z._~+/-]*[0-9=])[A-Za-z0-9._~+/=-]{16,}",
@@ -235,7 +215,7 @@ _compiled = cache(re.compile)
 def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
     """Yield the rules of C(secret_rules) of which a keyword is in a text."""
     lower = text.lower()
-    for _id, keywords, pattern in secret_rules.RULES:
+    for keywords, pattern in secret_rules.RULES:
         if any(word in lower for word in keywords):
             yield _compiled(pattern)
 
@@ -252,32 +232,24 @@ def holds_secret(value: Any) -> bool:
 
 def clean_forms(text: str, mark: str = MARK) -> str:
     """Return a text without tokens of a known form, private keys and passwords in URLs."""
-
     for form in (*_FORMS, *_vendor_rules(text)):
         text = form.sub(lambda match: _hidden(match, mark), text)
     return text
 
 
 def _hidden(match: re.Match[str], mark: str = MARK) -> str:
-    """Return a match with a mark instead of its secret."""
-    begin, end = _secret_span(match)
-    return match[0] if begin == end else f"{match.string[match.start() : begin]}{mark}{match.string[end : match.end()]}"
-
-
-def _secret_span(match: re.Match[str]) -> tuple[int, int]:
-    """Return begin and end of the secret in a match; both are equal for a harmless value.
+    """Return a match with a mark instead of its secret; a harmless value stays.
 
     The secret is the group of that name, else the first matched group (as in gitleaks' rules), else the whole match.
     """
-    if "secret" not in match.re.groupindex:
-        group = next((number for number in range(1, match.re.groups + 1) if match[number]), 0)
-        return match.span(group)
-    begin, end = match.span("secret")
-    if begin < 0:
-        return match.span()
-    value = match["secret"].strip("\"'")
-    is_harmless = _keeps(value, "pass") or (value.isdigit() and not match[0].lower().startswith("pin"))
-    return (begin, begin) if is_harmless else (begin, end)
+    group: int | str = next((number for number in range(1, match.re.groups + 1) if match[number]), 0)
+    if "secret" in match.re.groupindex:
+        value = (match["secret"] or "").strip("\"'")
+        group = 0 if match["secret"] is None else "secret"
+        if group and (_keeps(value, "pass") or (value.isdigit() and not match[0].lower().startswith("pin"))):
+            return match[0]
+    begin, end = match.span(group)
+    return match[0] if begin == end else f"{match.string[match.start() : begin]}{mark}{match.string[end : match.end()]}"
 
 
 def without_secrets(words: Iterable[Any], secrets: Iterable[str] = ()) -> list[str]:
@@ -402,25 +374,6 @@ def _end_of_nested(text: str, start: int) -> int:
     return max(at, most)
 
 
-def _separator(line: str) -> str:
-    """Return the separator of cells in a line, empty for a line without cells."""
-    return next((mark for mark in "|\t;," if mark in line), "")
-
-
-def _name_columns(cells: Iterable[str]) -> set[int]:
-    """Return the columns whose cell is the name of a secret."""
-    return {
-        index for index, cell in enumerate(cells) if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
-    }
-
-
-def _names_secret(name: str, before: str) -> bool:
-    """Tell whether the name of a pair marks its value as a secret; before: the character in front of the name."""
-    if before in ("?", "&", ";") and _QUERY_WORDS & set(words_of(name)):
-        return True
-    return _is_secret(name) or (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
-
-
 def _is_first_of_line(text: str, start: int, marks: str) -> bool:
     """Tell whether only blanks and C(marks) are in front of a place in its line."""
     return not text[text.rfind("\n", 0, start) + 1 : start].strip(marks)
@@ -491,7 +444,9 @@ class Redactor:
     def _pair(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
         """Remove the value behind a name and an equals sign or colon."""
         name, at, before = match["name"].lstrip("-"), match.end(), text[match.start() - 1 : match.start()]
-        if not _names_secret(name, before):
+        in_query = before in ("?", "&", ";") and _QUERY_WORDS & set(words_of(name))
+        is_option = name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper()  # -eNAME of docker run
+        if not (in_query or is_option or _is_secret(name)):
             return None
         line_end = _line_end(text, at)
         if match["equals"] != ":":
@@ -575,9 +530,13 @@ class Redactor:
             if columns and line.count(separator) == width:
                 lines[number] = self._clean_row(line, separator, columns)
                 continue
-            columns, separator = set(), _separator(line)
+            columns, separator = set(), next((mark for mark in "|\t;," if mark in line), "")
             cells = line.split(separator) if separator and "=" not in line else []
-            names = _name_columns(cells)
+            names = {
+                index
+                for index, cell in enumerate(cells)
+                if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
+            }
             filled = [index for index, cell in enumerate(cells) if cell.strip()]
             if separator == "|" and len(filled) == 2 and names == {filled[0]}:
                 # | api_key | value |
@@ -587,14 +546,12 @@ class Redactor:
         return "\n".join(lines)
 
     def _clean_row(self, line: str, separator: str, columns: Collection[int]) -> str:
-        cells = enumerate(line.split(separator))
-        return separator.join(self._clean_cell(cell) if index in columns else cell for index, cell in cells)
-
-    def _clean_cell(self, cell: str) -> str:
-        value = cell.strip().strip("\"'`")
-        if _keeps(value) or not value.strip("-: "):
-            return cell
-        return self._replaced(cell.replace(value, MARK), 0)[0]
+        cells = line.split(separator)
+        for index in columns:
+            value = cells[index].strip().strip("\"'`")
+            if not _keeps(value) and value.strip("-: "):
+                cells[index] = self._replaced(cells[index].replace(value, MARK), 0)[0]
+        return separator.join(cells)
 
     def _entry(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
         return self._value(text, match.end(), match["name"]) if _is_secret(match["name"]) else None

@@ -94,11 +94,11 @@ def read(
     :param nulls: keep keys that are C(None), since they remove the value of another layer
     """
     allowed = {name: keys[name] for name in (keys if only is None else only)}
-    _report_unknown(problems, values, allowed, prefix)
+    problems.unknown(map(str, values), tuple(allowed), f"key of {prefix.rstrip('.')}:" if prefix else "key")
     right = defaults(allowed) if fill else {}
     for name, key in allowed.items():
         value = values.get(name)
-        if _is_left_out(key, value):
+        if value is None or (key.required and value in ("", [], {})):
             if key.required:
                 problems.add(f"'{prefix}{name}' is missing: {key.meaning}.")
             elif nulls and name in values:
@@ -112,15 +112,6 @@ def read(
         else:
             right[name] = copy.copy(value)
     return right
-
-
-def _is_left_out(key: Key, value: Any) -> bool:
-    return value is None or (key.required and value in ("", [], {}))
-
-
-def _report_unknown(problems: Problems, values: Mapping[str, Any], allowed: Keys, prefix: str) -> None:
-    kind = f"key of {prefix.rstrip('.')}:" if prefix else "key"
-    problems.unknown([str(name) for name in values], tuple(allowed), kind)
 
 
 def filled(problems: Problems, values: Mapping[str, Any], keys: Keys, prefix: str = "") -> dict[str, Any]:
@@ -157,25 +148,16 @@ def wrong(key: Key, value: Any) -> str:
     if isinstance(value, NUMBER) and not isinstance(value, bool):
         is_right = plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) and _within(key, value)
         return "" if is_right else f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
-    if isinstance(value, str):
-        return _wrong_text(key, value)
-    return _wrong_entries(key, value) if isinstance(value, list) else ""
-
-
-def _wrong_text(key: Key, value: str) -> str:
-    if key.choices and value not in key.choices:
-        return f"is {plain_data.shown(value)}; {_suggested(value, key.choices, 'it must')} be {one_of(key.choices)}."
-    if key.form and value != key.default and not key.form(value):
+    is_text = isinstance(value, str)
+    chosen = [value] if is_text else value if isinstance(value, list) else []
+    unknown = [choice for choice in chosen if choice not in key.choices] if key.choices else []
+    if unknown:
+        suggestion = _suggested(unknown[0], key.choices, "it must" if is_text else "its entries must")
+        shown = plain_data.shown(unknown[0])
+        return f"{'is' if is_text else 'contains'} {shown}; {suggestion} be {one_of(key.choices)}."
+    if isinstance(value, str) and key.form and value != key.default and not key.form(value):
         return f"is {plain_data.shown(value)}; it must be {key.like}."
     return ""
-
-
-def _wrong_entries(key: Key, value: list[Any]) -> str:
-    unknown = [entry for entry in value if entry not in key.choices] if key.choices else []
-    if not unknown:
-        return ""
-    suggestion = _suggested(unknown[0], key.choices, "its entries must")
-    return f"contains {plain_data.shown(unknown[0])}; {suggestion} be {one_of(key.choices)}."
 
 
 def _how_to_write(key: Key, value: Any) -> str:

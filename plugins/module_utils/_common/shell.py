@@ -249,7 +249,9 @@ def _parameter(inner: str, shell: Shell, quoted: bool) -> Value:
 def _read_parameter(name: str, index: str, operation: str, shell: Shell, quoted: bool) -> Value:
     value: Value | None
     if name in ("@", "*") or index in ("@", "*"):
-        value = list(shell.arguments or []) if name in ("@", "*") else _items(name, shell)
+        value = list(shell.arguments or []) if name in ("@", "*") else shell.arrays.get(name)
+        if value is None and name in shell.values:
+            value = [shell.values[name]]
         if quoted and "*" in (name, index) and isinstance(value, list):
             value = " ".join(value)
     elif index:
@@ -258,13 +260,6 @@ def _read_parameter(name: str, index: str, operation: str, shell: Shell, quoted:
     else:
         value = shell.get(name)
     return _applied(name, value, operation, shell, quoted)
-
-
-def _items(name: str, shell: Shell) -> list[str] | None:
-    if name in shell.arrays:
-        return shell.arrays[name]
-    value = shell.values.get(name)
-    return None if value is None else [value]
 
 
 def _length(inner: str, shell: Shell) -> str:
@@ -282,8 +277,12 @@ def _applied(name: str, value: Value | None, operation: str, shell: Shell, quote
     missing = value is None or (colon and not value)  # a colon includes empty values
     word = operation[len(colon + sign) :]
     if sign in ("-", "=") and missing:
-        is_unknown = value is None and not word and name.isdigit() and shell.arguments is None
-        return unknown if is_unknown else _default(name, word, sign == "=", shell, quoted)
+        if value is None and not word and name.isdigit() and shell.arguments is None:
+            return unknown
+        default = _word(word, shell, quoted)
+        if sign == "=" and isinstance(default, str):
+            shell.values[name] = default
+        return default
     if sign == "+":
         return "" if missing else _word(word, shell, quoted)
     if value is None:
@@ -291,14 +290,6 @@ def _applied(name: str, value: Value | None, operation: str, shell: Shell, quote
     if sign or not operation:
         return value
     return value if isinstance(value, list) else _cut(value, operation, shell, unknown)
-
-
-def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) -> Value:
-    """Return the default of a missing variable; C(=) also assigns it."""
-    value = _word(word, shell, quoted)
-    if assigns and isinstance(value, str):
-        shell.values[name] = value
-    return value
 
 
 def _word(word: str, shell: Shell, quoted: bool) -> Value:
@@ -435,21 +426,20 @@ class Reader:
             elif assignment and (
                 not command.words or command.words[0] in ("local", "declare", "export", "readonly", "typeset")
             ):
-                assigned.append(self._assignment(assignment))
+                self.position = assignment.end()
+                value: Value
+                if self.text.startswith("(", self.position):
+                    value = self._array()
+                else:
+                    self.splits = False
+                    value = self.home(next(iter(self.fields()), ""))
+                    self.splits = True
+                assigned.append((assignment.group(1), value, bool(assignment.group(3))))
                 if command.words:
                     command.words.append(assignment.group(1))
             else:
                 command.words += self.fields()
         return command, assigned
-
-    def _assignment(self, assignment: re.Match[str]) -> tuple[str, Value, bool]:
-        self.position = assignment.end()
-        if self.text.startswith("(", self.position):
-            return assignment.group(1), self._array(), bool(assignment.group(3))
-        self.splits = False
-        words = self.fields()
-        self.splits = True
-        return assignment.group(1), self.home(words[0] if words else ""), bool(assignment.group(3))
 
     def _array(self) -> list[str]:
         items: list[str] = []

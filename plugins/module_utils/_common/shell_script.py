@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names, unquoted
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, unknown_names, unquoted
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
 MOST_COMMANDS = 4_000
@@ -119,20 +119,23 @@ class _Script(Reader):
             if sign in (";", "&"):
                 self.position += 1
                 return status if sign == ";" else True
+            if not sign and not self.done and self.text[self.position] != ")":
+                raise ValueError(
+                    f"line {self.line}: '{self.text[self.position]}' is not expected here; no shell would take this"
+                )
             if sign in ("", "\n", ";;"):
-                return self._joined(status)
+                return status
             self.position += len(sign)
             self._skip_lines()
             if self.done:
                 raise ValueError(f"line {self.line}: nothing follows the '{sign}'; no shell would take this")
-            current = _mode_behind(sign, status, current, mode)
-
-    def _joined(self, status: bool | None) -> bool | None:
-        if not self.done and self.text[self.position] not in "\n)" and not self.text.startswith(";;", self.position):
-            raise ValueError(
-                f"line {self.line}: '{self.text[self.position]}' is not expected here; no shell would take this"
-            )
-        return status
+            # Behind C(&&) and C(||) the status of the commands before decides.
+            if sign == "&&":
+                current = SKIPPED if status is False else current
+            elif sign == "||":
+                current = SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
+            else:
+                current = mode
 
     # --- one command ----------------------------------------------------------------------------------------------
 
@@ -184,16 +187,12 @@ class _Script(Reader):
         if reader is None:
             return self._simple(mode)
         status = reader(word, mode)
-        self._redirections()
-        return status
-
-    def _redirections(self) -> None:
-        """Skip the redirections behind a compound command; raises ValueError for a word."""
-        command, assigned = self.simple()
+        command, assigned = self.simple()  # redirections
         if command.words or assigned:
             raise ValueError(
                 f"line {self.line}: '{(command.words or [assigned[0][0]])[0]}' cannot follow there; no shell would take this"
             )
+        return status
 
     def _group(self, word: str, mode: int) -> bool | None:
         self.position += 1
@@ -320,20 +319,15 @@ class _Script(Reader):
             self._inside(text, mode)
         words = command.words
         if not words or words[0] in _DECLARING:
-            self._assign(command, assigned, mode)
+            for name, value, more in assigned:
+                is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
+                if mode == TAKEN or not is_set:
+                    self.shell.assign(name, value, more)
+            if words[:1] == ["export"] or words[:2] == ["declare", "-x"]:
+                self.exported.update({name: self.shell.values[name] for name in words[1:] if name in self.shell.values})
             return None if any(isinstance(value, str) and "$(" in value for _n, value, _m in assigned) else True
         command.variables = {name: value for name, value, _more in assigned if isinstance(value, str)}
         return self._called(command, mode)
-
-    def _assign(self, command: Command, assigned: list[tuple[str, Value, bool]], mode: int) -> None:
-        for name, value, more in assigned:
-            is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
-            if mode == TAKEN or not is_set:
-                self.shell.assign(name, value, more)
-        if command.words[:1] == ["export"] or command.words[:2] == ["declare", "-x"]:
-            for name in command.words[1:]:
-                if name in self.shell.values:
-                    self.exported[name] = self.shell.values[name]
 
     def _called(self, command: Command, mode: int) -> bool | None:
         words = command.words
@@ -381,15 +375,6 @@ class _Script(Reader):
         for name in [name for name in self.functions if name not in self.called]:
             if name not in self.called:
                 self._call(name, None, PERHAPS)
-
-
-def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
-    """Return the mode of the command behind C(&&), C(||) or a pipe. status: of the commands before it, C(None) if unknown."""
-    if sign == "&&":
-        return SKIPPED if status is False else current
-    if sign == "||":
-        return SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
-    return mode
 
 
 def _behind(text: str, position: int, end: str) -> int:

@@ -72,24 +72,30 @@ FIGURES = {
 
 @dataclass
 class Launch:
-    """One container of a service. words: arguments of C(vllm serve), the model first. notes: work that remains, for comments."""
+    """One container of a service.
+
+    serves: whether the image's entrypoint is C(vllm serve). words: its arguments, the model first. notes: work that remains, for comments.
+    """
 
     name: str
     run: DockerRun
+    serves: bool
     words: list[str]
     env: dict[str, str]
     secrets: list[str]
     pip: list[str]
     nodes: int
+    by_ray: bool
     notes: list[str] = field(default_factory=list)
 
     @property
-    def command(self) -> list[str]:
-        """The words behind the image, for an image whose entrypoint does not start vLLM."""
+    def start(self) -> tuple[str, list[str]]:
+        """The entrypoint to set, empty for the image's own, and the words behind the image."""
         serve = ["vllm", "serve", *self.words]
         if not self.pip:
-            return serve
-        return ["bash", "-c", f"pip install {shlex.join(self.pip)} && exec {shlex.join(serve)}"]
+            return "", self.words if self.serves else serve
+        command = ["bash", "-c", f"pip install {shlex.join(self.pip)} && exec {shlex.join(serve)}"]
+        return (command[0], command[1:]) if self.serves else ("", command)
 
 
 def export(
@@ -104,16 +110,15 @@ def export(
     header = [f"{planned.name}: {launch.words[0]} on {_sparks(launch.nodes)}, exported by dgxspark.vllm"]
     header += _proved(planned, receipt)
     header += [*(f"set {name} in the environment before the start" for name in launch.secrets), *launch.notes]
-    # An engine of Ray is two containers that wait for each other; recipes leave that to their launchers.
-    by_ray = planned.cluster is not None and planned.cluster.executor == "ray"
     files: dict[str, dict[str, Any]] = {}
     for form in forms:
         extension, write = WRITERS[form]
         is_recipe = form in ("eugr", "sparkrun")
-        if planned.rank if is_recipe else by_ray:
+        # An engine of Ray is two containers that wait for each other; recipes leave that to their launchers.
+        if planned.rank if is_recipe else launch.by_ray:
             continue
         rank = f"-rank{planned.rank}" if planned.cluster and not is_recipe else ""
-        body, notes = write(planned, launch)
+        body, notes = write(launch)
         files[f"{planned.name}{rank}.{extension}"] = {"header": [*header, *notes], "body": body}
     mounted = [target for _source, target in launch.run.mounts]
     names = _file_names(file.path for file in planned.files)
@@ -176,11 +181,13 @@ def launch_of(planned: PlannedService) -> Launch:
     launch = Launch(
         name=planned.name,
         run=DockerRun(image=planned.image.ref),
+        serves=planned.entrypoint == "serve",
         words=_serve_words(planned),
         env={name: value for name, value in env.items() if name not in hidden},
         secrets=list(dict.fromkeys([*(secret.name for secret in planned.secrets), *hidden])),
         pip=[name.partition(" --hash")[0] for name in planned.pip],
         nodes=planned.cluster.size if planned.cluster else 1,
+        by_ray=planned.cluster is not None and planned.cluster.executor == "ray",
     )
     if any(HASHED.fullmatch(name) for name in planned.pip):
         launch.notes.append("pip installs by version, without the checksums of the inventory")
@@ -279,9 +286,9 @@ def _note_places(launch: Launch, planned: PlannedService) -> None:
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
-def _docker_words(program: str, planned: PlannedService, launch: Launch) -> list[str]:
+def _docker_words(program: str, launch: Launch) -> list[str]:
     """Return the words of C(docker run). program: its path or name."""
-    entrypoint, command = _start(planned, launch)
+    entrypoint, command = launch.start
     options = [
         *launch.run.options,
         *(("--env", name) for name in launch.secrets),
@@ -292,17 +299,10 @@ def _docker_words(program: str, planned: PlannedService, launch: Launch) -> list
     return [program, "run", "--rm", "--name", launch.name, *words, launch.run.image, *command]
 
 
-def _start(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
-    """Return the entrypoint to set, empty for the image's own, and the words behind the image."""
-    if planned.entrypoint != "serve":
-        return "", launch.command
-    return (launch.command[0], launch.command[1:]) if launch.pip else ("", launch.words)
-
-
-def _script(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+def _script(launch: Launch) -> tuple[str, list[str]]:
     """Return a script with C(docker run)."""
-    words = _docker_words("docker", planned, launch)
-    image = len(words) - len(_start(planned, launch)[1]) - 1
+    words = _docker_words("docker", launch)
+    image = len(words) - len(launch.start[1]) - 1
     lines: list[list[str]] = [[]]
     for index, word in enumerate(words):
         if word.startswith("-") or index == image:
@@ -311,9 +311,8 @@ def _script(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
     return "#!/bin/bash\n" + " \\\n  ".join(" ".join(line) for line in lines) + "\n", []
 
 
-def _unit(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
+def _unit(launch: Launch) -> tuple[str, list[str]]:
     """Return a unit that runs the container."""
-    keys = [f"EnvironmentFile=/etc/{launch.name}.env"] if launch.secrets else []
     lines = [
         "[Unit]",
         f"Description={specifiers(f'vLLM: {launch.words[0]}')}",
@@ -321,9 +320,9 @@ def _unit(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
         "After=docker.service network-online.target",
         "",
         "[Service]",
-        *keys,
+        *([f"EnvironmentFile=/etc/{launch.name}.env"] if launch.secrets else []),
         f"ExecStartPre=-/usr/bin/docker rm -f {launch.name}",
-        f"ExecStart={command_line(_docker_words('/usr/bin/docker', planned, launch))}",
+        f"ExecStart={command_line(_docker_words('/usr/bin/docker', launch))}",
         f"ExecStop=/usr/bin/docker stop -t 60 {launch.name}",
         "Restart=always",
         "RestartSec=30",
@@ -335,7 +334,7 @@ def _unit(planned: PlannedService, launch: Launch) -> tuple[str, list[str]]:
     return "\n".join(lines) + "\n", []
 
 
-def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
+def _compose(launch: Launch) -> tuple[dict[str, Any], list[str]]:
     """Return a compose file, and notes about options without a key."""
     body: dict[str, Any] = {"image": launch.run.image, "container_name": launch.name, "restart": "unless-stopped"}
     notes: list[str] = []
@@ -363,7 +362,7 @@ def _compose(planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], l
         else:
             notes.append(f"not in this form: {option} {value or ''}".rstrip())
     body["environment"] = [*launch.secrets, *(f"{name}={value}" for name, value in launch.env.items())]
-    entrypoint, command = _start(planned, launch)
+    entrypoint, command = launch.start
     if entrypoint:
         body["entrypoint"] = [entrypoint]
     body["command"] = command
@@ -392,7 +391,7 @@ def _doubled(value: Any) -> Any:
     return value.replace("$", "$$") if isinstance(value, str) else value
 
 
-def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[str, Any], list[str]]:
+def _recipe(form: str, launch: Launch) -> tuple[dict[str, Any], list[str]]:
     """Return a recipe of eugr or sparkrun, and notes about parts that such a recipe cannot hold."""
     words, defaults = without_owned(launch.words), {}
     for index, word in enumerate(words[:-1]):
@@ -424,9 +423,7 @@ def _recipe(form: str, planned: PlannedService, launch: Launch) -> tuple[dict[st
         "container": launch.run.image,
     }
     if form == "sparkrun":
-        document["runtime"] = (
-            "vllm-ray" if planned.cluster and planned.cluster.executor == "ray" else "vllm-distributed"
-        )
+        document["runtime"] = "vllm-ray" if launch.by_ray else "vllm-distributed"
         document.update(min_nodes=launch.nodes, max_nodes=launch.nodes)
     else:
         document["cluster_only" if launch.nodes > 1 else "solo_only"] = True
@@ -442,7 +439,7 @@ def _number(text: str) -> int | float | str:
     return float(text) if re.fullmatch(r"\d+\.\d+", text) else text
 
 
-WRITERS: Mapping[str, tuple[str, Callable[[PlannedService, Launch], tuple[Any, list[str]]]]] = {
+WRITERS: Mapping[str, tuple[str, Callable[[Launch], tuple[Any, list[str]]]]] = {
     "docker": ("docker.sh", _script),
     "compose": ("compose.yml", _compose),
     "systemd": ("service", _unit),

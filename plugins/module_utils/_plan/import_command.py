@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from . import import_engine, import_inline
 from .import_draft import OWN_IMAGE, Draft, Unreadable, program_name
@@ -14,109 +13,93 @@ from .import_engine import Engine, brief, pip_packages, quiet, replaced_by
 from .import_tables import CLUSTER_ENV, HF_TOKENS, MACHINE_ENV, OWN_ENV
 
 
-@dataclass
-class ServeCommand:
-    """C(vllm serve) of a draft.
-
-    words: its arguments. container_env: variables of the container. engine_env: variables that its command sets.
-    packages: that C(pip install) adds before. cpus: its CPU list. bare: vllm is started without the image's entrypoint.
-    """
-
-    words: list[str] = field(default_factory=list)
-    container_env: dict[str, str | None] = field(default_factory=dict)
-    engine_env: dict[str, str | None] = field(default_factory=dict)
-    packages: list[str] = field(default_factory=list)
-    cpus: str = ""
-    bare: bool = False
-
-
-def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | None) -> ServeCommand:
-    """Return C(vllm serve) of a draft; raises C(Unreadable) if the container runs something else."""
+def read_command(draft: Draft, container_env: Mapping[str, str | None], catalogued: str | None) -> Engine:
+    """Return C(vllm serve) of a draft, with all variables of its container; raises C(Unreadable) if that runs something else."""
     entrypoint = draft.run.last("--entrypoint")
     words = [*(entrypoint or "").split(), *draft.run.command]
-    command = ServeCommand(container_env=dict(env))
+    env = dict(container_env)
     engine = import_engine.find(words, {name: value for name, value in env.items() if value is not None})
     replaces_entrypoint = draft.typed or entrypoint is not None
-    command.bare = engine is not None and draft.by_docker and replaces_entrypoint and not catalogued
-    if entrypoint is not None and not command.bare:
+    if engine is not None:
+        engine.bare = draft.by_docker and replaces_entrypoint and not catalogued
+    if entrypoint is not None and not (engine and engine.bare):
         draft.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
-    engine = engine or _started_by_image(draft, command, words, catalogued)
+    by_image = catalogued == "serve" and not replaces_entrypoint and draft.by_docker
+    engine = engine or _started_by_image(draft, env, words, catalogued)
     if engine is None:
-        _refuse_other_programs(draft, command, words, entrypoint, catalogued == "serve")
+        _refuse_other_programs(draft, env, words, entrypoint, catalogued == "serve")
         engine = Engine(words=words)
-    elif catalogued == "serve" and not replaces_entrypoint:
-        _leave_second_serve(draft, words)
-    _read_arguments(draft, command, engine)
-    _read_surroundings(draft, command, engine)
-    return command
-
-
-def _read_arguments(draft: Draft, command: ServeCommand, engine: Engine) -> None:
-    command.words = engine.words
-    while command.words[:2] == ["vllm", "serve"]:
-        draft.leave("vllm serve", "stands there twice")
-        command.words = command.words[2:]
-
-
-def _leave_second_serve(draft: Draft, words: Sequence[str]) -> None:
-    """Record a command C(vllm serve) that repeats the image's entrypoint."""
-    if draft.by_docker and words and program_name(words[0]) == "vllm":
+    elif by_image and words and program_name(words[0]) == "vllm":
         draft.leave(
             "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
         )
+    while engine.words[:2] == ["vllm", "serve"]:
+        draft.leave("vllm serve", "stands there twice")
+        engine.words = engine.words[2:]
+    for item, reason in engine.left_out:
+        draft.leave(item, reason)
+    for other in engine.other_commands:
+        if draft.note_download(other):
+            continue
+        packages = pip_packages(other)
+        engine.packages += packages
+        if not packages and not quiet(other):
+            reason = f"ran before the engine by {engine.program}; move its commands to {OWN_IMAGE}"
+            draft.leave(brief(other), replaced_by(other) or reason)
+    for name in engine.unset:
+        env.pop(name, None)
+    for name, value in engine.env.items():
+        if name in MACHINE_ENV:
+            draft.leave(f"{name}={value}", "the image's own is kept")
+        else:
+            env[name] = value
+    engine.env = env
+    return engine
 
 
 def _started_by_image(
-    draft: Draft, command: ServeCommand, words: Sequence[str], catalogued: str | None
+    draft: Draft, env: dict[str, str | None], words: Sequence[str], catalogued: str | None
 ) -> Engine | None:
     """Return the engine of a container without vllm in its command, if variables or C(serve) make the image start one."""
-    started = None if words else import_engine.by_variables(draft.run.image, command.container_env)
+    started = None if words else import_engine.by_variables(draft.run.image, env)
     if started:
         engine, read_variables = started
-        command.bare = True
+        engine.bare = True
         for name in read_variables:
-            command.container_env.pop(name, None)
+            env.pop(name, None)
         draft.leave(
             "the image's own start script",
             "its variables are read as options of vllm serve; other actions of the script are not known",
         )
         return engine
     if words[:1] == ["serve"] and not catalogued and draft.by_docker:
-        command.bare = True
         draft.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
-        return Engine(words=list(words[1:]))
+        return Engine(words=list(words[1:]), bare=True)
     return None
 
 
 def _refuse_other_programs(
-    draft: Draft, command: ServeCommand, words: Sequence[str], entrypoint: str | None, serves: bool
+    draft: Draft, env: Mapping[str, str | None], words: Sequence[str], entrypoint: str | None, serves: bool
 ) -> None:
     """Refuse a container whose command is no C(vllm serve) and cannot be options of one. serves: whether its entrypoint is."""
     mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
     only_path = len(words) == 1 and words[0].startswith("/") and not mounted
     program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
-    if not program and not serves and draft.by_docker and (only_path or _is_bare_name(words)):
+    # A name without a folder is neither an option nor a model.
+    bare_name = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+    if not program and not serves and draft.by_docker and (only_path or bare_name):
         program = brief(words[:1])
+    path = import_inline.script_path(words)
+    if program and not path and not only_path:
+        raise Unreadable(f"the container runs {program}, not vllm serve")
     if program:
-        raise Unreadable(_other_program(program, import_inline.script_path(words), only_path))
+        shown = program if path in program else f"{program} {path}"
+        raise Unreadable(
+            f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the "
+            "command from docker top"
+        )
     if not words and not serves and draft.by_docker:
-        raise Unreadable(_unknown_start(draft, command.container_env))
-
-
-def _other_program(program: str, path: str, only_path: bool) -> str:
-    """Return why a container is refused. program: in its command. path: of its script, if it has one."""
-    if not path and not only_path:
-        return f"the container runs {program}, not vllm serve"
-    shown = program if path in program or not path else f"{program} {path}"
-    return (
-        f"the container runs {shown}, not vllm serve; this text does not contain the command that it starts. Pass the script, or the command from "
-        "docker top"
-    )
-
-
-def _is_bare_name(words: Sequence[str]) -> bool:
-    """Return whether a command begins with a name without a folder: neither an option nor a model."""
-    return bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+        raise Unreadable(_unknown_start(draft, env))
 
 
 def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
@@ -131,25 +114,3 @@ def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
         f"{image} is started by its own variables{shown}: the vllm serve command that its start script builds is not known; pass that command "
         "(docker top shows it)"
     )
-
-
-def _read_surroundings(draft: Draft, command: ServeCommand, engine: Engine) -> None:
-    """Read the variables, packages and other commands around the engine."""
-    command.cpus = engine.cpus
-    for item, reason in engine.left_out:
-        draft.leave(item, reason)
-    for words in engine.other_commands:
-        if draft.note_download(words):
-            continue
-        packages = pip_packages(words)
-        command.packages += packages
-        if not packages and not quiet(words):
-            reason = f"ran before the engine by {engine.program}; move its commands to {OWN_IMAGE}"
-            draft.leave(brief(words), replaced_by(words) or reason)
-    for name in engine.unset:
-        command.container_env.pop(name, None)
-    for name, value in engine.env.items():
-        if name in MACHINE_ENV:
-            draft.leave(f"{name}={value}", "the image's own is kept")
-        else:
-            command.engine_env[name] = value

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._common import shell
 from .._common.docker_run import DockerRun
-from .import_draft import Draft, Unreadable, choose, words_of
+from .import_draft import Draft, Unreadable, choose, word_set, words_of
 from .import_inline import inline_scripts, mounted_scripts, script_path
 from .import_scripts import RANKS, run_role
 from .import_tables import GPU
@@ -26,18 +26,7 @@ VALUES = {
     "working_dir": "--workdir",
     **{
         key: f"--{key.replace('_', '-')}"
-        for key in [
-            "hostname",
-            "ipc",
-            "pids_limit",
-            "platform",
-            "restart",
-            "runtime",
-            "shm_size",
-            "stop_signal",
-            "user",
-            "cpus",
-        ]
+        for key in word_set("hostname ipc pids_limit platform restart runtime shm_size stop_signal user cpus")
     },
 }
 LISTS = {
@@ -46,7 +35,7 @@ LISTS = {
     "networks": "--network",
     **{
         key: f"--{key.replace('_', '-')}"
-        for key in ["cap_add", "dns", "env_file", "expose", "group_add", "security_opt", "tmpfs"]
+        for key in word_set("cap_add dns env_file expose group_add security_opt tmpfs")
     },
 }
 FLAGS = {
@@ -79,8 +68,6 @@ _REASONS = {
     "profiles": "which services run is what the inventory lists",
 }
 
-_Services = Mapping[str, dict[str, Any]]
-
 
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a compose file. Raises Unreadable without a service that runs vLLM, or with several."""
@@ -91,10 +78,12 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
         for name, body in document["services"].items()
         if isinstance(body, Mapping)
     }
-    name, body = _chosen(services, draft.request.select)
+    name, body = _chosen(services, draft.select)
     for other, other_body in services.items():
-        if other != name:
-            _note_other(draft, other, _outline(other_body))
+        run = _outline(other_body)
+        if other != name and (run is None or not draft.note_download(run.command, "", run.mounts)):
+            joins = run is not None and run_role(run) in ("ray", "rank")
+            draft.leave(f"service {other}", RANKS if joins else "another service of the compose file")
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
     _check_types(name, body)
@@ -140,28 +129,21 @@ def _outline(body: Mapping[str, Any]) -> DockerRun | None:
     return DockerRun([*options], str(body.get("image") or ""), [word for part in parts for word in words_of(part)])
 
 
-def _chosen(services: _Services, select: str | None) -> tuple[str, dict[str, Any]]:
-    """Return name and body of the service to import: the selected one, else the only service with vLLM."""
+def _chosen(services: Mapping[str, dict[str, Any]], select: str | None) -> tuple[str, dict[str, Any]]:
+    """Return name and body of the service to import: the selected one, else the only service with vLLM.
+
+    Of several, the only leading engine without a profile counts, else the only leading engine.
+    """
     entries = list(services.items())
     if select is not None:
         named = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
         return named[0] if named else choose(entries, select, "services that run vLLM")
-    return choose(_engines(entries) or (entries if len(entries) == 1 else []), None, "services that run vLLM")
-
-
-def _engines(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the services with vLLM: the only service without a profile, else the leading engines, else all."""
     engines = [entry for entry in entries if "vllm" in str(entry)]
     runs = [_outline(body) for _name, body in engines]
     leading = [entry for entry, run in zip(engines, runs) if run is None or run_role(run) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]
-    return default if len(default) == 1 else leading or engines
-
-
-def _note_other(draft: Draft, name: str, run: DockerRun | None) -> None:
-    if run is None or not draft.note_download(run.command, "", run.mounts):
-        joins = run is not None and run_role(run) in ("ray", "rank")
-        draft.leave(f"service {name}", RANKS if joins else "another service of the compose file")
+    engines = default if len(default) == 1 else leading or engines
+    return choose(engines or (entries if len(entries) == 1 else []), None, "services that run vLLM")
 
 
 def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +151,7 @@ def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]
     run = _outline(body)
     if run is None:
         return body
-    scripts = {**_config_scripts(draft, body, configs), **mounted_scripts(run.mounts, draft.request.scripts)}
+    scripts = {**_config_scripts(draft, body, configs), **mounted_scripts(run.mounts, draft.scripts)}
     words = inline_scripts(run.command, scripts, str(body.get("working_dir") or "/"))
     if words == run.command:
         return body
@@ -188,7 +170,7 @@ def _config_scripts(draft: Draft, body: Mapping[str, Any], configs: Mapping[str,
         config = configs.get(source)
         if isinstance(config, Mapping):
             file = str(config.get("file") or "").removeprefix("./")
-            text = draft.request.scripts.get(file) if config.get("content") is None else config["content"]
+            text = draft.scripts.get(file) if config.get("content") is None else config["content"]
             if isinstance(text, str):
                 scripts[posixpath.join("/", str(reference.get("target") or source))] = text
     return scripts
@@ -210,10 +192,12 @@ def _read_key(draft: Draft, key: str, value: Any) -> None:
     elif key == "environment":
         draft.env(value)
     elif key in _ITEMS:
-        option, text = _ITEMS[key]
-        options += [(option, text(item)) for item in value]
+        option, written = _ITEMS[key]
+        options += [(option, written(item)) for item in value]
     elif key == "ulimits":
-        options += [("--ulimit", f"{limit}={_limit(bound)}") for limit, bound in value.items()]
+        for limit, bound in value.items():
+            text = f"{bound.get('soft')}:{bound.get('hard')}" if isinstance(bound, Mapping) else str(bound)
+            options.append(("--ulimit", f"{limit}={text}"))
     elif key not in ("image", "command", "entrypoint"):
         draft.leave(key, _REASONS.get(key, "this key of compose has no counterpart"))
 
@@ -233,7 +217,3 @@ def _volume(item: Any) -> str:
 
 
 _ITEMS = {"ports": ("--publish", _published), "volumes": ("--volume", _volume)}
-
-
-def _limit(bound: Any) -> str:
-    return f"{bound.get('soft')}:{bound.get('hard')}" if isinstance(bound, Mapping) else str(bound)

@@ -31,13 +31,17 @@ def add_config(
         (name, variant, recipe, body or {})
         for name, recipe in sorted(known_recipes.items())
         for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
-        if _same_model(service["model"], {**recipe.get("model", {}), **(body or {}).get("model", {})})
+        if _same_model(service["model"], {**recipe.get("model", {}), **(body or {}).get("model", {})}.get("repo") or "")
     ]
     if not choices:
         return
     name, variant, recipe, body = min(choices, key=lambda choice: _distance(service, nodes, choice[2], choice[3]))
     service["config"] = recipes.merge(recipe.get("config") or {}, body.get("config") or {})
-    for key in _size_keys(service, recipe, body):
+    drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, body))
+    # A variant's memory for its image as a whole replaces sizes.
+    memory = next((key for key in ("memory", "memory_gib") if body.get(key) is not None), "")
+    sizes = [memory] if memory else ["weights_gib", *(["draft_weights_gib"] if drafts else [])]
+    for key in ["quant_config", *sizes, *(["draft_config"] if drafts else [])]:
         value = body.get(key, recipe.get(key))
         if value is not None:
             service[key] = value
@@ -48,18 +52,8 @@ def add_config(
     )
 
 
-def _size_keys(service: Mapping[str, Any], recipe: Mapping[str, Any], variant: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a recipe, besides its config, that hold for a service."""
-    drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, variant))
-    # A variant's memory for its image as a whole replaces sizes.
-    memory = next((key for key in ("memory", "memory_gib") if variant.get(key) is not None), "")
-    sizes = [memory] if memory else ["weights_gib", *(["draft_weights_gib"] if drafts else [])]
-    return ["quant_config", *sizes, *(["draft_config"] if drafts else [])]
-
-
-def _same_model(model: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same_model(model: Mapping[str, Any], repo: str) -> bool:
     """Return whether a recipe serves a model: by its repository, or by the name of its folder."""
-    repo = str(other.get("repo") or "")
     if model.get("repo"):
         return bool(model["repo"] == repo)
     return bool(repo) and PurePosixPath(str(model.get("path"))).name.lower() == repo.rpartition("/")[2].lower()

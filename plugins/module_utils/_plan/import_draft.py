@@ -29,41 +29,24 @@ class Unreadable(ValueError):
 
 
 @dataclass
-class Request:
-    """The text to import, and how.
-
-    text: the launch. document: the text as YAML, if it is YAML. form: one of C(import_sources.FORMS), or C(auto).
-    variables: values of C($NAME) and C({placeholder}). files: env files by the path that names them.
-    scripts: scripts next to the launch by their relative path. select: one of several containers, by the name of the
-    container, its workload or its service. variant: of a vLLM recipe; a fitting one by default. features: of a vLLM recipe.
-    """
-
-    text: str
-    document: Any = None
-    form: str = "auto"
-    variables: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    scripts: dict[str, str] = field(default_factory=dict)
-    select: str | None = None
-    variant: str | None = None
-    features: Sequence[str] | None = None
-
-
-@dataclass
 class Draft:
     """A launch in docker's terms.
 
-    request: the text and the options of the import. variables: of the shell that started the launch. unit: the systemd unit around it, if
-    there is one. nodes: its stated number of Sparks, 0 if it states none. typed: somebody types the engine's command in
-    a running container, so its image's entrypoint takes no part. downloads: models that the launch fetches into folders.
-    dropped: paths of the container whose volumes are not carried over.
+    form, files, scripts, select, variant, features: arguments of C(importer.import_launch). variables: of the shell that started the
+    launch. unit: the systemd unit around it, if there is one. nodes: its stated number of Sparks, 0 if it states none. typed: somebody
+    types the engine's command in a running container, so its image's entrypoint takes no part. downloads: models that the launch
+    fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """
 
     form: str
-    request: Request
+    variables: dict[str, str]
+    files: Mapping[str, str]
+    scripts: Mapping[str, str]
+    select: str | None
+    variant: str | None
+    features: Sequence[str] | None
     name: str = ""
     run: DockerRun = field(default_factory=DockerRun)
-    variables: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unit: docker_run.Unit | None = None
     nodes: int = 0

@@ -20,22 +20,7 @@ PYTHON = "the image's own Python runs the engine"
 _USER = "engines run as the image's user here"
 # Programs in front of vllm serve, and why they are not carried over; "" for no message.
 PREFIXES = {
-    **dict.fromkeys(
-        [
-            "exec",
-            "command",
-            "builtin",
-            "tini",
-            "dumb-init",
-            "--",
-            "nvidia_entrypoint.sh",
-            "time",
-            "env",
-            "taskset",
-            "sudo",
-        ],
-        "",
-    ),
+    **dict.fromkeys(word_set("exec command builtin tini dumb-init -- nvidia_entrypoint.sh time env taskset sudo"), ""),
     **dict.fromkeys(["nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"], SYSTEMD),
     **dict.fromkeys(["nice", "renice", "ionice", "chrt"], _PRIORITY),
     **dict.fromkeys(["stdbuf", "unbuffer"], "the journal stores each line at once"),
@@ -49,20 +34,17 @@ PREFIXES = {
 # variable of the model, of the drafter with its tokens, and those that are an option.
 BY_VARIABLES = re.compile(r"ghcr\.io/aeon-7/")
 _MODEL, _DRAFTER, _TOKENS = "MODEL_PATH", "DFLASH_DRAFTER", "DFLASH_NUM_SPEC_TOKENS"
-_OPTIONS = {
-    name: f"--{name.lower().replace('_', '-')}"
-    for name in (
-        "SERVED_MODEL_NAME",
-        "MAX_MODEL_LEN",
-        "MAX_NUM_SEQS",
-        "MAX_NUM_BATCHED_TOKENS",
-        "GPU_MEMORY_UTILIZATION",
-        "KV_CACHE_DTYPE",
-        "TENSOR_PARALLEL_SIZE",
-        "HOST",
-        "PORT",
-    )
-}
+_OPTIONS = (
+    "SERVED_MODEL_NAME",
+    "MAX_MODEL_LEN",
+    "MAX_NUM_SEQS",
+    "MAX_NUM_BATCHED_TOKENS",
+    "GPU_MEMORY_UTILIZATION",
+    "KV_CACHE_DTYPE",
+    "TENSOR_PARALLEL_SIZE",
+    "HOST",
+    "PORT",
+)
 # A drafter of DFlash needs both on sm_121 (practical guide, 14.5).
 _DFLASH_ENV = {"VLLM_USE_DEEP_GEMM": "0"}
 _DFLASH_OPTIONS = ("--attention-backend", "triton_attn")
@@ -91,15 +73,18 @@ class Engine:
 
     words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
     left_out: programs in front of it, with the reason. other_commands: of the script. program: the shell of the script.
+    packages: that C(pip install) adds before. bare: vllm is started without the image's entrypoint.
     """
 
     words: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str | None] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     cpus: str = ""
     left_out: list[tuple[str, str]] = field(default_factory=list)
     other_commands: list[list[str]] = field(default_factory=list)
     program: str = ""
+    packages: list[str] = field(default_factory=list)
+    bare: bool = False
 
 
 def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tuple[str, ...]] | None:
@@ -110,16 +95,15 @@ def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tup
     if not BY_VARIABLES.match(image) or not env.get(_MODEL):
         return None
     words = [str(env[_MODEL])]
-    for name, option in _OPTIONS.items():
-        if env.get(name):
-            words += [option, str(env[name])]
-    drafter, options = env.get(_DRAFTER), {}
+    for name in filter(env.get, _OPTIONS):
+        words += [f"--{name.lower().replace('_', '-')}", str(env[name])]
+    engine, drafter = Engine(words=words), env.get(_DRAFTER)
     tokens = str(env.get(_TOKENS) or "")
     if drafter:
         spec = {"method": "dflash", "model": drafter, "num_speculative_tokens": int(tokens) if tokens.isdigit() else 15}
         words += ["--speculative-config", json.dumps(spec), *_DFLASH_OPTIONS]
-        options = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
-    return Engine(words=words, env=options), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
+        engine.env.update({name: value for name, value in _DFLASH_ENV.items() if name not in env})
+    return engine, (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
 
 
 def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> Engine | None:
@@ -137,14 +121,26 @@ def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> En
 
 def _find_in_shell(words: Sequence[str], variables: Mapping[str, str] | None) -> Engine | None:
     """Find the engine in a script that a shell, or a terminal multiplexer, gets as an argument."""
-    place = next((i for i, word in enumerate(words) if program_name(word) in (*SHELLS, "tmux", "screen")), None)
-    if place is None:
-        return None
+    place = next((i for i, word in enumerate(words) if program_name(word) in (*SHELLS, "tmux", "screen")), len(words))
     script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
     if script is None:
         return None
-    engine = _in_script(script, dict(variables or {}), program_name(words[place]))
+    engine: Engine | None = None
+    other_commands: list[list[str]] = []
+    unset: list[str] = []
+    values = dict(variables or {})
+    for command in shell_script.read_script(script, values):
+        first = find(command.words, values)
+        if first is None:
+            other_commands.append(command.words)
+            unset += command.words[1:] if command.words[0] == "unset" else []
+        elif engine is None:
+            engine = first
+            engine.env = {**command.variables, **first.env}
     if engine is not None:
+        engine.other_commands = [*other_commands, *engine.other_commands]
+        engine.unset += unset
+        engine.program = program_name(words[place])
         _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], engine)
     return engine
 
@@ -177,22 +173,18 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
         else:
             groups[-1].append(word)
     for group in groups:
-        _read_program(group, engine)
-
-
-def _read_program(group: Sequence[str], engine: Engine) -> None:
-    name = program_name(group[0])
-    for index, word in enumerate(group):
-        assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
-        if assignment and (name in ("env", "sudo") or not index):
-            engine.env.setdefault(assignment.group(1), assignment.group(2))
-        elif word == "-u" and name == "env":
-            engine.unset += group[index + 1 : index + 2]
-    if name == "taskset":
-        engine.cpus = _cpus(group) or engine.cpus
-    reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
-    if reason:
-        engine.left_out.append((name if name in ("tmux", "screen") else brief(group), reason))
+        name = program_name(group[0])
+        for index, word in enumerate(group):
+            assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+            if assignment and (name in ("env", "sudo") or not index):
+                engine.env.setdefault(assignment.group(1), assignment.group(2))
+            elif word == "-u" and name == "env":
+                engine.unset += group[index + 1 : index + 2]
+        if name == "taskset":
+            engine.cpus = _cpus(group) or engine.cpus
+        reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
+        if reason:
+            engine.left_out.append((name if name in ("tmux", "screen") else brief(group), reason))
 
 
 def _cpus(words: Sequence[str]) -> str:
@@ -203,25 +195,6 @@ def _cpus(words: Sequence[str]) -> str:
     mask = next((word for word in words[1:] if re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", word)), "")
     bits = int(mask, 16) if mask else 0
     return ",".join(str(bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
-
-
-def _in_script(text: str, variables: dict[str, str], shell_name: str) -> Engine | None:
-    engine: Engine | None = None
-    other_commands: list[list[str]] = []
-    unset: list[str] = []
-    for command in shell_script.read_script(text, variables):
-        first = find(command.words, variables)
-        if first is None:
-            other_commands.append(command.words)
-            unset += command.words[1:] if command.words[0] == "unset" else []
-        elif engine is None:
-            engine = first
-            engine.env = {**command.variables, **first.env}
-    if engine is not None:
-        engine.other_commands = [*other_commands, *engine.other_commands]
-        engine.unset += unset
-        engine.program = shell_name
-    return engine
 
 
 def role(words: Sequence[str]) -> str:

@@ -42,8 +42,6 @@ _KIND_REASONS = {
     "PersistentVolume": "weights are kept in spark_hf_home of each host",
     "Secret": "keys are files on the controller here",
 }
-
-
 _ConfigMaps = Mapping[str, Mapping[str, Any]]
 
 
@@ -93,25 +91,23 @@ def read(draft: Draft, document: Mapping[str, Any]) -> None:
         kind = str(item.get("kind"))
         if not item_containers and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
-    chosen = _chosen(containers, draft.request.select)
+    chosen = _chosen(containers, draft.select)
     for container in containers:
         if container is not chosen:
-            _leave_other(draft, container, chosen)
+            same_workload = container.workload is chosen.workload
+            is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
+            reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
+            draft.leave(f"container {container.name if same_workload else container.text}", reason)
     _take(draft, chosen)
-
-
-def _leave_other(draft: Draft, container: _Container, chosen: _Container) -> None:
-    same_workload = container.workload is chosen.workload
-    is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
-    reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
-    draft.leave(f"container {container.name if same_workload else container.text}", reason)
 
 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
     """Return the container that runs the engine, of the workload or name C(select)."""
     candidates = [container for container in containers if select is None or select in container.names]
+    serving = [container for container in candidates if _role(container) in ("engine", "rank")]
+    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
     waiting = [container for container in candidates if select is not None or _missing_script(container)]
-    matches = _engines(candidates) or waiting
+    matches = leading or serving or waiting
     if select is not None and not matches:
         names = ", ".join(container.text for container in containers)
         raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
@@ -119,13 +115,6 @@ def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
         [(container.text, container) for container in matches], None, "containers that run vLLM"
     )[1]
     return chosen
-
-
-def _engines(containers: Sequence[_Container]) -> list[_Container]:
-    """Return the containers of leading engines, else of all engines and ranks."""
-    serving = [container for container in containers if _role(container) in ("engine", "rank")]
-    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
-    return leading or serving
 
 
 def _containers(
@@ -174,31 +163,23 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     missing: dict[str, str] = {}
     for mount in _listed(container.body, "volumeMounts"):
         volume = volumes.get(str(mount.get("name")), {}) if isinstance(mount, Mapping) else {}
-        for reference in _config_maps(volume):
+        projected = volume.get("projected")
+        sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
+        for source in sources if isinstance(sources, list) else []:
+            reference = source.get("configMap") if isinstance(source, Mapping) else None
+            if not isinstance(reference, Mapping):
+                continue
             name, folder = str(reference.get("name")), str(mount.get("mountPath")).rstrip("/")
-            if name in container.maps:
-                files.update(_mounted_files(reference, container.maps[name], folder, str(mount.get("subPath") or "")))
-            else:
+            if name not in container.maps:
                 missing[folder] = name
+                continue
+            data, only = container.maps[name], str(mount.get("subPath") or "")
+            items = [item for item in reference.get("items") or [] if isinstance(item, Mapping)]
+            paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
+            for key, path in paths.items():
+                if not only or path == only:
+                    files[folder if only else f"{folder}/{path}"] = text_of(data.get(key, ""))
     return files, missing
-
-
-def _mounted_files(
-    reference: Mapping[str, Any], data: Mapping[str, Any], folder: str, sub_path: str
-) -> Iterator[tuple[str, str]]:
-    """Yield path and text of each file of a ConfigMap. sub_path: the only mounted file, empty for all."""
-    items = [item for item in reference.get("items") or [] if isinstance(item, Mapping)]
-    paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
-    for key, path in paths.items():
-        if not sub_path or path == sub_path:
-            yield folder if sub_path else f"{folder}/{path}", text_of(data.get(key, ""))
-
-
-def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    projected = volume.get("projected")
-    sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
-    sources = [source for source in sources if isinstance(source, Mapping)] if isinstance(sources, list) else []
-    return [source["configMap"] for source in sources if isinstance(source.get("configMap"), Mapping)]
 
 
 def _missing_script(container: _Container) -> str:
@@ -271,7 +252,16 @@ def _take(draft: Draft, container: _Container) -> None:
             f"image {draft.run.image}",
             "is never pulled (imagePullPolicy), so only its node has it: push it to a registry and name it in full",
         )
-    _take_command(draft, container)
+    problem = _missing_script(container)
+    if problem:
+        raise Unreadable(problem)
+    command = _listed(body, "command")
+    draft.run.command = _words(container, draft.variables)
+    script = script_path([text_of(word) for word in (*command, *_listed(body, "args"))])
+    if script in _scripts(container)[0]:
+        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
+    if command:
+        draft.run.options.append(("--entrypoint", draft.run.command.pop(0)))
     draft.run.options.append(("--network", "host"))
     for entry in _env(container):
         _variable(draft, entry)
@@ -279,34 +269,15 @@ def _take(draft: Draft, container: _Container) -> None:
         if _referenced_data(source, "configMapRef", container.maps) is None:
             draft.leave("envFrom", "its values are not known; add them to env and secrets")
     _volumes(draft, pod, body)
-    _leave_keys(draft, body, _KEYS)
+    for key in filter(body.get, _KEYS):
+        draft.leave(key, _KEYS[key])
     for init_container in _listed(pod, "initContainers"):
         words = _words(replace(container, body=init_container), draft.variables)
         if not draft.note_download(words):
             draft.leave("initContainers", f"ran before the engine; move their commands to {OWN_IMAGE}")
-    _leave_keys(draft, pod, _POD)
+    for key in filter(pod.get, _POD):
+        draft.leave(key, _POD[key])
     _size(draft, container.workload.get("spec"))
-
-
-def _take_command(draft: Draft, container: _Container) -> None:
-    command = _listed(container.body, "command")
-    problem = _missing_script(container)
-    if problem:
-        raise Unreadable(problem)
-    words = _words(container, draft.variables)
-    script = script_path([text_of(word) for word in (*command, *_listed(container.body, "args"))])
-    if script in _scripts(container)[0]:
-        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
-    if command:
-        draft.run.options.append(("--entrypoint", words[0]))
-        words = words[1:]
-    draft.run.command = words
-
-
-def _leave_keys(draft: Draft, body: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    for key, reason in reasons.items():
-        if body.get(key):
-            draft.leave(key, reason)
 
 
 def _size(draft: Draft, spec: Any) -> None:
@@ -352,15 +323,12 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
             spec = f"{folder['path']}:{target}"
             draft.run.options.append(("--volume", f"{spec}:ro" if mount.get("readOnly") else spec))
         else:
-            draft.leave(f"volume {mount.get('name')} at {target}", _why_no_volume(volume))
+            kind = next((key for key in volume if key != "name"), "nothing that is named here")
+            reason = f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
+            if kind in ("configMap", "projected"):
+                reason = "its files are not carried over; the script that the container runs is read where the file has its text"
+            draft.leave(f"volume {mount.get('name')} at {target}", reason)
             draft.dropped.append(target)
-
-
-def _why_no_volume(volume: Mapping[str, Any]) -> str:
-    kind = next((key for key in volume if key != "name"), "nothing that is named here")
-    if kind in ("configMap", "projected"):
-        return "its files are not carried over; the script that the container runs is read where the file has its text"
-    return f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
 
 
 def _name(workload: Mapping[str, Any]) -> str:

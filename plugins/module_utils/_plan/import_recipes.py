@@ -91,19 +91,15 @@ def _read_common(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _READ_KEYS and value:
             detail = f" {', '.join(map(str, value))}" if isinstance(value, list) else ""
             draft.leave(f"{key}{detail}", _RECIPE_REASONS.get(key, "this key of the recipe has no counterpart"))
-    draft.nodes = _least_nodes(document)
+    least = document.get("min_nodes")
+    draft.nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
+    if document.get("solo_only") or document.get("mode") == "solo":
+        draft.nodes = 1
+    elif document.get("cluster_only") or document.get("mode") == "cluster":
+        draft.nodes = max(draft.nodes, 2)
     if draft.run.image and "/" not in draft.run.image:
         draft.leave(f"container {draft.run.image}", BUILT_THERE)
     return values
-
-
-def _least_nodes(document: Mapping[str, Any]) -> int:
-    """Return the least number of Sparks of a recipe, 0 without one."""
-    if document.get("solo_only") or document.get("mode") == "solo":
-        return 1
-    least = document.get("min_nodes")
-    nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
-    return 2 if nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster") else nodes
 
 
 _ESCAPED = re.compile(r'\\([\\"$`])')
@@ -129,28 +125,20 @@ def sparkrun(draft: Draft, document: Mapping[str, Any]) -> None:
     if document.get("command"):
         _read_template(draft, document, values)
     else:
-        draft.run.command = _default_command(draft, document)
+        # As sparkrun makes the command from the defaults.
+        defaults = document.get("defaults") or {}
+        if not document.get("model") or not (defaults or document.get("container")):
+            raise Unreadable("the recipe has neither a command nor a model with defaults to make one from")
+        draft.run.command = ["vllm", "serve", str(document["model"])]
+        for key, value in {**defaults, **draft.variables}.items():
+            name = f"{key}_size" if key in ("tensor_parallel", "pipeline_parallel", "data_parallel") else key
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                draft.run.command.append(option)
+            elif value is not False and value is not None:
+                draft.run.command += [option, text_of(value)]
     if document.get("model_revision"):
         draft.run.command += ["--revision", str(document["model_revision"])]
-
-
-_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
-
-
-def _default_command(draft: Draft, document: Mapping[str, Any]) -> list[str]:
-    """Return the command that sparkrun makes from the defaults of a recipe without one."""
-    defaults = document.get("defaults") or {}
-    if not document.get("model") or not (defaults or document.get("container")):
-        raise Unreadable("the recipe has neither a command nor a model with defaults to make one from")
-    words = ["vllm", "serve", str(document["model"])]
-    for key, value in {**defaults, **draft.variables}.items():
-        name = f"{key}_size" if key in _PARALLEL else key
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is not False and value is not None:
-            words += [option, text_of(value)]
-    return words
 
 
 # --- vLLM's own collection ------------------------------------------------------------------------------------------
@@ -168,7 +156,11 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
         words += words_of(part.get("extra_args"))
         draft.env(part.get("extra_env"))
     for name, body in _features(draft, document, variant).items():
-        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
+        mode, modes = body, body.get("modes")
+        if isinstance(modes, Mapping) and modes:
+            default = (variant.get("default_modes") or {}).get(name) or body.get("default_mode")
+            chosen = modes.get(default or next(iter(modes)))
+            mode = chosen if isinstance(chosen, Mapping) else {}
         override = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
         draft.env(mode.get("env"))
         words += words_of(override.get("args") or mode.get("args"))
@@ -185,7 +177,7 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
 
 def _variant(draft: Draft, variants: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the selected variant, else a fitting one; record the others with their memory."""
-    selected = draft.request.variant
+    selected = draft.variant
     if selected and selected not in variants:
         raise Unreadable(f"the recipe has no variant {selected!r}; it has {', '.join(variants)}")
     bodies = {str(name): body or {} for name, body in variants.items()}
@@ -193,20 +185,14 @@ def _variant(draft: Draft, variants: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, body in bodies.items():
         if len(bodies) == 1 and not body.get("supported_hardware"):
             break
-        text = _variant_text(body)
+        sparks, memory = _sparks(body), body.get("vram_minimum_gb")
+        size = f"needs {memory} GB" if memory else "says nothing of its memory"
+        fits = {0: "is too large for eight Sparks", 1: "fits one Spark"}.get(sparks, f"needs {sparks} Sparks")
+        text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
+        if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
+            text += f"; the recipe does not name {HARDWARE[0]} for it"
         draft.leave(f"variant {name}", f"taken: {text}" if name == chosen else f"{text}; 'variant' takes it")
     return bodies[chosen]
-
-
-def _variant_text(body: Mapping[str, Any]) -> str:
-    """Return precision, memory and number of Sparks of a variant."""
-    sparks, memory = _sparks(body), body.get("vram_minimum_gb")
-    size = f"needs {memory} GB" if memory else "says nothing of its memory"
-    fits = {0: "is too large for eight Sparks", 1: "fits one Spark"}.get(sparks, f"needs {sparks} Sparks")
-    text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
-    if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
-        text += f"; the recipe does not name {HARDWARE[0]} for it"
-    return text
 
 
 def _fitting(bodies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -237,7 +223,7 @@ def _hardware(overrides: Any) -> Mapping[str, Any]:
 def _features(draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the selected features, else those that the recipe enables by default."""
     features: Mapping[str, Any] = document.get("features") or {}
-    selected = draft.request.features
+    selected = draft.features
     if selected is None:
         optional = set(document.get("opt_in_features") or []) - set(variant.get("default_modes") or {})
         selected = [name for name in features if name not in optional]
@@ -248,14 +234,6 @@ def _features(draft: Draft, document: Mapping[str, Any], variant: Mapping[str, A
         if name not in selected:
             draft.leave(f"feature {name}", "is off; name it in 'features' to have it")
     return {name: features[name] for name in selected}
-
-
-def _mode(feature: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
-    modes = feature.get("modes")
-    if not isinstance(modes, Mapping) or not modes:
-        return feature
-    mode = modes.get(name or feature.get("default_mode") or next(iter(modes)))
-    return mode if isinstance(mode, Mapping) else {}
 
 
 def _recipe_image(
@@ -278,27 +256,6 @@ def _recipe_image(
 
 def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside."""
-    serve = _serve_section(document)
-    runtime = document.get("runtime") or {}
-    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}")
-    draft.run.image = draft.run.image or str(runtime.get("image") or "")
-    if not draft.run.values("--network"):
-        draft.run.options.append(("--network", "host"))
-    draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
-    _pin_checkpoint(draft, str((document.get("checkpoint") or {}).get("target") or ""))
-    _read_topology(draft, document)
-    for other in serve.get("additional_commands") or []:
-        _leave_command(draft, other)
-    for limit in document.get("limitations") or []:
-        draft.leave("limitation", str(limit))
-    if document.get("min_vidmem_gb"):
-        draft.leave(
-            "min_vidmem_gb", f"the recipe is for {document['min_vidmem_gb']} GB and more; the plan works memory out"
-        )
-
-
-def _serve_section(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part C(serve) of a recipe, which has a command."""
     backend, serve = str(document.get("backend") or ""), document.get("serve")
     if backend and backend != "vllm":
         raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
@@ -307,23 +264,30 @@ def _serve_section(document: Mapping[str, Any]) -> Mapping[str, Any]:
         raise Unreadable(
             "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
         )
-    return serve
-
-
-def _read_topology(draft: Draft, document: Mapping[str, Any]) -> None:
+    runtime = document.get("runtime") or {}
+    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{command}")
+    draft.run.image = draft.run.image or str(runtime.get("image") or "")
+    if not draft.run.values("--network"):
+        draft.run.options.append(("--network", "host"))
+    draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
+    address = str((document.get("checkpoint") or {}).get("target") or "")
+    pinned = re.search(r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", address)
+    if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
+        draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
     hardware, topology = str(document.get("hardware") or ""), document.get("topology") or {}
     count = topology.get("node_count") or topology.get("gpu_count")
     typed = re.search(r"dgx-spark-(\d+)", hardware)
     draft.nodes = count if isinstance(count, int) else int(typed.group(1)) if typed else 1
     if hardware and not hardware.startswith("dgx-spark"):
         draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
-
-
-def _pin_checkpoint(draft: Draft, address: str) -> None:
-    """Pin the revision that the checkpoint's address names."""
-    pinned = re.search(r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", address)
-    if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
-        draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
+    for other in serve.get("additional_commands") or []:
+        _leave_command(draft, other)
+    for limit in document.get("limitations") or []:
+        draft.leave("limitation", str(limit))
+    if document.get("min_vidmem_gb"):
+        draft.leave(
+            "min_vidmem_gb", f"the recipe is for {document['min_vidmem_gb']} GB and more; the plan works memory out"
+        )
 
 
 def _leave_command(draft: Draft, other: Mapping[str, Any]) -> None:

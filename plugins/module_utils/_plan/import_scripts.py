@@ -100,17 +100,14 @@ def run_role(run: DockerRun) -> str:
     entrypoint = run.last("--entrypoint") or ""
     words = [*entrypoint.split(), *run.command]
     role = import_engine.role(words)
-    if role in ("idle", "other") and words and not entrypoint and _are_serve_arguments(words, run.image):
+    if role not in ("idle", "other") or not words or entrypoint:
+        return role
+    # Without a program these can be arguments of vllm serve.
+    is_model = "/" in words[0] and not import_engine.program(words) and "vllm" in run.image
+    is_option = words[0].startswith("-") and words[0] != "-c"
+    if is_option or is_model or (words[0] == "serve" and len(words) > 1):
         return "rank" if import_engine.is_rank(words) else "engine"
     return role
-
-
-def _are_serve_arguments(words: Sequence[str], image: str) -> bool:
-    """Return whether a command without a program can be arguments of C(vllm serve)."""
-    if words[0].startswith("-"):
-        return words[0] != "-c"
-    is_model = "/" in words[0] and not import_engine.program(words) and "vllm" in image
-    return is_model or (words[0] == "serve" and len(words) > 1)
 
 
 def without_owned(words: Sequence[str]) -> list[str]:
@@ -157,8 +154,10 @@ def _collect(draft: Draft, text: str, script: _Script) -> None:
         words = command.words
         run = docker_run.read_docker_run(words) or _cluster_script(words) or _launch_cluster(draft, words)
         _note_elsewhere(words, command.stdin, script)
+        inside = docker_run.read_docker_exec(words)
+        inner = [*run.values("--entrypoint")[-1:], *run.command] if run else inside[2] if inside else words
         if (run is None or run_role(run) == "other") and draft.note_download(
-            _inner_words(words, run), command.stdin, run.mounts if run else ()
+            inner, command.stdin, run.mounts if run else ()
         ):
             continue
         is_quiet = run is None and import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee")
@@ -169,14 +168,6 @@ def _collect(draft: Draft, text: str, script: _Script) -> None:
         else:
             script.containers.append(_Launch(run.last("--name") or run.image, run, command.variables))
             note_rootless(draft, words, command.variables)
-
-
-def _inner_words(words: list[str], run: DockerRun | None) -> list[str]:
-    """Return the command that a container, or C(docker exec), runs inside, else the words themselves."""
-    if run:
-        return [*run.values("--entrypoint")[-1:], *run.command]
-    inside = docker_run.read_docker_exec(words)
-    return inside[2] if inside else words
 
 
 def _collect_other(draft: Draft, command: shell.Command, text: str, script: _Script) -> None:
@@ -223,15 +214,9 @@ def _collect_typed(draft: Draft, command: shell.Command, script: _Script) -> Non
         reason = "the values in that file are not known; set them with variables"
         draft.leave(" ".join(words[:2]), import_engine.replaced_by(words) or reason)
     elif words and not import_engine.quiet(words):
-        draft.leave(brief(command.words), _why_left_out(words, bool(inside)))
-
-
-def _why_left_out(words: Sequence[str], in_container: bool) -> str:
-    if re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words)):
-        return RANKS
-    if reason := import_engine.replaced_by(words):
-        return reason
-    return f"runs in the container; move its commands to {OWN_IMAGE}" if in_container else HOST_WORK
+        reason = f"runs in the container; move its commands to {OWN_IMAGE}" if inside else HOST_WORK
+        joins = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
+        draft.leave(brief(command.words), RANKS if joins else import_engine.replaced_by(words) or reason)
 
 
 def _passed_variables(run: DockerRun, variables: Mapping[str, str]) -> dict[str, str]:
@@ -316,14 +301,18 @@ def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
 
 def _settle(draft: Draft, script: _Script) -> None:
     """Make the draft of the only launch of a script, or of the selected one."""
-    select = draft.request.select
+    select = draft.select
     for container in script.containers:
         _inline_mounted_script(draft, container.run, script.documents)
     engines = _with_role(script, "engine") or _with_role(script, "rank")
     if select is None and not engines and script.typed:
         _use_typed(draft, script)
         return
-    candidates = (_alike(engines) if select is None else []) or script.containers
+    launches = {(engine.run.image, *without_owned(_engine_words(engine.run))) for engine in engines}
+    spans = any("--nnodes" in word for engine in engines for word in " ".join(engine.run.command).split())
+    # Of the ranks of one launch the first stands for all.
+    engines = engines[:1] if len(launches) == 1 and spans else engines
+    candidates = (engines if select is None else []) or script.containers
     chosen: _Launch = choose([(launch.name, launch) for launch in candidates], select, "docker run commands")[1]
     _leave_others(draft, [other for other in script.containers if other.name != chosen.name])
     draft.run = chosen.run
@@ -345,7 +334,7 @@ def _leave_others(draft: Draft, containers: Sequence[_Launch]) -> None:
 def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str]) -> None:
     """Replace a mounted script that a container runs by its text, from the launch or from a file next to it."""
     words = [*(run.last("--entrypoint") or "").split(), *run.command]
-    scripts = mounted_scripts(run.mounts, draft.request.scripts)
+    scripts = mounted_scripts(run.mounts, draft.scripts)
     mounted = next((target for _source, target in run.mounts if words[-1:] == [target]), None)
     if mounted and len(documents) == 1:
         scripts.setdefault(mounted, documents[0])
@@ -366,18 +355,13 @@ def _inline_mounted_script(draft: Draft, run: DockerRun, documents: Sequence[str
     )
 
 
-def _typed_engine(script: _Script) -> _Launch:
-    leading = [launch for launch in script.typed if not import_engine.is_rank(_engine_words(launch.run))]
-    candidates = leading or script.typed
-    different = {tuple(without_owned(_engine_words(launch.run))) for launch in candidates}
-    if len(different) > 1:
-        raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
-    return candidates[0]
-
-
 def _use_typed(draft: Draft, script: _Script) -> None:
     """Make the draft of a typed engine, inside a waiting container or without one."""
-    engine = _typed_engine(script)
+    leading = [launch for launch in script.typed if not import_engine.is_rank(_engine_words(launch.run))]
+    different = {tuple(without_owned(_engine_words(launch.run))) for launch in leading or script.typed}
+    if len(different) > 1:
+        raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
+    engine = (leading or script.typed)[0]
     named = [container for container in script.containers if container.name == engine.name]
     container = next(iter(named or _with_role(script, "idle", "ray")), None)
     if container is None:
@@ -404,10 +388,3 @@ def _use_typed(draft: Draft, script: _Script) -> None:
 def _engine_words(run: DockerRun) -> list[str]:
     engine = import_engine.find(run.command)
     return engine.words if engine else list(run.command)
-
-
-def _alike(engines: list[_Launch]) -> list[_Launch]:
-    """Return the first of engines that are ranks of one launch, else all of them."""
-    launches = {(engine.run.image, *without_owned(_engine_words(engine.run))) for engine in engines}
-    spans = any("--nnodes" in word for engine in engines for word in " ".join(engine.run.command).split())
-    return engines[:1] if len(launches) == 1 and spans else engines

@@ -15,47 +15,16 @@ from .._cluster import clustering
 from .._common import plain_secrets, redaction, secret_names, shell
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch
+from . import import_tables as tables
 from . import service_keys
-from .import_command import ServeCommand, read_command
+from .import_command import read_command
 from .import_config import checks_of
 from .import_downloads import Download, hub_snapshot, path_below
 from .import_draft import Draft, Unreadable, program_name, texts_of, waits_for
 from .import_engine import brief
-from .import_tables import (
-    CACHES,
-    CLUSTER_ENV,
-    CLUSTER_OPTIONS,
-    DROPPED,
-    FILE,
-    FILE_OPTIONS,
-    GPU,
-    HF_TOKENS,
-    KEPT,
-    MACHINE_ENV,
-    OWN_ENV,
-    OWN_ULIMITS,
-    READ_OPTIONS,
-)
 from .service_files import CONTAINER_HF_HOME
 
 KEYS = ".secrets"  # relative to the inventory folder, and not read by Ansible
-# The order in which a person writes a service.
-ORDER = [
-    "name",
-    "model",
-    "image",
-    "port",
-    "served_model_name",
-    "api_key_file",
-    "secrets",
-    "args",
-    "env",
-    "checks",
-    "pip",
-    "files",
-    "shm_size",
-    "docker_args",
-]
 # The largest number that a switch is known to have joined.
 MOST_SPARKS = 8
 
@@ -89,48 +58,59 @@ class ServiceMaker:
         image = image or self._image_name()
         entry = (image_catalogue.lookup(image, self.catalogue) if image else None) or {}
         command = read_command(self.draft, self._environment(), entry.get("entrypoint"))
-        env = {**command.container_env, **command.engine_env}
         if not self.draft.run.command and not self.draft.run.image:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(command.words, entry.get("vllm_version"))
         model = self._model_name(parsed, command.words, bool(entry))
-        self._leave_problems(parsed)
+        # The rules judge values and unknown names; vLLM would not accept the others.
+        for problem in parsed.problems:
+            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            if unknown := shell.unknown_names(problem.option):
+                self.leave(problem.option, waits_for(unknown))
+            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
+                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
         args = self._known_args(self._without_ranks(parsed.args))
         launch_port, reachable = self._port(args.pop("port", None))
-        unit = _service_name(name or self.draft.name or self._path_on_host(model))
-        service: dict[str, Any] = {"name": unit, "port": port or launch_port}
-        service["served_model_name"] = self._served_name(args, model)
-        self._leave_download_dir(args)
-        service.update(self._secret_files(env, args, unit))
-        self._leave_address(args.pop("host", None), reachable and "api_key_file" not in service)
+        text = program_name(name or self.draft.name or self._path_on_host(model)).lower()
+        unit = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:40].strip("-") or "imported"
+        served = args.pop("served-model-name", None)
+        served_names = served if isinstance(served, list) else [served or model]
+        for other in served_names[1:]:
+            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        if args.pop("download-dir", None):
+            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
+        keys = self._secret_files(command.env, args, unit)
+        self._leave_address(args.pop("host", None), reachable and not keys["api_key_file"])
         if self._download_of(model):
             self.moved_paths[model] = service_keys.MODEL_FOLDER
-        service["docker_args"] = [*self._docker_options(service), *self._mounts(env, model)]
-        service["docker_args"] += self._start_options(command, service["docker_args"])
+        docker_args, shm_size = self._docker_options()
+        docker_args += self._mounts(command.env, model)
+        cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
+        docker_args += [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
         self._name_drafter(model, args)
-        service["model"] = self._model(model, args)
-        self._files_of_model(args, service["model"])
-        service["image"] = self._image(image, entry.get("entrypoint"), command.bare)
-        service["checks"] = checks_of(args)
-        service["args"] = self._moved_args(args)
-        service["env"] = {key: self._moved(value) for key, value in sorted(self._service_env(env).items())}
-        service.update(pip=command.packages, files=self.files)
-        return {key: service[key] for key in ORDER if service.get(key) or key == "args"}
+        service_model = self._model(model, args)
+        self._files_of_model(args, service_model)
+        # In the order in which a person writes a service.
+        service = {
+            "name": unit,
+            "model": service_model,
+            "image": self._image(image, entry.get("entrypoint"), command.bare),
+            "port": port or launch_port,
+            "served_model_name": str(served_names[0]),
+            **keys,
+            "args": self._moved_args(args),
+            "env": self._service_env(command.env),
+            "checks": checks_of(args),
+            "pip": command.packages,
+            "files": self.files,
+            "shm_size": shm_size,
+            "docker_args": docker_args,
+        }
+        return {key: value for key, value in service.items() if value or key == "args"}
 
     def spark_cluster(self, service: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the cluster of a launch that spans several Sparks."""
         return {"name": service["name"].replace("-", "_"), "services": [service]} if self.nodes > 1 else None
-
-    def _leave_download_dir(self, args: dict[str, Any]) -> None:
-        if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home and downloaded before the start")
-
-    def _served_name(self, args: dict[str, Any], model: str) -> str:
-        served = args.pop("served-model-name", None)
-        names = served if isinstance(served, list) else [served or model]
-        for other in names[1:]:
-            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
-        return str(names[0])
 
     def _moved_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
         moved = {key: self._moved(value) for key, value in sorted(args.items())}
@@ -150,26 +130,17 @@ class ServiceMaker:
                 raise Unreadable(
                     f"the container runs {image or 'an image without a name'}, which does not look like vLLM"
                 )
-            raise Unreadable(f"no model is named on the command line of vllm serve{self._why_no_model(parsed, words)}")
+            why = "" if words else ": its image starts vllm serve, and nothing is given to it"
+            if parsed.args.get("config"):
+                why = (
+                    f": its options are in {parsed.args['config']} (--config), which is not read; write them as options"
+                )
+            elif self.draft.run.command and not words:
+                why = "; the script gets it as an argument ($@): pass the command with its arguments"
+            raise Unreadable(f"no model is named on the command line of vllm serve{why}")
         if unknown := shell.unknown_names(parsed.model):
             raise Unreadable(f"the model {waits_for(unknown)}")
         return parsed.model
-
-    def _why_no_model(self, parsed: launch.Parsed, words: Sequence[str]) -> str:
-        if parsed.args.get("config"):
-            return f": its options are in {parsed.args['config']} (--config), which is not read; write them as options"
-        if self.draft.run.command and not words:
-            return "; the script gets it as an argument ($@): pass the command with its arguments"
-        return "" if words else ": its image starts vllm serve, and nothing is given to it"
-
-    def _leave_problems(self, parsed: launch.Parsed) -> None:
-        """Record the options of a command that vLLM would not accept; the rules judge values and unknown names."""
-        for problem in parsed.problems:
-            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
-            if unknown := shell.unknown_names(problem.option):
-                self.leave(problem.option, waits_for(unknown))
-            elif problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
-                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
 
     def _known_args(self, parsed_args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options without those that wait for an unknown value; a key may be unknown."""
@@ -199,11 +170,6 @@ class ServiceMaker:
         else:
             self.nodes = gpus if sizes else self.draft.nodes or 1
         self._leave_replicas(parsed_args, args, copies)
-        self._leave_nodes(gpus)
-        return args
-
-    def _leave_nodes(self, gpus: int) -> None:
-        """Record how a launch for several Sparks is carried over. gpus: of one replica."""
         if self.nodes > 1:
             self.leave(
                 "several Sparks",
@@ -212,6 +178,7 @@ class ServiceMaker:
             )
         elif self.draft.nodes > 1 and gpus == 1:
             self.leave("several Sparks", f"the launch is for {self.draft.nodes}, its options are for one")
+        return args
 
     def _leave_replicas(self, parsed_args: Mapping[str, Any], args: dict[str, Any], copies: int) -> None:
         """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
@@ -263,40 +230,40 @@ class ServiceMaker:
         passed = program_name(run.command[0]) in ("vllm", "bash", "sh", "python3")
         return {"ref": ref, "entrypoint": "passthrough" if passed else "serve"}
 
-    def _start_options(self, command: ServeCommand, docker_args: Sequence[str]) -> list[str]:
-        cpus = command.cpus if "--cpuset-cpus" not in docker_args else ""
-        return [*(["--entrypoint", ""] if command.bare else []), *(["--cpuset-cpus", cpus] if cpus else [])]
-
-    def _docker_options(self, service: dict[str, Any]) -> list[str]:
+    def _docker_options(self) -> tuple[list[str], str]:
+        """Return the options of docker that are carried over, and the size of the shared memory."""
         docker_args: list[str] = []
+        shm_size = ""
         for option, value in self.draft.run.options:
-            if option in READ_OPTIONS or (option, value) == ("--network", "host"):
+            if option in tables.READ_OPTIONS or (option, value) == ("--network", "host"):
                 continue
             if option == "--shm-size" and value:
-                service["shm_size"] = re.sub(r"(?i)(\d)\s*([bkmg])i?b?$", r"\1\2", value).lower()
+                shm_size = re.sub(r"(?i)(\d)\s*([bkmg])i?b?$", r"\1\2", value).lower()
                 continue
             reason = self._why_dropped(option, value)
             if reason:
                 self.leave(f"{option} {value}" if value is not None else option, reason)
             else:
                 docker_args += [option] if value is None else [option, value]
-        return docker_args
+        return docker_args, shm_size
 
     def _why_dropped(self, option: str, value: str | None) -> str:
         """Return why an option of docker run is not carried over, empty if it is."""
         if option == "--ulimit":
-            return "every engine has it" if value in OWN_ULIMITS else ""
+            return "every engine has it" if value in tables.OWN_ULIMITS else ""
         if option == "--network":
             return "engines use the host's network here; others on that one reach it by the host's address"
         if option == "--device" and "nvidia.com/gpu" in str(value):
-            return GPU
-        if self.nodes > 1 and (option, str(value).partition(":")[0]) in CLUSTER_OPTIONS:
+            return tables.GPU
+        if self.nodes > 1 and (option, str(value).partition(":")[0]) in tables.CLUSTER_OPTIONS:
             return "a spark_cluster gives its ranks the devices and rights that RDMA needs"
         if option.startswith("--health"):
             return "the unit is active when the model has answered"
-        if option in KEPT:
+        if option in tables.KEPT:
             return ""
-        return DROPPED.get(option, "nothing here is known of this option; put it into docker_args if it is needed")
+        return tables.DROPPED.get(
+            option, "nothing here is known of this option; put it into docker_args if it is needed"
+        )
 
     # --- environment and secrets ----------------------------------------------------------------------------------
 
@@ -304,7 +271,7 @@ class ServiceMaker:
         """Return the variables of the container: env files first, then single variables, as docker does."""
         env: dict[str, str | None] = {}
         for path in self.draft.run.values("--env-file"):
-            content = self.draft.request.files.get(path)
+            content = self.draft.files.get(path)
             if content is None:
                 self.leave(f"--env-file {path}", "cannot be read here; add what it sets to env and secrets")
                 continue
@@ -326,7 +293,7 @@ class ServiceMaker:
     def _secret_files(self, env: dict[str, str | None], args: dict[str, Any], name: str) -> dict[str, Any]:
         """Return the files on the controller that replace secrets; remove the secrets from C(env) and C(args)."""
         self._conceal_options(env, args)
-        keys: dict[str, Any] = {}
+        keys: dict[str, Any] = {"api_key_file": "", "secrets": {}}
         api_key = env.get("VLLM_API_KEY")
         for variable in sorted(name for name, value in env.items() if _is_secret(name, value or "")):
             value = env.pop(variable)
@@ -334,7 +301,7 @@ class ServiceMaker:
                 self.leave(variable, "is empty in the launch: there is no secret to keep")
                 continue
             self.conceal(value)
-            if variable in HF_TOKENS:
+            if variable in tables.HF_TOKENS:
                 self.host_vars["spark_hf_token_file"] = f"{KEYS}/hf_token"
                 reason = "engines run offline here; put it into a file and name that as spark_hf_token_file"
             elif variable == "VLLM_API_KEY":
@@ -343,7 +310,7 @@ class ServiceMaker:
             elif api_key and value == api_key:
                 reason = "contained the API key, which now comes from api_key_file"
             else:
-                keys.setdefault("secrets", {})[variable] = f"{KEYS}/{name}_{variable.lower()}"
+                keys["secrets"][variable] = f"{KEYS}/{name}_{variable.lower()}"
                 reason = "a secret: put it into the file that 'secrets' names"
             self.leave(variable, reason)
         return keys
@@ -365,20 +332,19 @@ class ServiceMaker:
     def _service_env(self, env: Mapping[str, str | None]) -> dict[str, str]:
         service_env = {}
         for name, value in env.items():
-            reason = self._why_no_variable(name, value or "")
-            if reason:
+            if reason := self._why_no_variable(name, value or ""):
                 self.leave(name, reason)
             elif value is not None:
-                service_env[name] = value
-        return service_env
+                service_env[name] = self._moved(value)
+        return dict(sorted(service_env.items()))
 
     def _why_no_variable(self, name: str, value: str) -> str:
         """Return why a variable is not carried over, empty if it is."""
-        if not self.draft.run.image and name in MACHINE_ENV:
+        if not self.draft.run.image and name in tables.MACHINE_ENV:
             return "is of the machine that it was typed on; the image has its own"
-        if self.nodes > 1 and name in CLUSTER_ENV:
+        if self.nodes > 1 and name in tables.CLUSTER_ENV:
             return "a spark_cluster finds the addresses and interfaces of each host itself"
-        if name in OWN_ENV:
+        if name in tables.OWN_ENV:
             return "weights, caches, the GPU and offline use are the same for every engine here"
         for path in self.draft.dropped:
             if path_below(path, value) is not None:
@@ -430,7 +396,7 @@ class ServiceMaker:
                 self.leave(spec, "weights are kept in spark_hf_home; set it to that folder to keep its contents")
                 if source.startswith("/") and target == home:
                     self.host_vars["spark_hf_home"] = source
-            elif CACHES.fullmatch(target):
+            elif tables.CACHES.fullmatch(target):
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
             elif not self._is_model_mount(spec, source, target, model) and self._is_kept_mount(spec, source, target):
                 docker_args += [option, value]
@@ -501,7 +467,7 @@ class ServiceMaker:
 
     def _extra_repositories(self, model: str, args: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """Return C({extra}), the repositories of drafter and tokenizer; of a tokenizer's only its files are fetched."""
-        _spec, drafter = _drafter(args)
+        drafter = _drafter(args)[1]
         extra: dict[str, dict[str, Any]] = {}
         for repo, limits in ((drafter, {}), (args.get("tokenizer"), {"only": list(TOKENIZER_FILES)})):
             if isinstance(repo, str) and service_keys.REPO_NAME.fullmatch(repo) and repo != model:
@@ -536,9 +502,9 @@ class ServiceMaker:
 
     def _leave_missing_files(self, args: Mapping[str, Any]) -> None:
         """Record the files that options name and no mount brings: they were made in the old container."""
-        for option in FILE_OPTIONS:
+        for option in tables.FILE_OPTIONS:
             value = args.get(option)
-            if not isinstance(value, str) or not FILE.fullmatch(value):
+            if not isinstance(value, str) or not tables.FILE.fullmatch(value):
                 continue
             if not any(value == target or value.startswith(f"{target}/") for _source, target in self.draft.run.mounts):
                 self.leave(
@@ -578,8 +544,3 @@ def _is_secret(name: str, value: str) -> bool:
     unknown = not value or "$" in value
     named = secret_names.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
-
-
-def _service_name(text: str) -> str:
-    """Return a name that a unit and a container can have."""
-    return re.sub(r"[^a-z0-9]+", "-", program_name(text).lower()).strip("-")[:40].strip("-") or "imported"

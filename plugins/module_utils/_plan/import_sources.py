@@ -11,7 +11,7 @@ from typing import Any
 
 from .._common import docker_run
 from . import import_compose, import_kubernetes, import_recipes, import_scripts, import_units
-from .import_draft import Draft, Request, Unreadable
+from .import_draft import Draft, Unreadable
 
 _HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|(?:include|if|with|range|toYaml|template|define)\s)")
 _TEXT_READERS: dict[str, Callable[[Draft, str], None]] = {"docker": import_scripts.read, "systemd": import_units.read}
@@ -23,6 +23,8 @@ _YAML_READERS: dict[str, Callable[[Draft, Mapping[str, Any]], None]] = {
     "vllm_recipe": import_recipes.vllm_recipe,
     "nvidia": import_recipes.nvidia,
 }
+FOLDED = "; the line counts in the container's command: a folded text ('>') keeps line breaks around lines that are indented further"
+"""About a command in YAML that no shell would accept."""
 FORMS = ("docker", "compose", "kubernetes", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia")
 
 
@@ -31,14 +33,14 @@ def detect(text: str, document: Any) -> str:
     if docker_run.is_unit(text):
         return "systemd"
     if isinstance(document, Mapping):
-        return _yaml_form(document) or _refuse_yaml(document)
+        return _yaml_form(document)
     if _HELM.search(text):
         raise Unreadable("a template of Helm: render it first (helm template), and give what comes out")
     return "docker"
 
 
 def _yaml_form(document: Mapping[str, Any]) -> str:
-    """Return the form of a YAML document, empty if it is unknown."""
+    """Return the form of a YAML document. Raises Unreadable for an unknown one."""
     model = document.get("model")
     is_sparkrun = document.get("runtime") or str(document.get("recipe_version")) == "2"
     signs = (
@@ -50,10 +52,9 @@ def _yaml_form(document: Mapping[str, Any]) -> str:
         ("eugr", document.get("container") and document.get("command")),
         ("sparkrun", document.get("container") and model),
     )
-    return next((form for form, sign in signs if sign), "")
-
-
-def _refuse_yaml(document: Mapping[str, Any]) -> str:
+    form = next((form for form, sign in signs if sign), "")
+    if form:
+        return form
     if _is_chart_values(document):
         raise Unreadable(
             "values of a Helm chart: render it with them first (helm template NAME CHART -f VALUES), and give what comes out"
@@ -83,13 +84,11 @@ def _is_chart_values(value: Any) -> bool:
     return isinstance(value, list) and any(map(_is_chart_values, value))
 
 
-def read_source(request: Request) -> Draft:
-    """Return the draft of a launch. Raises Unreadable if it has no launch of vLLM."""
-    text, document = request.text, request.document
-    form = detect(text, document) if request.form == "auto" else request.form
+def read_source(draft: Draft, text: str, document: Any) -> None:
+    """Read a launch. document: the text as YAML, if it is YAML. Raises Unreadable if it has no launch of vLLM."""
+    form = draft.form = detect(text, document) if draft.form == "auto" else draft.form
     if form not in FORMS:
         raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
-    draft = Draft(form, request, variables=dict(request.variables))
     try:
         if form in _TEXT_READERS:
             _TEXT_READERS[form](draft, text)
@@ -100,16 +99,9 @@ def read_source(request: Request) -> Draft:
     except Unreadable:
         raise
     except ValueError as error:
-        raise Unreadable(f"{error}{_folding(form, str(error))}") from error
+        is_folded = form in ("compose", "kubernetes") and str(error).startswith("line ")
+        raise Unreadable(f"{error}{FOLDED if is_folded else ''}") from error
     except RecursionError:
         raise Unreadable("it is nested too deeply") from None
     except (AttributeError, KeyError, TypeError) as error:  # a list where a text belongs, and the like
         raise Unreadable(f"it is not written as the form {form} is: {error}") from error
-    return draft
-
-
-def _folding(form: str, problem: str) -> str:
-    """Return the effect of YAML on a command that no shell would accept."""
-    if form not in ("compose", "kubernetes") or not problem.startswith("line "):
-        return ""
-    return "; the line counts in the container's command: a folded text ('>') keeps line breaks around lines that are indented further"

@@ -13,25 +13,15 @@ from .import_draft import word_set
 
 HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HF_API_TOKEN")
 _SYSTEMD = import_engine.SYSTEMD
-_OWN = "the unit of this collection sets it itself"
 GPU = "spark_gpu_args gives every engine the GPU"
 _LATER = "not needed by an engine on one Spark"
 # Options of docker run that have no place in a service, and why.
 DROPPED = {
     **dict.fromkeys(
-        [
-            "--rm",
-            "--interactive",
-            "--tty",
-            "--quiet",
-            "--log-driver",
-            "--log-opt",
-            "--label",
-            "--stop-timeout",
-            "--stop-signal",
-            "--cidfile",
-        ],
-        _OWN,
+        word_set(
+            "--rm --interactive --tty --quiet --log-driver --log-opt --label --stop-timeout --stop-signal --cidfile"
+        ),
+        "the unit of this collection sets it itself",
     ),
     **dict.fromkeys(
         ["--cap-add", "--security-opt", "--device"], f"{_LATER}; put it into docker_args if yours does need it"

@@ -23,6 +23,13 @@ _UNIT_REASONS = {
     "TimeoutStopSec": "the unit stops an engine as long as vLLM needs",
     "PermissionsStartOnly": "the unit of this collection runs the steps that need root as root",
 }
+# Commands of ExecStartPre.
+_BEFORE = (
+    ("drop_caches", "the gate of the unit gives the page cache back and waits for memory"),
+    (r"docker\s+(?:stop|rm|kill)", "the unit removes its own container, and runs it with --rm"),
+    ("docker pull", "the role images brings images once"),
+    ("", "has no place in the unit; a role of your own can do it before"),
+)
 _WRITES_UNIT = "this collection writes the unit itself"
 _QUADLET = {
     "AddCapability": "--cap-add",
@@ -51,13 +58,22 @@ def read(draft: Draft, text: str) -> None:
         _read_quadlet(draft, unit)
         return
     draft.unit = unit
-    _read_environment(draft, unit)
+    for path in unit.all("Service", "EnvironmentFile"):
+        content = draft.files.get(path.lstrip("-"))
+        if content is None:
+            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
+            continue
+        draft.variables.update(_assignments(content.splitlines(), draft.variables))
+    assignments = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
+    draft.variables.update(_assignments(assignments, draft.variables))
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
             continue
         words = shell.read_words(docker_run.exec_command(value)) if key == "ExecStartPre" else []
         if not words or not draft.note_download(words):
-            reason = _reason_before(value) if key == "ExecStartPre" else _UNIT_REASONS.get(key, _WRITES_UNIT)
+            reason = _UNIT_REASONS.get(key, _WRITES_UNIT)
+            if key == "ExecStartPre":
+                reason = next(reason for command, reason in _BEFORE if re.search(command, value))
             draft.leave(f"{key}={value}", reason)
     starts = [
         shell.read_words(docker_run.exec_command(line).replace("%%", "%"), draft.variables)
@@ -66,17 +82,6 @@ def read(draft: Draft, text: str) -> None:
     if not starts:
         raise Unreadable("the unit has no ExecStart")
     _read_start(draft, starts[-1])
-
-
-def _read_environment(draft: Draft, unit: docker_run.Unit) -> None:
-    for path in unit.all("Service", "EnvironmentFile"):
-        content = draft.request.files.get(path.lstrip("-"))
-        if content is None:
-            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
-            continue
-        draft.variables.update(_assignments(content.splitlines(), draft.variables))
-    assignments = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
-    draft.variables.update(_assignments(assignments, draft.variables))
 
 
 def _assignments(items: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -124,14 +129,3 @@ def _read_quadlet(draft: Draft, unit: docker_run.Unit) -> None:
     draft.name = unit.last("Container", "ContainerName") or ""
     if not draft.run.image:
         raise Unreadable("the container has no Image")
-
-
-def _reason_before(command: str) -> str:
-    """Return why C(ExecStartPre) is not carried over."""
-    if "drop_caches" in command:
-        return "the gate of the unit gives the page cache back and waits for memory"
-    if re.search(r"docker\s+(?:stop|rm|kill)", command):
-        return "the unit removes its own container, and runs it with --rm"
-    if "docker pull" in command:
-        return "the role images brings images once"
-    return "has no place in the unit; a role of your own can do it before"

@@ -22,7 +22,7 @@ from .._compat.rules_unit import Written
 from .._vllm import image_catalogue, seccomp
 from . import recipes
 from .import_config import add_config
-from .import_draft import Draft, Request, Unreadable
+from .import_draft import Draft, Unreadable
 from .import_service import ServiceMaker
 from .import_sources import FORMS, read_source
 from .import_tables import CLUSTER_DOCKER_ARGS, OWN_DOCKER_ARGS
@@ -56,6 +56,8 @@ def import_launch(
 ) -> dict[str, Any]:
     """Turn a launch into a service.
 
+    :param text: the launch
+    :param document: the text as YAML, if it is YAML
     :param form: one of C(FORMS), or C(auto)
     :param name: of the service, instead of the launch's
     :param port: of the service, instead of the launch's
@@ -65,16 +67,22 @@ def import_launch(
     :param scripts: content of the scripts next to the launch by their relative path
     :param select: one of several containers, by the name of the container, its workload or its service
     :param variant: of a vLLM recipe; a fitting one by default
+    :param features: of a vLLM recipe
     :returns: C({form, service, nodes, spark_cluster, host_vars, left_out, missing, findings, changes, compatible, before}).
         nodes: number of Sparks. spark_cluster: their cluster, C(None) for one Spark. before: verdicts of the rules on the
         unit or the docker command as written
     :raises Unreadable: if the text has no launch of vLLM
     """
-    request = Request(
-        text, document, form, dict(variables or {}), dict(files or {}), dict(scripts or {}), select, variant, features
-    )
+    draft = Draft(form, dict(variables or {}), files or {}, scripts or {}, select, variant, features)
     with shell.bounded():
-        draft = _read_draft(request)
+        try:
+            if len(text) > MOST_BYTES:
+                raise Unreadable(f"it has more than {MOST_BYTES // 1024} KiB, which no launch has")
+            read_source(draft, text, document)
+            if (words := len(draft.run.command) + 2 * len(draft.run.options)) > MOST_WORDS:
+                raise Unreadable(f"its command has {words} words; one of a launch has {MOST_WORDS} at most")
+        except Unreadable as error:  # without secrets
+            raise Unreadable(str(_hide(str(error), set()))) from None
         maker = ServiceMaker(draft, catalogue)
         service = maker.make(name, port, image)
         add_config(service, maker.nodes, config, known_recipes or {}, draft.leave)
@@ -85,35 +93,17 @@ def import_launch(
             "left_out": draft.left_out,
             "nodes": maker.nodes,
             "spark_cluster": maker.spark_cluster(service),
-            "before": _judge_before(draft),
+            "before": [],
             "missing": recipes.resolve_service(service, "service", {}, {})[1],
             **_judge_service(service, maker.nodes, catalogue),
         }
+        if draft.form in ("docker", "systemd"):
+            run = draft.run
+            if draft.unit is not None:  # with its variables unexpanded
+                with contextlib.suppress(ValueError):
+                    run = draft.unit.run or run
+            result["before"] = check_written(Written(draft.unit, run if run.image else None, text))
         return dict(_hide(result, maker.secrets))
-
-
-def _read_draft(request: Request) -> Draft:
-    """Return the draft of a launch of a reasonable size; no message of an error has a secret in it."""
-    try:
-        if len(request.text) > MOST_BYTES:
-            raise Unreadable(f"it has more than {MOST_BYTES // 1024} KiB, which no launch has")
-        draft = read_source(request)
-        if (words := len(draft.run.command) + 2 * len(draft.run.options)) > MOST_WORDS:
-            raise Unreadable(f"its command has {words} words; one of a launch has {MOST_WORDS} at most")
-    except Unreadable as error:
-        raise Unreadable(str(_hide(str(error), set()))) from None
-    return draft
-
-
-def _judge_before(draft: Draft) -> list[dict[str, Any]]:
-    """Return findings about the unit or the docker command as written."""
-    if draft.form not in ("docker", "systemd"):
-        return []
-    run = draft.run
-    if draft.unit is not None:  # with its variables unexpanded
-        with contextlib.suppress(ValueError):
-            run = draft.unit.run or run
-    return check_written(Written(draft.unit, run if run.image else None, draft.request.text))
 
 
 def _judge_service(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from .._common import plain_data, schema
 from .._common.schema import Key
 from .._common.validation import SERVICE_NAME, Problems, nearest
 from . import importer, recipes
-from .import_draft import OWN_IMAGE, Unreadable
+from .import_draft import OWN_IMAGE, Unreadable, program_name
 from .import_sources import detect
 
 KEYS: dict[str, Key] = {
@@ -134,7 +134,12 @@ def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
         raise NoRecipe(f"'{name}' is no name of a recipe: a path without '..' and empty parts is")
     names = {path: identity(path).lower() for path in paths if not path.startswith(".")}
     sought = identity(name).lower()
-    for matches in _matches(name, sought, names):
+    # The closest matches first.
+    for matches in (
+        [path for path, stem in names.items() if stem == sought or path == name],
+        [path for path, stem in names.items() if program_name(stem) == sought],
+        [path for path, stem in names.items() if f"/{sought}/" in f"/{stem}/"],
+    ):
         # Of a recipe for several machines, take the one for this machine.
         candidates = [path for path in matches if "/dgx-spark" in f"/{path}"] or matches
         if len(candidates) == 1:
@@ -143,21 +148,10 @@ def find(name: str, paths: Collection[str], skipped: Mapping[str, str]) -> str:
             listed = ", ".join(sorted(map(identity, candidates))[:MOST_NAMED])
             raise NoRecipe(f"'{name}' is the name of {len(candidates)} recipes: {listed}. Write more of the path")
     for path, reason in skipped.items():
-        if sought in (identity(path).lower(), _last_part(identity(path).lower())):
+        if sought in (identity(path).lower(), program_name(identity(path).lower())):
             raise NoRecipe(f"{path} is not read: {reason}")
-    all_names = {*names.values(), *map(_last_part, names.values())}
+    all_names = {*names.values(), *map(program_name, names.values())}
     raise NoRecipe(f"there is no recipe '{name}'{nearest(sought, all_names)}".rstrip("."))
-
-
-def _matches(name: str, sought: str, names: Mapping[str, str]) -> Iterator[list[str]]:
-    """Yield the files with a name, the closest matches first. names: lower-case name of each file by its path."""
-    yield [path for path, stem in names.items() if stem == sought or path == name]
-    yield [path for path, stem in names.items() if _last_part(stem) == sought]
-    yield [path for path, stem in names.items() if f"/{sought}/" in f"/{stem}/"]
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def is_recipe(document: Any) -> bool:
@@ -258,7 +252,9 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     """Return the variant that turns one recipe into another: the different values, and null for removed ones."""
     variant: dict[str, Any] = {"nodes": other["nodes"]}
     for key in ("args", "env"):
-        changed = _changes(base.get(key) or {}, other.get(key) or {})
+        before, after = base.get(key) or {}, other.get(key) or {}
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        changed.update(dict.fromkeys(name for name in before if name not in after))
         if changed:
             variant[key] = changed
     if other["model"] != base["model"]:
@@ -269,11 +265,6 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     if other["images"] and other["images"] != base["images"]:
         variant["images"] = other["images"]
     return variant
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
-    return {**changed, **dict.fromkeys(name for name in before if name not in after)}
 
 
 def references_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:

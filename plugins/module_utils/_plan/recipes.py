@@ -28,6 +28,12 @@ CONTROL, kind = plain_data.CONTROL, plain_data.kind
 MEMORY_KEYS = ("weights_gib", "kv_gib", "other_gib")
 # Keys that vllm serve has too but that belong to the service itself, so that plan, unit and probes agree on them.
 OWNED_ARGS = {**launch.SERVICE_KEYS, "api-key": "api_key_file"}
+KERNELS = {
+    "attention_backend": ("attention_backends", fast_path.attention),
+    "moe_backend": ("moe_backends", fast_path.kernel),
+    "linear_kernel": ("linear_backends", fast_path.kernel),
+}
+"""Keys of C(expect) with kernels: the table of their names in any version of vLLM, and the normal form of a name."""
 SECRETS_FIX = "Put it into a file and name that under 'secrets' of the service: {NAME: FILE}."
 
 
@@ -95,23 +101,13 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
         _check_built(problems, layer)
     _stated(problems, body)
     for entry in body.get("expect") or ():
-        _check_expected_kernels(problems, entry)
-
-
-def _check_expected_kernels(problems: Problems, entry: Mapping[str, Any]) -> None:
-    """Check the kernels of an entry of C(expect): names that any version of vLLM has."""
-    tables = {
-        "attention_backend": ("attention_backends", fast_path.attention),
-        "moe_backend": ("moe_backends", fast_path.kernel),
-        "linear_kernel": ("linear_backends", fast_path.kernel),
-    }
-    for key, (table, normal) in tables.items():
-        names = {normal(name) for name in catalogue.names(table)}
-        for name in map(str, _listed(entry.get(key))):
-            if normal(name) not in names:
-                problems.add(f"expect names {key} '{name}', which no vLLM has{nearest(normal(name), names)}")
-    if "min_acceptance" in entry and not entry.get("draft"):
-        problems.add("expect.min_acceptance needs 'draft', the method of speculative-config that it is about.")
+        for key, (table, normal) in KERNELS.items():
+            names = {normal(name) for name in catalogue.names(table)}
+            for name in map(str, _listed(entry.get(key))):
+                if normal(name) not in names:
+                    problems.add(f"expect names {key} '{name}', which no vLLM has{nearest(normal(name), names)}")
+        if "min_acceptance" in entry and not entry.get("draft"):
+            problems.add("expect.min_acceptance needs 'draft', the method of speculative-config that it is about.")
 
 
 def resolve_service(
@@ -199,9 +195,8 @@ def _assemble(
     recipe: Mapping[str, Any],
     present: Collection[str],
 ) -> ServiceSpec | None:
-    """Return the merged service, or None. own: as written. base: C(spark_defaults). present: images that the host has."""
-    if service.get("name") in RESERVED_NAMES:
-        name = service["name"]
+    """Return the merged service, or None. base: C(spark_defaults). present: images that the host has."""
+    if (name := service.get("name")) in RESERVED_NAMES:
         problems.add(
             f"'name' is '{name}', which is a unit of this collection already (spark-{name}.service). Take another one."
         )
@@ -215,7 +210,12 @@ def _assemble(
     if model or not service.get("recipe"):  # an unknown recipe was reported above
         _check_model(problems, model)
     merged["secrets"] = _secrets(problems, service, base)
-    merged.update(_serving(service, base, recipe))
+    merged.update(
+        served_model_name=service.get("served_model_name") or recipe.get("served_model_name") or service.get("name"),
+        state=service.get("state") or "started",
+        exclusive=service.get("exclusive") or "",
+    )
+    shm_size = _last([recipe, base, service], "shm_size", None)
     model = _with_adapters(problems, service, merged, model)
     docker_args = _texts([base, service], "docker_args")
     for text in plain_secrets.sentences("docker_args", plain_secrets.in_words(docker_args), SECRETS_FIX):
@@ -234,22 +234,21 @@ def _assemble(
         model=model,
         image=image,
         alternatives=[entry["ref"] for entry in images],
-        files=_files(layers),
+        files=[File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []],
         pip=_texts(layers, "pip"),
         nodes=_last([recipe, *variants], "nodes", 1),
         least_vllm=_last([recipe, *variants], "least_vllm", ""),
         overheads=service.get("overheads") or {},
         expect=_expected(recipe, variants),
+        host=service.get("host", base.get("host")),
+        start_timeout=_last([recipe, base, service], "start_timeout", 3000),
+        shm_size=None if shm_size is None else str(shm_size),
         docker_args=docker_args,
         left_out=[str(text) for text in recipe.get("left_out") or []],
         ignore=sorted(set(_texts(layers, "ignore"))),
         hosts=_texts([service], "hosts"),
         **merged,
     )
-
-
-def _files(layers: Sequence[Mapping[str, Any]]) -> list[File]:
-    return [File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []]
 
 
 def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -313,23 +312,10 @@ def _secrets(problems: Problems, service: Mapping[str, Any], base: Mapping[str, 
     return {str(variable): str(file) for variable, file in sorted(secrets.items())}
 
 
-def _serving(service: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({served_model_name, host, start_timeout, shm_size, state, exclusive})."""
-    shm = _last([recipe, base, service], "shm_size", None)
-    return {
-        "served_model_name": service.get("served_model_name") or recipe.get("served_model_name") or service.get("name"),
-        "host": service.get("host", base.get("host")),
-        "start_timeout": _last([recipe, base, service], "start_timeout", 3000),
-        "shm_size": None if shm is None else str(shm),
-        "state": service.get("state") or "started",
-        "exclusive": service.get("exclusive") or "",
-    }
-
-
 def _memory(
     problems: Problems, service: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share})."""
+    """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share}); refuse keys without effect next to stated memory."""
     layers = (recipe, *variants, service)
     # Both keys state the whole engine, so the last layer with either replaces the sizes of earlier ones.
     place = max((at for at, layer in enumerate(layers) if layer.keys() & {"memory", "memory_gib"}), default=0)
@@ -337,24 +323,15 @@ def _memory(
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
-    _check_alone(problems, stated, sizes, service)
-    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
-
-
-def _check_alone(
-    problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, Any], service: Mapping[str, Any]
-) -> None:
-    """Refuse keys that have no effect next to stated memory of the whole engine."""
     memory, overheads = stated["memory"], service.get("overheads")
+    replacement = "'memory': write it as weights_gib of 'memory', drafter included"
+    if not memory:
+        replacement = "'memory_gib': write it as 'memory' with its parts in place of 'memory_gib'"
     for key in (key for key, size in sizes.items() if size is not None and any(stated.values())):
-        where = (
-            "weights_gib of 'memory', drafter included"
-            if memory
-            else "'memory' with its parts in place of 'memory_gib'"
-        )
-        problems.add(f"'{key}' has no effect with '{'memory' if memory else 'memory_gib'}': write it as {where}.")
+        problems.add(f"'{key}' has no effect with {replacement}.")
     if (memory or {}).get("other_gib") is not None and isinstance(overheads, Mapping) and "inside_gib" in overheads:
         problems.add("'overheads' has inside_gib, which has no effect with memory.other_gib: remove one of them.")
+    return {**sizes, **stated, "memory_share": _last([service], "memory_share", 1)}
 
 
 def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -405,13 +382,13 @@ def _variants(problems: Problems, names: Any, recipe: Mapping[str, Any]) -> list
     variants: Mapping[str, Any] = recipe.get("variants") or {}
     chosen = []
     for variant in _listed(names):
-        if not isinstance(variant, str) or variant not in variants:
+        if isinstance(variant, str) and variant in variants:
+            chosen.append(variants[variant])
+        else:
             problems.add(
                 f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
                 f"{nearest(str(variant), variants)} Known: {', '.join(sorted(variants)) or 'none'}."
             )
-        else:
-            chosen.append(variants[variant])
     return chosen
 
 
@@ -478,12 +455,9 @@ def _check_args(problems: Problems, args: Mapping[str, Any]) -> None:
         if isinstance(value, str) and CONTROL.search(value):
             problems.add(f"args.{name} contains a control character or a line break.")
         elif long_name not in OWNED_ARGS:
-            variable = launch.SECRET_VARIABLES.get(long_name)
-            fix = (
-                f"Put it into a file and name that under 'secrets': {{{variable}: FILE}}."
-                if variable
-                else "Take it out; what the engine reads from its environment can stand under 'secrets', as a file."
-            )
+            fix = "Take it out; what the engine reads from its environment can stand under 'secrets', as a file."
+            if variable := launch.SECRET_VARIABLES.get(long_name):
+                fix = f"Put it into a file and name that under 'secrets': {{{variable}: FILE}}."
             places = [place for place, _secret in plain_secrets.in_settings({long_name: value})]
             for text in plain_secrets.sentences("args", places, fix):
                 problems.add(text)

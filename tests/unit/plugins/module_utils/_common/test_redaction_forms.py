@@ -335,7 +335,7 @@ def test_repeated_beginnings_take_linear_time(piece: str, deadline: None) -> Non
     assert redaction.Redactor([]).clean(piece * (200_000 // len(piece))) is not None
 
 
-@pytest.mark.parametrize(("keywords", "pattern"), [rule[1:] for rule in secret_rules.RULES])
+@pytest.mark.parametrize(("keywords", "pattern"), secret_rules.RULES)
 def test_vendor_rules_take_linear_time(keywords: tuple[str, ...], pattern: str, deadline: None) -> None:
     for piece in {form for word in keywords for form in (word, word.upper(), f"{word}a-")}:
         re.sub(pattern, "", piece * (200_000 // len(piece)))
