@@ -50,11 +50,8 @@ def page(days: Mapping[str, Day | str], planned: Mapping[str, Mapping[str, Any]]
     :param inventory: its name
     """
     answers = [day for day in days.values() if not isinstance(day, str)]
-    alarms = sum(len(day["alarms"]) for day in answers)
-    silent, restarts = (
-        len(days) - len(answers),
-        sum(unit["restarts"] for day in answers for unit in day["units"].values()),
-    )
+    silent, alarms = len(days) - len(answers), sum(len(day["alarms"]) for day in answers)
+    restarts = sum(unit["restarts"] for day in answers for unit in day["units"].values())
     tiles = [
         (str(len(days)), "hosts", ""),
         *([(str(silent), "without an answer", "fails")] if silent else []),

@@ -257,11 +257,9 @@ def figures_table(
     used = [head for head in columns if any(head in figures for _name, _note, figures, _text in rows)]
     lines = []
     for name, note, figures, text in rows:
-        cells = [page_parts.cell(head, figures.get(head, "-")) for head in used]
-        first, last = (
-            page_parts.text_cell(*cell) for cell in ((heads[0], escape(name), note), (heads[1], escape(text)))
-        )
-        lines.append("".join([first, *cells, last]))
+        cells = "".join(page_parts.cell(head, figures.get(head, "-")) for head in used)
+        first = page_parts.text_cell(heads[0], escape(name), note)
+        lines.append(f"{first}{cells}{page_parts.text_cell(heads[1], escape(text))}")
     return [page_parts.table([heads[0], *used, heads[1]], lines, used, label)] if rows else []
 
 
@@ -272,10 +270,8 @@ def _lanes(timeline: Timeline) -> Iterable[str]:
     for host, lane in timeline.lanes.items():
         spans, texts = [], []
         for piece in lane.pieces:
-            took, style = (
-                progress.duration(piece.end - piece.begin),
-                f"s{list(KINDS).index(piece.kind)}{' bad' * piece.failed}",
-            )
+            took = progress.duration(piece.end - piece.begin)
+            style = f"s{list(KINDS).index(piece.kind)}{' bad' * piece.failed}"
             spans.append(span_of(style, piece.begin, piece.end, line_seconds, f"{', '.join(piece.names)}: {took}"))
             texts.append(f"{KINDS[piece.kind]} {took}")
         yield lane_of(host, spans + batches, "; ".join(texts))
@@ -307,11 +303,8 @@ def _starts(timeline: Timeline) -> list[str]:
         return []
     colours = legend((style, words) for words, style in STAGES.values() if any(words in row[2] for row in rows))
     columns = [words for words, _style in STAGES.values()]
-    return [
-        "<h2>Starts of engines</h2>",
-        colours,
-        *figures_table(("service", "start"), columns, rows, "Seconds by stage"),
-    ]
+    table = figures_table(("service", "start"), columns, rows, "Seconds by stage")
+    return ["<h2>Starts of engines</h2>", colours, *table]
 
 
 def _table(timeline: Timeline) -> list[str]:
