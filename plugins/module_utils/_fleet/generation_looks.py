@@ -14,7 +14,7 @@ from typing import Any
 
 from .._content import snapshots, vocabularies
 from .._host.deployment import group_exists, user_exists
-from .._host.host_state import Folder, HostFile, HostState, Unit
+from .._host.host_state import Folder, HostFile, HostState
 from . import document_check, generation_choice, generations
 from .compare_contents import vocabulary_fault
 from .document_check import Differences
@@ -91,8 +91,21 @@ def restorable_document(host: Host, generation: Generation) -> HostState:
     state = generation.state
     services = {f"spark-{name}.service" for name in generations.service_names(file.path for file in state.files)}
     files = tuple(_with_content(host, file) for file in state.files)
-    units = tuple(_restored_unit(host, generation, unit, services) for unit in state.resolved().units)
-    return replace(state, files=files, units=units)
+    units = []
+    for unit in state.resolved().units:
+        recorded, image = generation.units.get(unit.name) or {}, generation.images.get(unit.name)
+        # A stopped service of an exclusive set must stay stopped: the others need its memory.
+        is_idle = unit.state == "triggered" and unit.name in services
+        restored = replace(
+            unit,
+            enabled=recorded.get("enabled") if unit.enabled is None else unit.enabled,
+            state="stopped" if is_idle else unit.state,
+            outdated=image is not None and (host.image_ids.get(unit.name) or {}).get("id") != image.get("id"),
+            defer=False,
+            wait=unit.wait and unit.name not in services,
+        )
+        units.append(restored)
+    return replace(state, files=files, units=tuple(units))
 
 
 def _with_content(host: Host, file: HostFile) -> HostFile:
@@ -107,39 +120,15 @@ def _with_content(host: Host, file: HostFile) -> HostFile:
     return replace(file, data=data, digest=generations.sha256_of(content), validate=None, fill=())
 
 
-def _restored_unit(host: Host, generation: Generation, unit: Unit, services: set[str]) -> Unit:
-    recorded = generation.units.get(unit.name) or {}
-    image = generation.images.get(unit.name)
-    is_retagged = image is not None and (host.image_ids.get(unit.name) or {}).get("id") != image.get("id")
-    # A stopped service of an exclusive set must stay stopped: the others need its memory.
-    is_idle = unit.state == "triggered" and unit.name in services
-    return replace(
-        unit,
-        enabled=recorded.get("enabled") if unit.enabled is None else unit.enabled,
-        state="stopped" if is_idle else unit.state,
-        outdated=is_retagged,
-        defer=False,
-        wait=unit.wait and unit.name not in services,
-    )
-
-
 # --- requirements
 
 
 def missing(host: Host, generation: Generation) -> list[str]:
     """Return the problems of a rollback: missing images, weights, stored files, keys and accounts."""
-    problems = missing_images(host, generation.images)
-    problems += _missing_models(host, generation)
-    problems += _missing_vocabularies(host, generation.state.files)
-    problems += _missing_files(host, generation)
-    problems += [
-        f"{path}: this key is not on the host any more, and generations keep none; put it there (root, mode 0600), or name a "
-        "generation that does without"
-        for path in _missing_keys(host, generation)
-    ]
+    problems = {*missing_images(host, generation.images), *_missing_contents(host, generation)}
     if os.geteuid() == 0:
-        problems += _missing_accounts(generation.state)
-    return sorted(set(problems))
+        problems |= set(_missing_accounts(generation.state))
+    return sorted(problems)
 
 
 def missing_images(host: Host, images: Mapping[str, Any]) -> list[str]:
@@ -147,9 +136,8 @@ def missing_images(host: Host, images: Mapping[str, Any]) -> list[str]:
     names = {image["ref"] for image in images.values()} | {image["id"] for image in images.values() if image.get("id")}
     ids = host.inspect(sorted(names))
     if host.silent:
-        return [
-            f"which images are on this host is not known: Docker does not say: {host.silent}. See systemctl status docker, and run again"
-        ]
+        why = f"which images are on this host is not known: Docker does not say: {host.silent}"
+        return [f"{why}. See systemctl status docker, and run again"]
     return [
         f"{unit}: its image {image['ref']} ({str(image.get('id'))[:19]}) is not on this host any more; "
         f"bring it (docker pull {image['ref']}, or docker load) and run again"
@@ -166,11 +154,35 @@ def _has_image(image: Mapping[str, Any], ids: Mapping[str, str]) -> bool:
     return (name in ids and ids[name] == image_id) or image_id in ids
 
 
-def _missing_models(host: Host, generation: Generation) -> Iterator[str]:
+def _missing_contents(host: Host, generation: Generation) -> Iterator[str]:
+    """Yield the problems with weights, vocabularies that units mount, stored files and keys, except keys that hosts generate."""
+    files = generation.state.files
     for name, model in sorted(generation.models.items()):
         problem = lost_weights(host, model)
         if problem:
             yield f"{name}: {problem}; fetch it again (site.yml --tags models with that revision) and run again"
+    for file in files:
+        unit = host.stored(str(file.digest)) if file.path.endswith(".service") else None
+        for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
+            fault = vocabulary_fault(host.at(vocabulary))
+            if fault:
+                text = f"{PurePosixPath(file.path).stem}: its vocabulary {vocabulary} {fault}"
+                yield f"{text}; fetch it again (site.yml --tags models) and run again"
+    digests = {file.path: str(file.digest) for file in files if not file.secret}
+    digests.update({path: entry["sha256"] for path, entry in generation.receipts.items() if entry.get("sha256")})
+    for path, digest in digests.items():
+        if host.stored(digest) is None:
+            yield (
+                f"{path}: what generation {generation.number} kept of it is missing or damaged ({host.folder}/store/{digest}); name another "
+                "generation"
+            )
+    generated = {file.path for file in files if file.generate}
+    for path in generations.secret_changes(host.secrets, generation.secrets)["missing"]:
+        if path not in generated:
+            yield (
+                f"{path}: this key is not on the host any more, and generations keep none; put it there (root, mode 0600), or name a "
+                "generation that does without"
+            )
 
 
 def lost_weights(host: Host, model: Mapping[str, Any]) -> str:
@@ -187,35 +199,6 @@ def lost_weights(host: Host, model: Mapping[str, Any]) -> str:
     if broken or not files:
         return f"{weights} are not whole ({', '.join(sorted(broken)[:NAMED_FILES]) or 'empty'})"
     return ""
-
-
-def _missing_vocabularies(host: Host, files: tuple[HostFile, ...]) -> Iterator[str]:
-    """Yield the problems with the vocabularies that units of a generation mount."""
-    for file in files:
-        unit = host.stored(str(file.digest)) if file.path.endswith(".service") else None
-        for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
-            fault = vocabulary_fault(host.at(vocabulary))
-            if fault:
-                text = f"{PurePosixPath(file.path).stem}: its vocabulary {vocabulary} {fault}"
-                yield f"{text}; fetch it again (site.yml --tags models) and run again"
-
-
-def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
-    digests = {file.path: str(file.digest) for file in generation.state.files if not file.secret}
-    digests.update({path: entry["sha256"] for path, entry in generation.receipts.items() if entry.get("sha256")})
-    for path, digest in digests.items():
-        if host.stored(digest) is None:
-            yield (
-                f"{path}: what generation {generation.number} kept of it is missing or damaged ({host.folder}/store/{digest}); name another "
-                "generation"
-            )
-
-
-def _missing_keys(host: Host, generation: Generation) -> list[str]:
-    """Return the missing key files of a generation, except those that hosts generate."""
-    generated = {file.path for file in generation.state.files if file.generate}
-    changes = generations.secret_changes(host.secrets, generation.secrets)
-    return [path for path in changes["missing"] if path not in generated]
 
 
 def _missing_accounts(state: HostState) -> Iterator[str]:

@@ -30,12 +30,6 @@ def write(path: Path, content: bytes, mode: int = 0o600, owner: str = "root", gr
     staging.beside(path, content, mode, *accounts).replace(path)
 
 
-def chown(path: Path, owner: str, group: str) -> None:
-    """Set the owner of a file, as root."""
-    if os.geteuid() == 0:
-        shutil.chown(path, number_or_name(owner), number_or_name(group))
-
-
 def number_or_name(account: str) -> str | int:
     """Return an account as C(shutil.chown) takes it: some have no name."""
     return int(account) if account.isdigit() else account

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +106,9 @@ def _set_model(host: Host, model: dict[str, Any]) -> None:
         with beneath.folder(hf_home, str(Path(ref).parent), make=True):
             owner = host.owner(hf_home / Path(ref).parent)
         beneath.write(hf_home, ref, model["commit"].encode())
-        generation_records.chown(hf_home / ref, owner["owner"], owner["group"])
+        if os.geteuid() == 0:
+            user, group = (generation_records.number_or_name(owner[key]) for key in ("owner", "group"))
+            shutil.chown(hf_home / ref, user, group)
         if model.get("link"):
             beneath.link(hf_home, str(Path(model["link"]).relative_to(host.params["hf_home"])), model["leads"])
     except beneath.Refused as error:

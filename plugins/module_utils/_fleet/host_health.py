@@ -27,13 +27,7 @@ from .._runtime.command import answered, noted, says_missing
 from . import doctor_signs, nvidia_tools
 
 KERNEL_LINES = 20000
-PROXIES = {
-    "allProxy": "ALL_PROXY",
-    "ftpProxy": "FTP_PROXY",
-    "httpProxy": "HTTP_PROXY",
-    "httpsProxy": "HTTPS_PROXY",
-    "noProxy": "NO_PROXY",
-}
+PROXIES = {f"{name}Proxy": f"{name.upper()}_PROXY" for name in ("all", "ftp", "http", "https", "no")}
 """Keys of C(proxies) in Docker's configuration, and the variables that its client makes of them, also in lower case."""
 LAST_LINES = 40  # few lines follow the last message of a shutdown
 SHUTDOWN = re.compile(
@@ -76,7 +70,8 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "last_boot": noted(unknown, {}, last_boot, view),
         "no_initrd": no_initrd(Path(view.root, "boot")),
         "nvidia_tools": nvidia_tools.look(run, Path(view.root), unknown),
-        **reboot(),
+        "reboot_required": Path("/var/run/reboot-required").exists(),
+        "reboot_packages": sorted(set((machine.read_text("/", "var/run/reboot-required.pkgs") or "").split()))[:8],
         "receipts": read_receipts(state / "receipts"),
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
@@ -92,11 +87,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
 def look_at(
     view: HostView, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
 ) -> dict[str, Any]:
-    """Explain the log of a service, and read when its unit and its caches were written.
-
-    :param unknown: takes the programs that gave no answer, and why
-    :returns: C({log, unit_changed, cache})
-    """
+    """Return C({log, unit_changed, cache}): the explained log of a service, and when its unit and its caches were written."""
     container = service["container"] if service["container"] in running else None
     text = noted(unknown, "", read_log, view, container, service["unit"], lines)
     try:
@@ -112,11 +103,7 @@ def look_at(
 
 
 def read_log(view: HostView, container: str | None, unit: str, lines: int) -> str:
-    """Return the last lines of a container's log, or of a unit's journal, empty for a missing container.
-
-    :param container: name of the container, None to read the journal
-    :raises NoAnswer: if the program fails
-    """
+    """Return the last lines of a container's log, or without one of a unit's journal, empty for a missing container; raises NoAnswer."""
     if container:
         rc, out, err = view.container_log(container, f"--tail={lines}")
     else:
@@ -210,15 +197,6 @@ def last_boot(view: HostView) -> dict[str, Any]:
     return {"ended": float(lines[-1].split()[0]), "shut_down": any(SHUTDOWN.search(line) for line in lines)}
 
 
-def reboot() -> dict[str, Any]:
-    """Whether the host waits for a reboot, and for which packages."""
-    packages = machine.read_text("/", "var/run/reboot-required.pkgs") or ""
-    return {
-        "reboot_required": Path("/var/run/reboot-required").exists(),
-        "reboot_packages": sorted(set(packages.split()))[:8],
-    }
-
-
 def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
     """Return age, image and finding on the speed of each receipt, by service."""
     entries: dict[str, dict[str, Any]] = {}
@@ -305,9 +283,8 @@ def used_gib(path: str) -> float:
 
 def warmest(root: str) -> float | None:
     """Degrees of the warmest thermal zone of the board, None where none can be read."""
-    temperatures = [
-        machine.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
-    ]
+    zones = [f"sys/class/thermal/thermal_zone{number}/temp" for number in range(THERMAL_ZONES)]
+    temperatures = [machine.read_text(root, zone) or "" for zone in zones]
     return max((int(text) / 1000 for text in temperatures if text.strip().isdigit()), default=None)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .._runtime import hostmem, state_file
 from . import unmanaged
 
 UNITS = Path("/etc/systemd/system")
+"""Unit files that administrators wrote."""
 
 
 def section(view: HostView, _request: Request) -> dict[str, Any]:
@@ -35,25 +37,17 @@ def section(view: HostView, _request: Request) -> dict[str, Any]:
     }
 
 
-def _unit_files() -> dict[str, str]:
-    """Return the texts of the unit files that administrators wrote, by name."""
-    texts = {}
-    for file in UNITS.glob("*.service"):
-        try:
-            if file.is_file() and not file.is_symlink():
-                texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-    return texts
-
-
 def launches_of(view: HostView) -> list[dict[str, Any]]:
     """Return the unmanaged launches of vLLM: running containers, and units without a container."""
     running = [container for container in view.inspected_containers() if (container.get("State") or {}).get("Running")]
     engines = [box for box in running if unmanaged.is_unmanaged(box) and unmanaged.is_engine(box)]
     image_ids = sorted({str(container.get("Image")) for container in engines})
     images = {str(image.get("Id")): image for image in docker.inspect(view.run, "image", image_ids)}
-    unit_texts = _unit_files()
+    unit_texts = {}
+    for file in UNITS.glob("*.service"):
+        with contextlib.suppress(OSError):
+            if file.is_file() and not file.is_symlink():
+                unit_texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
     launches = [_launch(container, images.get(str(container.get("Image"))) or {}, unit_texts) for container in engines]
     services = machine.read_services(view.settings)
     container_ids = [str(container.get("Id")) for container in running]

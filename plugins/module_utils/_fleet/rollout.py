@@ -60,13 +60,9 @@ def order(
         "hosts": [host for members in batches for host in members],
         "serial": [len(members) for members in batches],
         "canary": canaries,
-        "done": _hosts_of(finished, grouped),
-        "left_out": _hosts_of(left_out, grouped),
+        "done": [host for name in finished for host in grouped[name]],
+        "left_out": [host for name in left_out for host in grouped[name]],
     }
-
-
-def _hosts_of(names: Sequence[str], grouped: Clusters) -> list[str]:
-    return [host for name in names for host in grouped[name]]
 
 
 def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:
