@@ -39,18 +39,18 @@ def check(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
     """Return the message about hosts that are keys, empty without any; it has no secrets."""
     names = {str(name) for group, hosts in groups.items() for name in (group, *hosts)}
     keys = {name for name in names if looks_like_key(name)}
-    files: dict[str, str] = {}
+    files: dict[str, str] = {}  # with the source that reads each
     for path in sources.files():
         words = _words(path)
         hosts = {word for word in words if word in names}
-        if keys & hosts or (hosts and len(words) == 1 and _about_secrets(path, sources)):
+        source = next((folder for folder in sources.folders if path.startswith(f"{folder}/")), "")
+        # YAML files with such a name hold no key.
+        is_secret = not path.endswith((".yml", ".yaml")) and bool(_ABOUT_SECRETS.search(path[len(source) :]))
+        if keys & hosts or (hosts and len(words) == 1 and is_secret):
             keys |= hosts
             files[path] = sources.reads(path) or str(Path(path).parent)
-    return " ".join(_key_sentences(keys, files)) if keys else ""
-
-
-def _key_sentences(keys: set[str], files: Mapping[str, str]) -> list[str]:
-    """Return the sentences about keys. files: path to the source that reads it."""
+    if not keys:
+        return ""
     are_keys = "is a key or password" if len(keys) == 1 else "are keys or passwords"
     sentences = [
         f"{len(keys)} of the inventory's hosts {are_keys} by the looks of it. "
@@ -64,7 +64,7 @@ def _key_sentences(keys: set[str], files: Mapping[str, str]) -> list[str]:
         sentences.append(
             f"Move the file with it out of the inventory: into {KEYS} in the inventory folder, which Ansible does not read."
         )
-    return sentences
+    return " ".join(sentences)
 
 
 def _words(path: str) -> Sequence[str]:
@@ -77,11 +77,3 @@ def _words(path: str) -> Sequence[str]:
     except OSError:
         return ()
     return [line.split()[0] for line in lines if line.strip()]
-
-
-def _about_secrets(path: str, sources: Sources) -> bool:
-    """Tell whether a file, or a folder below its source, is named like one for secrets; YAML files do not count."""
-    if path.endswith((".yml", ".yaml")):
-        return False
-    source = next((folder for folder in sources.folders if path.startswith(f"{folder}/")), "")
-    return bool(_ABOUT_SECRETS.search(path[len(source) :]))

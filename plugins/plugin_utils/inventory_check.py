@@ -33,7 +33,11 @@ _SYSTEM_DEFAULT = "/etc/ansible/"
 
 def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list[str]:
     """Return why the inventory cannot be used, a sentence each; empty when it can."""
-    problems = [_missing(path) for path in sources.missing if not path.startswith(_SYSTEM_DEFAULT)]
+    problems = [
+        f"the inventory '{printable(path)}' does not exist; correct the path after -i ({WRITE_ONE})."
+        for path in sources.missing
+        if not path.startswith(_SYSTEM_DEFAULT)
+    ]
     for path in sources.inventory_files():
         problems += _file_problems(path, _hosts_problems)
     for path in sources.variable_files():
@@ -43,10 +47,6 @@ def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list
     return [_without_sparks(groups, sources)]
 
 
-def _missing(path: str) -> str:
-    return f"the inventory '{printable(path)}' does not exist; correct the path after -i ({WRITE_ONE})."
-
-
 def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> str:
     """Return the message that the inventory has no Sparks, with a visible reason."""
     if not sources.given or (sources.missing and all(path.startswith(_SYSTEM_DEFAULT) for path in sources.missing)):
@@ -54,28 +54,19 @@ def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> st
     inventory = "the inventory " + ", ".join(f"'{printable(path)}'" for path in sources.given)
     if GROUP in groups:
         return f"the group '{GROUP}' of {inventory} has no hosts; list the DGX Sparks there: {SHORTEST}"
-    group_names = sorted(name for name in groups if name not in ("all", "ungrouped"))
-    if group_names:
-        return f"{inventory} has no group '{GROUP}' but {_group_hint(group_names)}."
+    names = sorted(name for name in groups if name not in ("all", "ungrouped"))
+    if names:
+        shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
+        near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
+        fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
+        return f"{inventory} has no group '{GROUP}' but {shown}; {fix}."
     if groups.get("all"):
         return f"{inventory} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
-    if any(map(_has_content, sources.inventory_files())):
-        return f"{inventory} could not be read; Ansible's warning above has the reason."
+    for path in sources.inventory_files():
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        if any(line.strip() and not line.lstrip().startswith(("#", ";", "---")) for line in lines):
+            return f"{inventory} could not be read; Ansible's warning above has the reason."
     return f"{inventory} is empty; list the DGX Sparks in the group '{GROUP}': {SHORTEST}"
-
-
-def _group_hint(names: Sequence[str]) -> str:
-    """Return the groups of an inventory without Sparks, with the group to rename."""
-    shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
-    near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
-    fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
-    return f"{shown}; {fix}"
-
-
-def _has_content(path: str) -> bool:
-    """Whether a file has a line that is neither empty nor a comment."""
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return any(line.strip() and not line.lstrip().startswith(("#", ";", "---")) for line in lines)
 
 
 def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[int, str]]]) -> list[str]:
@@ -86,8 +77,10 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     inventory, lists_hosts = f"the inventory '{printable(path)}'", find is _hosts_problems
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (UnicodeDecodeError, OSError) as error:
-        return [f"{inventory} {why}" for why in _unreadable(path, error)]
+    except OSError as error:
+        return [f"{inventory} cannot be read: {error.strerror or error}; see its owner and mode."]
+    except UnicodeDecodeError as error:  # an executable file is a script, which may be binary
+        return [] if os.access(path, os.X_OK) else [f"{inventory} is not UTF-8 text: {error.reason}."]
     if text.startswith("$ANSIBLE_VAULT") or (lists_hosts and not path.endswith(YAML_SUFFIXES)):
         return []
     try:
@@ -100,14 +93,6 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
     return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]
-
-
-def _unreadable(path: str, error: Exception) -> Iterator[str]:
-    """Yield why a file is unreadable; an executable file is a script, which may be binary."""
-    if isinstance(error, OSError):
-        yield f"cannot be read: {error.strerror or error}; see its owner and mode."
-    elif isinstance(error, UnicodeDecodeError) and not os.access(path, os.X_OK):
-        yield f"is not UTF-8 text: {error.reason}."
 
 
 def _yaml_problem(error: Exception, text: str) -> str:
