@@ -88,9 +88,8 @@ def gateways(generations: Iterable[Generation | None]) -> list[dict[str, str]]:
     for service in _planned_services(generations):
         gateway = service.get("gateway")
         if gateway:
-            host, backend = gateway["host"], gateway["backend"]
-            entry = {"name": service["name"], "unit": service["unit"], "host": host, "backend": backend}
-            backends[host, backend] = entry
+            place = {key: gateway[key] for key in ("host", "backend")}
+            backends[place["host"], place["backend"]] = {"name": service["name"], "unit": service["unit"], **place}
     return [backends[key] for key in sorted(backends)]
 
 

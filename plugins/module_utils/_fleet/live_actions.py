@@ -109,9 +109,8 @@ class Actions:
             shown = units.ask(self.run, units_of_others) if units_of_others else []
         except NoAnswer as nothing:
             raise ValueError(f"nothing was started: {nothing}") from nothing
-        active = [
-            unit["name"][len("spark-") : -len(".service")] for unit in shown if unit["active_state"] in verbs.RUNNING
-        ]
+        running = [unit["name"] for unit in shown if unit["active_state"] in verbs.RUNNING]
+        active = [name[len("spark-") : -len(".service")] for name in running]
         problems = verbs.excluded(settings, active, [name])
         if problems:
             raise ValueError("; ".join(problems))

@@ -58,7 +58,8 @@ def look(run: Run, root: Path, unknown: dict[str, str]) -> dict[str, Any]:
     """
     answers = {}
     for name, (words, form) in TOOLS.items():
-        path = _find(root, name)
+        candidates = (root / folder / file for folder in FOLDERS for file in (f"{name}.py", name))
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is None:
             continue
         try:
@@ -74,11 +75,6 @@ def look(run: Run, root: Path, unknown: dict[str, str]) -> dict[str, Any]:
             text = str(error)
             unknown[name] = text if text.startswith(name) else f"{name}: {text}"
     return answers
-
-
-def _find(root: Path, name: str) -> Path | None:
-    candidates = (root / folder / file for folder in FOLDERS for file in (f"{name}.py", name))
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def _is_roots_own(path: Path) -> bool:
