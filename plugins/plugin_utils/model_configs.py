@@ -245,7 +245,7 @@ def _cached(repo: str, revision: str) -> ModelConfig | None:
     """Return the configuration of a model in a Hugging Face cache of the controller, None if no cache has it."""
     # The environment variables of the hub client.
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    for cache in filter(None, (os.environ.get("HF_HUB_CACHE"), Path(home).expanduser() / "hub", *CACHES)):
+    for cache in filter(None, (os.environ.get("HF_HUB_CACHE"), f"{Path(home).expanduser()}/hub", *CACHES)):
         folder = Path(cache, f"models--{repo.replace('/', '--')}")
         try:
             commit = revision

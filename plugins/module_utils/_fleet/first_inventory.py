@@ -193,8 +193,8 @@ def open_folder(folder: str) -> str:
 
 def differences(path: str, old: str, new: str) -> str:
     """Return the unified diff between an existing file and its new version."""
-    lines = (text.splitlines(keepends=True) for text in (old, new))
-    return "".join(difflib.unified_diff(*lines, f"{path} (yours, kept)", f"{path} (found now)"))
+    before, after = (text.splitlines(keepends=True) for text in (old, new))
+    return "".join(difflib.unified_diff(before, after, f"{path} (yours, kept)", f"{path} (found now)"))
 
 
 HEADER = ("name", "reached by", "found by", "driver", "memory", "serves", "recommended")

@@ -161,6 +161,11 @@ class Live:
         hour.append(row)  # type: ignore[arg-type]  # as long as the charts, which a tuple type cannot say
         return list(row)
 
+    def wait(self, number: int) -> None:
+        """Wait for another frame than that of the given number, at most C(PING_SECONDS)."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.frame.number != number, PING_SECONDS)
+
     def hour(self, keys: Sequence[str]) -> dict[str, list[list[Any]]]:
         """Return the last hour of hosts as columns: seconds since 1970, then C(live_page.CHARTS). keys: ids of their parts."""
         return {key: [list(column) for column in zip(*self.hours[key])] for key in keys if key in self.hours}
@@ -265,8 +270,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_frame(frame, before)
         while True:
             live.note_reader()
-            with live.changed:
-                live.changed.wait_for(lambda number=frame.number: live.frame.number != number, PING_SECONDS)
+            live.wait(frame.number)
             if live.frame.number == frame.number:
                 self.wfile.write(b": nothing new\n\n")
                 continue

@@ -151,6 +151,7 @@ def _service_row(
     if not active:
         progress = loading(_section(measured, "starting").get(name))
         texts = [stopped or progress, *texts, unit.get("status_text")]
+    figures: dict[str, Any] = {key: answer.get(key) for key in _MEASURED}
     return Row(
         host=host,
         service=name,
@@ -172,7 +173,7 @@ def _service_row(
         uptime_seconds=uptime_seconds,
         restarts=unit.get("n_restarts"),
         residency_gib=held_gib,
-        **{key: answer.get(key) for key in _MEASURED},
+        **figures,
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
         degenerate=_degenerate(measured, name),
