@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     status_page,
     status_rows,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_names
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import ReportAction
 

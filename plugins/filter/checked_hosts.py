@@ -80,7 +80,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     inventory_check,
     playbook_tags,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 
 REFUSED = 1
 """Exit code; docs/automation.md."""

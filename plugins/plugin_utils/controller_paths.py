@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ansible import constants
+from ansible.inventory.manager import IGNORED
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import MODEL_FOLDER
 
 KEYS = ".secrets"
@@ -271,6 +274,21 @@ class Sources:
             for path in _walk(source, self._ignored):
                 if not self._ignored(Path(path).name):
                     yield path
+
+
+def inventory_sources(sources: Sequence[str] | None) -> Sources:
+    """Return the sources of a run, without the files that Ansible's configuration ignores. sources: C(ansible_inventory_sources)."""
+
+    def ignored(name: str) -> bool:
+        return bool(IGNORED.search(name.encode(errors="surrogateescape")))
+
+    return Sources([str(source) for source in sources or ()], ignored, constants.YAML_FILENAME_EXTENSIONS)
+
+
+def inventory_names(variables: Mapping[str, Any]) -> str:
+    """Return the names of the inventory folders of a run, without the paths that lead there. variables: of a task."""
+    paths = [Path(str(source)) for source in variables.get("ansible_inventory_sources") or () if "," not in str(source)]
+    return ", ".join(dict.fromkeys((path.parent if path.is_file() else path).name for path in paths))
 
 
 def _walk(folder: str, ignored: Callable[[str], bool]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from .._content import snapshots, vocabularies
 from .._host.deployment import group_exists, user_exists
 from .._host.host_state import Folder, HostFile, HostState
-from . import document_check, generation_choice, generations
+from . import document_check, generations
 from .compare_contents import vocabulary_fault
 from .document_check import Differences
 from .generation_host import Host
@@ -28,9 +28,9 @@ def report(host: Host, **more: Any) -> dict[str, Any]:
     """Return the results of every action: the current generation, and all kept ones. more: further results."""
     current = host.generation()
     return {
-        "current": generation_choice.summary(current) if current else None,
+        "current": generations.summary(current) if current else None,
         "same": host.is_unchanged(),
-        "generations": [generation_choice.summary(host.generations[number]) for number in sorted(host.generations)],
+        "generations": [generations.summary(host.generations[number]) for number in sorted(host.generations)],
         **more,
     }
 
@@ -52,14 +52,14 @@ def look(host: Host) -> dict[str, Any]:
         "same": is_unchanged,
         "restoring": host.current.restoring,
         "running": all((host.units.get(name) or {}).get("active") == "active" for name in enabled),
-        "safe": generation_choice.restorable(host.generations, host.current.number),
+        "safe": generations.restorable(host.generations, host.current.number),
         "target": target.number if target else None,
         "problems": problems,
         "key_changes": changed_keys(host, target) if target else [],
         "steps": changes.lines(),
         "touched": touched_units(changes),
-        "gateways": generation_choice.gateways([current, target]),
-        "clusters": generation_choice.clusters([current, target]),
+        "gateways": generations.gateways([current, target]),
+        "clusters": generations.clusters([current, target]),
         "plan": target.plan if target else {},
         "receipts": receipts,
     }
@@ -67,7 +67,7 @@ def look(host: Host) -> dict[str, Any]:
 
 def chosen(host: Host, is_unchanged: bool) -> tuple[Generation | None, list[str]]:
     """Return the target of a rollback, and its problems; None with the reason without one."""
-    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
+    number, why = generations.target(host.generations, host.current, is_unchanged, host.params["generation"])
     target = host.generations.get(number or 0)
     return target, missing(host, target) if target else [why]
 

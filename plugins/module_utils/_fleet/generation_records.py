@@ -17,7 +17,7 @@ from typing import Any
 from .._host import deployed, docker, host_lock, made, staging
 from .._plan import service_views
 from .._runtime import command
-from . import generation_choice, generations
+from . import generations
 from .generation_host import Host, Refused
 from .generations import Current, Generation
 
@@ -223,7 +223,7 @@ def confirm(host: Host) -> bool:
 
 def _prune(host: Host) -> list[str]:
     """Remove superseded generations, and name the images of the others; return a text for each removal."""
-    keep = generation_choice.kept(host.generations, host.current.number, host.params["keep"])
+    keep = generations.kept(host.generations, host.current.number, host.params["keep"])
     superseded = [host.generations.pop(number) for number in sorted(set(host.generations) - keep)]
     for generation in superseded:
         (host.folder / f"{generation.number}.json").unlink(missing_ok=True)

@@ -31,9 +31,9 @@ def _section(name: str, view: HostView, request: Request) -> Any:
 
         return ray_cluster.section(view, request)
     if name == "adoption":
-        from . import launches
+        from . import unmanaged
 
-        return launches.section(view, request)
+        return unmanaged.section(view, request)
     if name == "history":
         from . import unit_history
 

@@ -17,7 +17,6 @@ from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
 from . import generations
-from .generation_choice import united
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
@@ -184,7 +183,7 @@ def judge(
 
 def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the clusters with ranks on hosts, now or after a rollback."""
-    return united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
+    return generations.united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
 
 
 def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, host_names
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, read_others, read_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER

@@ -9,7 +9,6 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     document_check,
-    generation_choice,
     generations,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation
@@ -53,15 +52,15 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
     ],
 )
 def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, requested: int, expected: int | None) -> None:
-    number, why = generation_choice.target(manifests, current, same, requested)
+    number, why = generations.target(manifests, current, same, requested)
     assert number == expected and bool(why) is (expected is None)
 
 
 def test_what_stays() -> None:
-    assert generation_choice.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
-    assert generation_choice.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
-    assert generation_choice.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
-    assert generation_choice.kept(made(True), 1, 0) == {1}
+    assert generations.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
+    assert generations.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
+    assert generations.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
+    assert generations.kept(made(True), 1, 0) == {1}
 
 
 ENGINE = """[Service]
