@@ -316,11 +316,7 @@ def _note(file: Path) -> str:
 
 
 def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done: bool, unjudged: str = "") -> list[str]:
-    """Return the report for people.
-
-    :param entries: unused things, with C(ours)
-    :param unjudged: why weights were not judged
-    """
+    """Return the report for people. entries: unused things, with C(ours). unjudged: why weights were not judged."""
     lines: list[str] = []
     ours = [entry for entry in entries if entry.get("ours", True)]
     for kind in KINDS:

@@ -108,10 +108,7 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def load(text: str) -> Generation:
-    """Parse the file of a generation.
-
-    :raises ValueError: for a malformed file
-    """
+    """Parse the file of a generation. Raises ValueError for a malformed file."""
     content = parse_json(text, "the file of a generation")
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
