@@ -268,7 +268,10 @@ class ActionModule(HostSteps):
     def _fetch(self, title: str, remote: str, draft: Path, size: int) -> None:
         """Fetch a file of at most the announced size."""
         reason = ""
-        for method in transfer_methods(self._connection):
+        # Of the methods that ssh tries by default the last one is left out: dd through a pipe reads a whole file into memory.
+        is_ssh = self._connection.transport == "ssh"
+        is_smart = is_ssh and self._connection.get_option("ssh_transfer_method") == "smart"
+        for method in ("sftp", "scp") if is_smart else ("",):
             try:
                 with transfer_by(self._connection, method), most_file_bytes(size + SLACK_BYTES):
                     self._connection.fetch_file(remote, str(draft))
@@ -499,15 +502,6 @@ def most_file_bytes(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def transfer_methods(connection: Any) -> tuple[str, ...]:
-    """Return the methods of ssh for transferring files; an empty name leaves the choice to the connection.
-
-    Of the methods that ssh tries by default the last one is left out: dd through a pipe reads a whole file into memory.
-    """
-    is_smart = connection.transport == "ssh" and connection.get_option("ssh_transfer_method") == "smart"
-    return ("sftp", "scp") if is_smart else ("",)
 
 
 @contextmanager

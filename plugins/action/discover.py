@@ -75,7 +75,10 @@ class ActionModule(ControllerAction):
         folder = Path(args["dest"]).expanduser()
         states, diffs = write_missing(folder, texts, self._task.check_mode)
         if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
-            display.display(first_inventory.open_folder(str(folder)))
+            display.display(
+                f"Every account of this machine can write to {folder}, so Ansible ignores its ansible.cfg, and keys there are readable by all. "
+                f"Run chmod o-w {folder}. In WSL this has no effect below /mnt: use a folder in your Linux home, such as ~/my-sparks."
+            )
         return {
             "changed": "written" in states.values(),
             "files": states,

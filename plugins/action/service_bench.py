@@ -164,11 +164,7 @@ class ActionModule(HostAction):
 
     def step(self, step: str, **task: Any) -> dict[str, Any]:
         """Run one step on the host. Raises Refused with what went wrong."""
-        answer: dict[str, Any] = self._execute_module(
-            module_name=self.MODULE,
-            module_args={"step": step, "task": {**self.service, **task}},
-            task_vars=self.variables,
-        )
+        answer = self.execute({"step": step, "task": {**self.service, **task}})
         if answer.get("failed"):
             raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         part = task["workload"]["part"] if step == "measure" else step

@@ -22,7 +22,7 @@ class ActionModule(HostAction):
     def act(self) -> dict[str, Any]:
         """Return the result of the module."""
         services = self.args.pop("adopting", None) or []  # the plan stays here
-        result = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+        result = self.execute(self.args)
         if result.get("adoption"):
             result["adoption"] = checked_answer(
                 result["adoption"],

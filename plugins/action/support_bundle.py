@@ -40,7 +40,7 @@ class ActionModule(HostAction):
         if self.args.get("index_from"):
             return {**result, **self._index(dest)}
         try:
-            answer = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+            answer = self.execute(self.args)
         except AnsibleConnectionFailure as error:
             answer = {"unreachable": True, "msg": str(error)}
         if answer.get("ansible_facts"):

@@ -76,7 +76,11 @@ class HostAction(Action):
                 raise
             raise AnsibleActionFail(advised) from None
 
+    def execute(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the module; return its answer as it is."""
+        return self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
+
     def ask(self, args: Mapping[str, Any], form: Any = Any) -> dict[str, Any]:
         """Run the module; return its checked answer. form: of C(answers.py), for an answer that is no failure."""
-        answer = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
+        answer = self.execute(args)
         return dict(checked_answer(answer, Any if answer.get("failed") else form, self.host, self.MODULE))

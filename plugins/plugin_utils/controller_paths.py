@@ -139,11 +139,6 @@ def of_fleet(path: str, task_vars: Mapping[str, Any]) -> str:
     return resolve(path, fleet_folder(task_vars) or str(task_vars.get("inventory_dir") or ""))
 
 
-def _is_path(value: Any) -> bool:
-    """Tell whether a value is a path of the controller; C(-) is the screen, and C({model}/NAME) a file of the checkpoint."""
-    return isinstance(value, str) and value not in ("", "-") and not value.startswith(MODEL_FOLDER)
-
-
 Change = Callable[[str, str], str]
 """Returns a new path for a place and its path."""
 
@@ -151,7 +146,9 @@ Change = Callable[[str, str], str]
 def _map(value: Any, keys: Sequence[str], change: Change, where: str) -> Any:
     """Return a value with changed paths at one place; a value of another shape stays unchanged, its reader reports it."""
     if not keys:
-        return change(where, value) if _is_path(value) else value
+        # C(-) is the screen, and C({model}/NAME) a file of the checkpoint.
+        is_path = isinstance(value, str) and value not in ("", "-") and not value.startswith(MODEL_FOLDER)
+        return change(where, value) if is_path else value
     first, below = keys[0], keys[1:]
     if isinstance(value, Mapping):
         return {

@@ -168,15 +168,13 @@ def _section_problems(group: str, section: yaml.Node, value: yaml.Node) -> Itera
         yield line, f"'{part}' of the group '{group}' is a list; write each entry as 'NAME:' without a dash"
     elif isinstance(value, yaml.MappingNode) and part != "vars":
         for entry, content in value.value:
-            yield from (_group_problems if part == "children" else _host_problems)(entry, content)
-
-
-def _host_problems(key: yaml.Node, body: yaml.Node) -> Iterator[tuple[int, str]]:
-    name, line = printable(str(key.value)), key.start_mark.line + 1
-    if _VARIABLE.fullmatch(name):
-        yield line, f"the variable '{name}' stands where a host is expected; indent it below its host"
-    elif not (_is_empty(body) or isinstance(body, yaml.MappingNode)):
-        yield line, f"the host '{name}' has a value; write its variables below it, each as 'NAME: VALUE'"
+            name, line = printable(str(entry.value)), entry.start_mark.line + 1
+            if part == "children":
+                yield from _group_problems(entry, content)
+            elif _VARIABLE.fullmatch(name):
+                yield line, f"the variable '{name}' stands where a host is expected; indent it below its host"
+            elif not (_is_empty(content) or isinstance(content, yaml.MappingNode)):
+                yield line, f"the host '{name}' has a value; write its variables below it, each as 'NAME: VALUE'"
 
 
 def _is_empty(node: yaml.Node) -> bool:

@@ -44,10 +44,8 @@ STYLE = (
 def page(days: Mapping[str, Day | str], planned: Mapping[str, Mapping[str, Any]], at: str, inventory: str = "") -> str:
     """Return the page.
 
-    :param days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or the reason for a missing one
-    :param planned: plans by host
-    :param at: time of the answers, ISO 8601 in UTC
-    :param inventory: its name
+    days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or the reason for a missing one. planned: plans by host. at: time of the
+    answers, ISO 8601 in UTC. inventory: its name.
     """
     answers = [day for day in days.values() if not isinstance(day, str)]
     silent, alarms = len(days) - len(answers), sum(len(day["alarms"]) for day in answers)

@@ -65,11 +65,9 @@ class HostReport:
         images: Mapping[str, Any],
         times: Mapping[str, float],
     ) -> None:
-        """Set the answers.
+        """Set its part of the plan, and C(spark), C(health), C(services) by name and C(images) of M(dgxspark.vllm.spark_info), empty if unknown.
 
-        :param planned: its part of the plan
-        :param facts: C(spark) of M(dgxspark.vllm.spark_info); C(health), C(services) by name and C(images) likewise, empty if unknown
-        :param times: C({began, ended}) of the task for C(health), by the controller's clock
+        times: C({began, ended}) of the task for C(health), by the controller's clock.
         """
         self.services = [from_dict(PlannedService, service) for service in planned.get("services") or []]
         self.has_facts = bool(facts)
@@ -286,7 +284,7 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
 
 
 def check_images(report: HostReport) -> Iterator[Finding]:
-    """Find moved tags, and registries without an account."""
+    """Find moved tags, registries without an account, and unused images that fill the disk."""
     registries = report.health["registries"]
     containers = {container["name"]: container.get("image_id") for container in report.facts["containers"]}
     for service in report.services:
@@ -303,10 +301,6 @@ def check_images(report: HostReport) -> Iterator[Finding]:
             text = f"image {ref} is not on this host, and root's Docker has no account at {registry}."
             fix = f"docker login {registry} on the host as root (user $oauthtoken, an NGC key); some images there need it."
             yield _finding("registry_login", "warning", text, fix, service.name)
-
-
-def check_unused_images(report: HostReport) -> Iterator[Finding]:
-    """Find unused images that fill the disk."""
     unused = report.health["unused_images"]
     size_gib = sum(image["gib"] for image in unused)
     if size_gib > UNUSED_IMAGES_GIB:
@@ -342,10 +336,6 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
         text = f"/dev/shm of the host uses {shm_gib:.1f} GiB; containers with --ipc host leave segments there."
         fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
-
-
-def check_processes(report: HostReport) -> Iterator[Finding]:
-    """Find processes outside of containers that hold GPU memory."""
     for process in report.facts["gpu"].get("processes") or []:
         held_gib = (process.get("used_mib") or 0) / 1024
         if not process.get("container") and held_gib >= PROCESS_GIB:
@@ -507,7 +497,6 @@ CHECKS: tuple[Callable[[HostReport], Iterator[Finding]], ...] = (
     check_answers,
     check_logs,
     check_memory,
-    check_processes,
     check_disks,
     check_gpu,
     check_boot,
@@ -515,7 +504,6 @@ CHECKS: tuple[Callable[[HostReport], Iterator[Finding]], ...] = (
     check_clock,
     check_receipts,
     check_images,
-    check_unused_images,
     check_caches,
 )
 

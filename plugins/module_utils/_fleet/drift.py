@@ -67,13 +67,10 @@ class Host:
         images: Mapping[str, Any] | None = None,
         compared: Mapping[str, Any] | None = None,
     ) -> None:
-        """Set the answers.
+        """Set its part of the plan, C(spark) and C(images) of M(dgxspark.vllm.spark_info), and the answer of M(dgxspark.vllm.compare) without a document.
 
-        :param plan: its part of the plan
-        :param checksums: of the parts of its planned document, empty if the plan lacks answers of hosts
-        :param has_ranks: whether the plan of its clusters has the answers of all ranks
-        :param spark: of M(dgxspark.vllm.spark_info); images likewise, None for unknown ones
-        :param compared: the answer of M(dgxspark.vllm.compare) without a document, None for an unknown one
+        checksums: of the parts of its planned document, empty if the plan lacks answers of hosts. has_ranks: the plan of its clusters has the answers of
+        all ranks. images, compared: None for unknown ones.
         """
         self.plan, self.checksums, self.has_ranks = plan, checksums, has_ranks
         self.spark, self.images, self.compared = spark, images, compared or {}
@@ -180,7 +177,7 @@ def _check_boot(service: PlannedService, unit: Mapping[str, Any]) -> Iterator[Fi
 
 
 def check_addons(host: Host) -> Iterator[Finding]:
-    """Compare the units of add-on services with the recorded state; the plan has no units of them."""
+    """Compare the units of add-on services with the recorded state; the plan has no units of them. Find a relay that is no longer planned."""
     services = {service.unit for service in host.services}
     services |= {f"spark-{name}.service" for name in host.deployed}
     units = host.compared.get("units") or {}
@@ -194,10 +191,6 @@ def check_addons(host: Host) -> Iterator[Finding]:
         if not now["enabled"]:
             text = f"{unit} is not enabled any more: it will not start at the next boot."
             yield _finding("boot", "warning", text, f"{DEPLOY}.")
-
-
-def check_relay(host: Host) -> Iterator[Finding]:
-    """Find a relay of a ring that the inventory no longer has."""
     planned = ((host.plan.get("cluster") or {}).get("fabric") or {}).get("relay")
     if (host.spark.get("fabric") or {}).get("relay") and not planned:
         text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
@@ -296,20 +289,15 @@ def check_launches(host: Host) -> Iterator[Finding]:
                 fix = f"docker rm --force {service.container}, then systemctl restart {service.unit}, or site.yml."
                 yield _finding("by_hand", "error", text, fix, service.name)
         elif container.get("fingerprint") != service.fingerprint:
-            launches = host.compared.get("launches") or {}
-            yield from _check_launch(service, launches.get(service.name) or {})
-
-
-def _check_launch(service: PlannedService, launch: Mapping[str, Any]) -> Iterator[Finding]:
-    changed = launch_differences(service, launch)
-    if service.cluster:
-        # Only a deployment listens on the cables and knows the fabric variables of a rank.
-        changed = [name for name in changed if not name.startswith("env ")]
-    if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
-        return
-    text = "the planned launch differs from the running one"
-    text += f": {some_of(changed, 8)}." if changed else "; its last receipt has no details."
-    yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
+            changed = launch_differences(service, (host.compared.get("launches") or {}).get(service.name) or {})
+            if service.cluster:
+                # Only a deployment listens on the cables and knows the fabric variables of a rank.
+                changed = [name for name in changed if not name.startswith("env ")]
+            if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
+                continue
+            text = "the planned launch differs from the running one"
+            text += f": {some_of(changed, 8)}." if changed else "; its last receipt has no details."
+            yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
 
 
 def launch_differences(service: PlannedService, launch: Mapping[str, Any]) -> list[str]:
@@ -357,14 +345,9 @@ def check_files(host: Host) -> Iterator[Finding]:
     for kind, (text, fix) in FILE_TEXTS.items():
         for path in (host.compared.get("differences") or {}).get(kind) or []:
             advice = f"{fix}; put its wanted settings into the inventory."
-            yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, service_of(path, services))
-
-
-def service_of(path: str, services: set[str]) -> str:
-    """Return the service that a file belongs to, empty without one."""
-    match = FILES_OF_SERVICES.fullmatch(path)
-    name = next((part for part in match.groups() if part), "") if match else ""
-    return name if name in services else ""
+            match = FILES_OF_SERVICES.fullmatch(path)
+            name = next((part for part in match.groups() if part), "") if match else ""
+            yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, name if name in services else "")
 
 
 def check_host(host: Host) -> Iterator[Finding]:
@@ -392,7 +375,6 @@ def check_host(host: Host) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     check_services,
     check_addons,
-    check_relay,
     check_images,
     check_addon_images,
     check_models,

@@ -183,14 +183,6 @@ def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-def open_folder(folder: str) -> str:
-    """Return the message about an inventory folder in which every account may write."""
-    return (
-        f"Every account of this machine can write to {folder}, so Ansible ignores its ansible.cfg, and keys there are readable by all. "
-        f"Run chmod o-w {folder}. In WSL this has no effect below /mnt: use a folder in your Linux home, such as ~/my-sparks."
-    )
-
-
 def differences(path: str, old: str, new: str) -> str:
     """Return the unified diff between an existing file and its new version."""
     before, after = (text.splitlines(keepends=True) for text in (old, new))

@@ -261,29 +261,14 @@ def head(status: Status) -> str:
 
 def groups(status: Status) -> list[tuple[str, str]]:
     """Return C([(state, line)]) with a line for all equal services or hosts; the worst first, then the most frequent."""
-    lines = [*_host_groups(status), *_service_groups(status)]
-    lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
-    busy = {row.host for row in status.services}
-    idle = [host for host, state in status.hosts.items() if state.state in ("warning", "healthy") and host not in busy]
-    if idle:
-        lines.append(("healthy", len(idle), f"no services planned on {_counted(idle)}"))
-    return [(state, line) for state, _count, line in lines]
-
-
-def _host_groups(status: Status) -> Iterator[tuple[str, int, str]]:
-    """Yield state, number and line of silent hosts, and of hosts with notes."""
+    lines: list[tuple[str, int, str]] = []
     silent: dict[tuple[str, str], list[str]] = {}
-    for host, state in status.hosts.items():
-        if state.silent:
-            silent.setdefault((state.state, state.why), []).append(host)
-        elif state.notes:
-            yield "warning", 1, f"{host}: {'; '.join(state.notes)}"
-    for (state_name, why), hosts in silent.items():
-        yield state_name, len(hosts), f"{_counted(hosts)}: {why}"
-
-
-def _service_groups(status: Status) -> Iterator[tuple[str, int, str]]:
-    """Yield state, number and line of equal services."""
+    for host, host_state in status.hosts.items():
+        if host_state.silent:
+            silent.setdefault((host_state.state, host_state.why), []).append(host)
+        elif host_state.notes:
+            lines.append(("warning", 1, f"{host}: {'; '.join(host_state.notes)}"))
+    lines += [(state, len(hosts), f"{_counted(hosts)}: {why}") for (state, why), hosts in silent.items()]
     equal: dict[tuple[str, ...], list[Row]] = {}
     for row in status.services:
         if row.state not in ("unreachable", "unknown"):
@@ -292,8 +277,14 @@ def _service_groups(status: Status) -> Iterator[tuple[str, int, str]]:
             equal.setdefault((row.state, row.service, str(row.model or "-"), *texts), []).append(row)
     for (state, service, model, part, unit, reason, notes), rows in equal.items():
         figures = healthy_text(rows) if state == "healthy" else f"unit {unit}{f': {reason}' if reason else ''}"
-        name = f" {model}," if state == "healthy" else ""
-        yield state, len(rows), f"{service}{part} on {_counted([row.host for row in rows])}:{name} {notes or figures}"
+        name, hosts_text = f" {model}," if state == "healthy" else "", _counted([row.host for row in rows])
+        lines.append((state, len(rows), f"{service}{part} on {hosts_text}:{name} {notes or figures}"))
+    lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
+    busy = {row.host for row in status.services}
+    idle = [host for host, state in status.hosts.items() if state.state in ("warning", "healthy") and host not in busy]
+    if idle:
+        lines.append(("healthy", len(idle), f"no services planned on {_counted(idle)}"))
+    return [(state, line) for state, _count, line in lines]
 
 
 def _reason(row: Row) -> str:

@@ -37,15 +37,10 @@ class LiveAgent:
     """The page of one Spark."""
 
     def __init__(self, etc: Path, run_dir: Path, state_dir: Path, unit_dir: str, gateway: Path, page: Path) -> None:
-        """Read the settings; the address is bound by C(tick).
+        """Read the settings; the address is bound by C(tick). Raises SettingsError if the settings or the key cannot be read.
 
-        :param etc: folder of settings
-        :param run_dir: folder of records of starts, and of pins
-        :param state_dir: folder of receipts and of the state of the watchdog
-        :param unit_dir: folder of unit files
-        :param gateway: program that drains backends of a gateway on this host
-        :param page: folder with the files of the page
-        :raises SettingsError: if the settings or the key cannot be read
+        etc, run_dir, state_dir, unit_dir, page: folders of settings, of starts and pins, of receipts and the watchdog's state, of unit files, and of files
+        of the page. gateway: program that drains backends of a gateway on this host.
         """
         self.settings = services.load_settings(etc, services.LIVE)
         self.page = page
@@ -110,15 +105,7 @@ class Actions:
         gateway: Path,
         say: Callable[..., None],
     ) -> None:
-        """Set the host.
-
-        :param host: its name
-        :param planned: services of the settings of the live page
-        :param etc: folder of settings
-        :param run_dir: folder of pins
-        :param gateway: program that drains backends of a gateway on this host
-        :param say: writes a line of the journal
-        """
+        """Set the host and its planned services; the folders and the gateway are those of C(LiveAgent). say: writes a line of the journal."""
         self.host, self.etc, self.run_dir, self.gateway, self.say = host, etc, run_dir, gateway, say
         self.planned = {str(service["name"]): service for service in planned}
         self.run = command.reader(SECONDS, math.inf)

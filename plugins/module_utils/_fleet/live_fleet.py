@@ -47,13 +47,7 @@ class Fleet:
     """The agents of a fleet with their last documents."""
 
     def __init__(self, agents: Sequence[Agent], checks: Path, stale_seconds: float, prometheus: str = "") -> None:
-        """Set the sources.
-
-        :param agents: of all Sparks that can be read
-        :param checks: file with the results of the fleet monitor
-        :param stale_seconds: age from which these results are old
-        :param prometheus: address of a Prometheus, empty without one
-        """
+        """Set the agents, the file with the results of the fleet monitor, the age from which these are old, and the address of a Prometheus, if any."""
         self.agents = {agent.host: agent for agent in agents}
         self.checks_file, self.stale_seconds = checks, stale_seconds
         self.prometheus = prometheus

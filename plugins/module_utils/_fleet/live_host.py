@@ -52,14 +52,9 @@ class LiveHost:
         unit_dir: str,
         run: Run | None = None,
     ) -> None:
-        """Set the sources.
+        """Set the settings C({host, services, sysroot, rails}) of C(live.plan), and the folders of C(live_agent.LiveAgent).
 
-        :param settings: C({host, services, sysroot, rails}), of C(live.plan)
-        :param etc: folder of settings
-        :param state_dir: folder of receipts, and of the state of the watchdog
-        :param run_dir: folder of records of starts
-        :param unit_dir: folder of unit files
-        :param run: runs programs; a reader with a limit for each look by default
+        run: runs programs; a reader with a limit for each look by default.
         """
         self.name = str(settings.get("host") or socket.gethostname())
         self.planned = [dict(service) for service in settings.get("services") or []]

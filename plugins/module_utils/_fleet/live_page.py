@@ -74,14 +74,9 @@ def parts(
     has_actions: bool,
     alarms: Alarms | None = None,
 ) -> dict[str, str]:
-    """Return the parts of the page by id, in their order.
+    """Return the parts of the page as HTML by id, in their order, with a mark of C(age) in place of the age of figures.
 
-    :param status: of C(live_status.report)
-    :param sparks: its hosts
-    :param endpoints: of the same
-    :param has_actions: whether the page starts and stops services
-    :param alarms: of Prometheus, None without one
-    :returns: HTML, with a mark of C(age) in place of the age of figures
+    status, endpoints: of C(live_status.report) of the Sparks. alarms: of Prometheus, None without one.
     """
     rows: dict[str, list[Row]] = {}
     for row in sorted(status.services, key=lambda row: (picture.natural(row.name), row.rank)):
@@ -98,12 +93,9 @@ def parts(
 
 
 def document(made: Mapping[str, str], ages: Mapping[str, float | None], has_actions: bool, number: int = 0) -> str:
-    """Return the whole page.
+    """Return the whole page of C(parts), with the number of its frame.
 
-    :param made: of C(parts)
-    :param ages: seconds since 1970 of the figures of each host, by the id of its part, and of the begin of each alarm
-    :param has_actions: whether the page starts and stops services
-    :param number: of the frame
+    ages: seconds since 1970 of the figures of each host, by the id of its part, and of the begin of each alarm.
     """
     heads = [*HEADS, *(["actions"] if has_actions else [])]
     columns = "".join(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in heads)

@@ -117,9 +117,7 @@ def report(
 ) -> tuple[fleet_status.Status, list[Endpoint]]:
     """Return the status of a fleet, and the checked endpoints that no agent knows.
 
-    :param sparks: of all agents
-    :param checks: of the fleet monitor, C({url, ok, error, hint, note}) by endpoint
-    :param at: time of the report
+    checks: of the fleet monitor, C({url, ok, error, hint, note}) by endpoint. at: time of the report.
     """
     rows: list[Row] = []
     hosts: dict[str, fleet_status.HostState] = {}

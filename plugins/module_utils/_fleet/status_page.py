@@ -59,12 +59,7 @@ FIXES = {
 
 
 def page(status: Status, planned: Mapping[str, Mapping[str, Any]], inventory: str = "") -> str:
-    """Return the page.
-
-    :param status: of C(fleet_status.report)
-    :param planned: plans by host, for memory maps and findings; a host may lack one
-    :param inventory: its name
-    """
+    """Return the page. planned: plans by host, for memory maps and findings; a host may lack one. inventory: its name."""
     hosts = sorted(
         status.hosts, key=lambda host: (fleet_status.STATES.index(worst_state(status, host)), picture.natural(host))
     )
@@ -205,9 +200,7 @@ def _pair(word: str, bar: str, room: str) -> str:
 def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the present memory map of a host: services, other memory, free memory. None if unknown.
 
-    :param host: of C(fleet_status.report)
-    :param rows: its services
-    :param body: its plan, for the order, and so the colours, of services
+    body: its plan, for the order, and so the colours, of services.
     """
     total, available = number(host.total_gib), number(host.available_gib)
     if total is None or available is None or not 0 <= available <= total:

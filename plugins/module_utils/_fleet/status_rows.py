@@ -151,6 +151,8 @@ def _service_row(
     if not active:
         progress = loading(_section(measured, "starting").get(name))
         texts = [stopped or progress, *texts, unit.get("status_text")]
+    note = _section(measured, "quality").get(name) or {}
+    drained = "; drained at the gateway" if note.get("drained") else ""
     figures: dict[str, Any] = {key: answer.get(key) for key in _MEASURED}
     return Row(
         host=host,
@@ -176,16 +178,8 @@ def _service_row(
         **figures,
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
-        degenerate=_degenerate(measured, name),
+        degenerate=f"its answers degenerate: {note.get('text')}{drained}" if note.get("state") == "degenerate" else "",
     )
-
-
-def _degenerate(measured: Mapping[str, Any] | None, name: str) -> str:
-    """Return why the answers of a service are degenerate, with the state of its drain; empty for others."""
-    note = _section(measured, "quality").get(name) or {}
-    if note.get("state") != "degenerate":
-        return ""
-    return f"its answers degenerate: {note.get('text')}{'; drained at the gateway' if note.get('drained') else ''}"
 
 
 def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, measured: Mapping[str, Any] | None) -> str:
@@ -209,11 +203,7 @@ def loading(progress: Mapping[str, Any] | None) -> str:
 
 
 def demand(state: Mapping[str, Any], is_explained: bool = False) -> str:
-    """Return the state of a service on demand in words.
-
-    :param state: of C(starts.on_demand) of M(dgxspark.vllm.spark_info)
-    :param is_explained: whether another text already explains why it is stopped
-    """
+    """Return a state of C(starts.on_demand) in words. is_explained: another text already explains why it is stopped."""
     parts = []
     if state.get("pin"):
         parts.append("" if is_explained else f"kept {state['pin']} by {state.get('why') or 'its owner'}")

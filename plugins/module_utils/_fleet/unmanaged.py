@@ -192,20 +192,18 @@ def _launch(container: dict[str, Any], image: dict[str, Any], unit_texts: dict[s
 
 def stopped_launches(view: HostView) -> list[dict[str, Any]]:
     """Return the notes of M(dgxspark.vllm.service_state) about stopped launches, and whether each can come back (C(there))."""
-    notes = [note for note in map(_read_note, sorted(Path(NOTES).glob("*.json"))) if note["name"]]
+    notes: list[dict[str, Any]] = []
+    for file in sorted(Path(NOTES).glob("*.json")):
+        content = state_file.read(file) or {}
+        note = {key: str(content.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
+        name = note["container"] or note["unit"]
+        notes += [{"name": name, **note}] if name else []
     unit_names = sorted({note["unit"] for note in notes if note["unit"]})
     loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}
     containers = {name_of(container) for container in view.inspected_containers()} if notes else set()
-    for note in notes:
-        if note["unit"]:  # it makes its container anew
-            note["there"] = note["unit"] in loaded or bool(note["path"] and Path(note["path"]).is_file())
+    for stopped in notes:
+        if stopped["unit"]:  # it makes its container anew
+            stopped["there"] = stopped["unit"] in loaded or bool(stopped["path"] and Path(stopped["path"]).is_file())
         else:
-            note["there"] = note["container"] in containers
+            stopped["there"] = stopped["container"] in containers
     return notes
-
-
-def _read_note(file: Path) -> dict[str, Any]:
-    """Return one note; an unreadable one has an empty name."""
-    note = state_file.read(file) or {}
-    texts = {key: str(note.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
-    return {"name": texts["container"] or texts["unit"], **texts}
