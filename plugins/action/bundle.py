@@ -25,10 +25,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import inco
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_manifest, select_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import locked_folder, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import HostSteps, OutgoingFile
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

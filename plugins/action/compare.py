@@ -16,9 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller i
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

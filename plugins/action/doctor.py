@@ -14,8 +14,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import ReportAction, show
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import (
+    ReportAction,
+    section_of,
+    sections_apart,
+    show,
+)
 
 TITLES = {
     "host": "the facts of the host",

@@ -13,9 +13,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import forei
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import ReportAction, show
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import (
+    ReportAction,
+    section_of,
+    sections_apart,
+    show,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import LOAD
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import HEARD_EVERY, Channel
 
 LONGEST_LOOK = 60.0  # s; a start of minutes is asked less and less often

@@ -17,13 +17,13 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_sources import (
     BrokenYaml,
     document_of,
     read_launch_yaml,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()

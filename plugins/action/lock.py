@@ -14,10 +14,9 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock_making
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock, render
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

@@ -47,11 +47,10 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     model_configs,
     recipe_sources,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_names, inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock

@@ -25,10 +25,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     offline,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 

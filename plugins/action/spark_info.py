@@ -10,8 +10,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 
 
 class ActionModule(HostAction):

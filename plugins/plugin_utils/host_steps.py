@@ -13,8 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
 

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted, printable, received
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer, recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, git
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import TooLarge, load_yaml
 
 FOLDER = "recipes"
 SCHEMA = 1
@@ -35,6 +37,47 @@ SUFFIXES = (".yaml", ".yml")
 
 class Unfetched(ValueError):
     """A source cannot be read; the message has the reason."""
+
+
+class BrokenYaml(ValueError):
+    """Invalid YAML; the message has the place, and no part of the text."""
+
+
+def document_of(text: str) -> Any:
+    """Return the mapping of a YAML text, None for another text."""
+    try:
+        return read_launch_yaml(text)
+    except BrokenYaml:
+        return None
+
+
+def read_launch_yaml(text: str) -> Any:
+    """Return the mapping of a YAML text, None for other YAML. Raises C(BrokenYaml) for invalid YAML."""
+    if len(text) > importer.MOST_BYTES:
+        raise BrokenYaml(f"it has more than {importer.MOST_BYTES // 1024} KiB")
+    try:
+        documents = [document for document in load_yaml(text, several=True) if document is not None]
+        # Several manifests of Kubernetes become one of its kind List.
+        are_manifests = len(documents) > 1 and all(isinstance(item, dict) and "kind" in item for item in documents)
+        document = {"apiVersion": "v1", "kind": "List", "items": documents} if are_manifests else load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
+    except TooLarge as error:
+        raise BrokenYaml(str(error)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BrokenYaml("it has characters or values that YAML does not have") from error
+    return plain_dates(document) if isinstance(document, dict) else None
+
+
+def plain_dates(value: Any) -> Any:
+    """Return a YAML document with dates as texts."""
+    if isinstance(value, dict):
+        return {str(key): plain_dates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_dates(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 @dataclass

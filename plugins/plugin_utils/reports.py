@@ -30,6 +30,28 @@ def show(text: Callable[[bool], str]) -> None:
         display.display(text(False), log_only=True)
 
 
+def section_of(answers: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return a part of an answer, empty without one."""
+    return (answers.get(name) or {}).get(key) or {}
+
+
+def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
+    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
+
+    A section without an answer is C({failed, msg}), like a failed answer of M(dgxspark.vllm.ask). name: of the answer with the sections.
+    """
+    answer = answers.get(name) or {}
+    if answer.get("failed"):
+        return dict(answers)
+    unknown = answer.get("unknown") or {}
+    apart: dict[str, Any] = {}
+    for section in (section for section in sections if section in answer):
+        value = answer[section]
+        why = str(unknown.get(section) or f"{section} are not known")
+        apart[section] = {"failed": True, "msg": why} if value is None else {section: value}
+    return {**answers, **apart}
+
+
 class ReportAction(ControllerAction):
     """An action that reports on the hosts of a play by their answers."""
 

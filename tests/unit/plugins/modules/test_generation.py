@@ -20,8 +20,8 @@ from programs_fixture import play
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_host,
-    generation_looks,
     generation_records,
+    generation_restore,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made
@@ -573,9 +573,9 @@ def test_an_account_without_a_name_is_given_files_by_its_number(account: str, ex
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:
     host = generation_host.Host({"root": str(spark.root), "hf_home": "/srv/huggingface"}, spark, False, print)
     entry = {"repo": "Org/M", "revision": "main", "commit": COMMITS["old"]}
-    assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
+    assert generation_restore.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
     spark.weights("old")
-    assert generation_looks.lost_weights(host, entry) == ""
+    assert generation_restore.lost_weights(host, entry) == ""
     spark.write("/srv/huggingface/local/config.json", "{}")
-    assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
-    assert generation_looks.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"
+    assert generation_restore.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
+    assert generation_restore.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"
