@@ -37,7 +37,12 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
         return [f"Docker does not say which images run: {host.silent}"]
     present = host.inspect(name for names in images for name in names)
     why = [f"the image {names[0]} is not there" for names in images if present.keys().isdisjoint(names)]
-    why += _replaced_images(host)
+    # Units whose image has another id than in the current generation, under the same name.
+    current = host.generation()
+    for unit, recorded in (current.images if current else {}).items():
+        now = host.image_ids.get(unit)
+        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
+            why.append(f"the image {now['ref']} of {unit} differs from generation {host.current.number}")
     if host.parts is not None and {"images", "service"}.isdisjoint(host.parts):
         return why
     try:
@@ -47,15 +52,6 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     _checksums, image_ids = generations.used(host.generations.values())
     untagged = {generations.tag_of(image_id) for image_id in image_ids} - tags
     return why + [f"the image {tag} of a generation has no name" for tag in sorted(untagged)]
-
-
-def _replaced_images(host: Host) -> Iterator[str]:
-    """Yield the units whose image has another id than in the current generation, under the same name."""
-    current = host.generation()
-    for unit, recorded in (current.images if current else {}).items():
-        now = host.image_ids.get(unit)
-        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
-            yield f"the image {now['ref']} of {unit} differs from generation {host.current.number}"
 
 
 def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:

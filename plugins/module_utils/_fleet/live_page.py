@@ -261,6 +261,9 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
     rank_note = f"{row.size} ranks" if row.cluster else ""
     version = f", vLLM {row.vllm_version}" if row.vllm_version else ""
     proof = "" if live.proved_rate is None else f"{live.proved_rate:.1f} tok/s"
+    # The progress of a start, or why a service is not up.
+    why = worst.status or "; ".join(worst.notes) or ("" if worst.state == "unloaded" else worst.error)
+    note = "" if worst.state in ("healthy", "stopped", "unreachable") else fleet_status.short(why)
     rate = "-" if live.tokens_per_second is None else f"{live.tokens_per_second:.1f}"
     predicted = f"{live.predicted:.1f} predicted" if live.predicted else ""
     queue = f"{int(waiting)} waiting" if waiting else ""
@@ -268,7 +271,7 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
     cells = [
         text("service", escape(row.service), f"{row.model or '-'}{version}", "m"),
         text("on", escape(hosts), rank_note, "v"),
-        text("state", word, _state_note(worst)),
+        text("state", word, note),
         figure("tok/s", rate, False, predicted),
         figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
         figure("KV cache", "-" if use is None else f"{100 * use:.0f} %"),
@@ -281,13 +284,6 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
         is_known = worst.state not in ("unreachable", "unknown")
         cells.append(text("actions", _buttons(row, worst) if is_known and not row.cluster else "-"))
     return f'<tr id="{part_id("service", name)}">{"".join(cells)}</tr>'
-
-
-def _state_note(row: Row) -> str:
-    """Return the progress of a start, or why a service is not up, in a few words."""
-    if row.state in ("healthy", "stopped", "unreachable"):
-        return ""
-    return fleet_status.short(row.status or "; ".join(row.notes) or ("" if row.state == "unloaded" else row.error))
 
 
 def _buttons(row: Row, worst: Row) -> str:

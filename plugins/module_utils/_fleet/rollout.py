@@ -117,6 +117,7 @@ def slower(
     :param before: C({model, benchmark}) of the receipts, by service
     """
     failures, notes = [], []
+    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
     for result in results:
         name, place = str(result["service"]), result["where"]
         old = before.get(name) or {}
@@ -128,8 +129,13 @@ def slower(
         if not rate_before or rate is None:
             notes.append(f"{place}: {'no figure' if rate_before else 'there is no measurement from before'}")
             continue
-        is_same_model = (old.get("model") or {}).get("repo") == (models.get(name) or {}).get("repo")
-        reasons = _incomparable(benchmark, result, is_same_model)
+        # Apart from the changes of a rollout.
+        measured, of_host = bench_compare.differences(benchmark, result)
+        reasons = [text for text in measured if not text.startswith(deployed)] + of_host
+        if (old.get("model") or {}).get("repo") != (models.get(name) or {}).get("repo"):
+            reasons.append("another model")
+        if benchmark.get("disturbed") or result.get("disturbed"):
+            reasons.append("others were served meanwhile")
         if reasons:
             notes.append(f"{place}: {rate:g} tokens/s, {rate_before:g} before; not comparable: {'; '.join(reasons)}")
         elif rate < rate_before * (1 - percent / 100):
@@ -138,15 +144,6 @@ def slower(
                 f"{percent:g} % are allowed)"
             )
     return failures, notes
-
-
-def _incomparable(before: Mapping[str, Any], after: Mapping[str, Any], is_same_model: bool) -> list[str]:
-    """Return why two benchmarks are not comparable, apart from the changes of a rollout."""
-    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
-    measured, of_host = bench_compare.differences(before, after)
-    reasons = [text for text in measured if not text.startswith(deployed)] + of_host
-    reasons += [] if is_same_model else ["another model"]
-    return reasons + (["others were served meanwhile"] if before.get("disturbed") or after.get("disturbed") else [])
 
 
 def judge(

@@ -183,9 +183,8 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
         planned = {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}
         lines.append(_pair("plan", page_parts.memory_bar(planned), f"{picture.room_text(planned)} by plan"))
     if not live:
-        lines.append(
-            f"<p>Its memory is not known: {escape(fleet_status.short(host_state.why or 'it did not say'))}.</p>"
-        )
+        why = fleet_status.short(host_state.why or "it did not say")
+        lines.append(f"<p>Its memory is not known: {escape(why)}.</p>")
     services = page_parts.table(HEADS, [_service(row) for row in rows], FIGURES, f"services of {host}") if rows else ""
     return "\n".join([*lines, services or "<p>No services planned.</p>", "</div></details>"])
 
