@@ -46,7 +46,10 @@ class ActionModule(ActionBase):
                 answer = {"failed": True, "msg": f"its answer is invalid: {error}"}
             # The interpreter of the host, so that later tasks need not look for it.
             result.setdefault("ansible_facts", {}).update(answer.get("ansible_facts") or {})
-            answers[name] = failure(answer) if answer.get("failed") else without_extras(answer)
+            fields = {
+                key: value for key, value in answer.items() if key not in OMITTED and not key.startswith("_ansible")
+            }
+            answers[name] = failure(answer) if answer.get("failed") else fields
         result.update(
             changed=False, reached=not why, why=why, answers=answers, began=began, ended=time.time(),
             _ansible_verbose_override=True,
@@ -61,11 +64,6 @@ class ActionModule(ActionBase):
             return {"unreachable": True, "msg": str(error)}
         except AnsibleError as error:
             return {"failed": True, "msg": with_advice(str(error))}
-
-
-def without_extras(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a module without the keys that Ansible adds."""
-    return {key: value for key, value in answer.items() if key not in OMITTED and not key.startswith("_ansible")}
 
 
 def failure(answer: dict[str, Any]) -> dict[str, Any]:

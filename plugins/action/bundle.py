@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +25,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import inco
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_manifest, select_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import locked_folder, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import HostSteps, OutgoingFile
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -78,12 +76,18 @@ class ActionModule(HostSteps):
         """Choose the host that hands over each image and model, and check the free space of the controller."""
         plan = plain(self.args["planned"])
         play = [str(host) for host in self.variables.get("ansible_play_hosts") or [] if str(host) in plan]
-        self._remove_old_drafts()
+        for draft in self.dir.glob(f"{DRAFTS}*"):  # of runs that were killed
+            if time.time() - draft.stat().st_mtime > DRAFT_SECONDS:
+                shutil.rmtree(draft, ignore_errors=True)
         images, models = {}, {}
         for host in play:
             registered = self.variables["hostvars"][host]
             section = registered_answer(registered, self.args["images_from"], answers.IMAGES_SECTION, host)
-            images[host] = with_locked(section.get("images") or {}, plan[host].get("images_locked") or {})
+            images[host] = section.get("images") or {}
+            for ref, entry in (plan[host].get("images_locked") or {}).items():
+                present = [image for name in entry["ids"] if (image := images[host].get(name) or {}).get("present")]
+                if present and not (images[host].get(ref) or {}).get("present"):
+                    images[host][ref] = present[0]
             section = registered_answer(registered, self.args["models_from"], answers.MODEL_FILES, host)
             models[host] = section.get("model_files") or []
         work, refusals = engine.survey(plan, play, images, models)
@@ -99,16 +103,9 @@ class ActionModule(HostSteps):
         )
         message = engine.no_room(sum(missing.values()), free, f"the file system of {self.dir}", "the bundle")
         if message:
-            raise AnsibleActionFail(
-                f"{message} Images count with their unpacked size. Free disk space, or name another folder."
-            )
+            fix = "Images count with their unpacked size. Free disk space, or name another folder."
+            raise AnsibleActionFail(f"{message} {fix}")
         return {"work": work}
-
-    def _remove_old_drafts(self) -> None:
-        """Remove drafts of runs that were killed."""
-        for draft in self.dir.glob(f"{DRAFTS}*"):
-            if time.time() - draft.stat().st_mtime > DRAFT_SECONDS:
-                shutil.rmtree(draft, ignore_errors=True)
 
     def _missing_bytes(self, item: Mapping[str, Any]) -> int:
         """Return the bytes of an item that the bundle lacks."""
@@ -190,7 +187,7 @@ class ActionModule(HostSteps):
         about = {key: item[key] for key in ("ref", "id", "digests", "platform", "folder", "bytes", "base")}
         entry = {**about, "current": True, "compression": compression, "diff_ids": saved["diff_ids"]}
         # A layer that two hosts have packed stays as the first one packed it; the pieces of the other may differ.
-        with self._layers_locked():
+        with locked_folder(self._target("layers/*").parent):
             present = self._layers(compression)
             layers = [layer for layer in saved["layers"] if layer["name"] not in present]
             lost = [layer["name"][:12] for layer in layers if not layer["pieces"]]
@@ -199,7 +196,12 @@ class ActionModule(HostSteps):
                     f"{item['ref']}: {self.host} packed no layers {', '.join(lost)}, and they are not in {self.dir}. Pack again."
                 )
             parts = engine.parts({**entry, "layers": layers, "pieces": saved["pieces"]})
-            self._remove_others({str(Path(part["path"]).parent) for part in parts}, {part["path"] for part in parts})
+            expected = {part["path"] for part in parts}
+            for relative in {str(Path(path).parent) for path in expected}:
+                folder = self.dir / relative
+                for path in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
+                    if f"{relative}/{path.name}" not in expected:
+                        path.unlink()
             fetched = self._fetch_all(
                 item["ref"],
                 [(f"{saved['path']}/{part['name']}", part["path"], part["size"], part["sha256"]) for part in parts],
@@ -216,28 +218,6 @@ class ActionModule(HostSteps):
         """Return the names of the layers that the bundle has whole."""
         names = [path.parent.name.partition(".")[0] for path in self.dir.glob(f"layers/*/{LAYER}")]
         return {name for name in names if self._packed_layer(name, compression)}
-
-    def _remove_others(self, folders: Iterable[str], expected: Collection[str]) -> None:
-        """Remove unexpected files from folders of the bundle; all paths are below it."""
-        for relative in folders:
-            folder = self.dir / relative
-            for path in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
-                if f"{relative}/{path.name}" not in expected:
-                    path.unlink()
-
-    @contextmanager
-    def _layers_locked(self) -> Iterator[None]:
-        """Hold back the other hosts of this run, whose workers run in parallel, while layers of the bundle are written."""
-        path = self._target("layers/.lock")
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        except OSError as error:
-            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error}") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
     def _pack_model(self, item: dict[str, Any]) -> int:
         """Fetch the missing files of a snapshot."""
@@ -288,7 +268,10 @@ class ActionModule(HostSteps):
     def _fetch(self, title: str, remote: str, draft: Path, size: int) -> None:
         """Fetch a file of at most the announced size."""
         reason = ""
-        for method in transfer_methods(self._connection):
+        # Of the methods that ssh tries by default the last one is left out: dd through a pipe reads a whole file into memory.
+        is_ssh = self._connection.transport == "ssh"
+        is_smart = is_ssh and self._connection.get_option("ssh_transfer_method") == "smart"
+        for method in ("sftp", "scp") if is_smart else ("",):
             try:
                 with transfer_by(self._connection, method), most_file_bytes(size + SLACK_BYTES):
                     self._connection.fetch_file(remote, str(draft))
@@ -328,11 +311,8 @@ class ActionModule(HostSteps):
         if len(hosts) < len(all_hosts) or folder.is_symlink():
             return False
         used = {engine.layer_folder(name, image["compression"]) for image in images for name in image["layers"]}
-        unused = [
-            path
-            for path in sorted(folder.glob("*"))
-            if LAYER_FOLDER.fullmatch(path.name) and path.is_dir() and f"layers/{path.name}" not in used
-        ]
+        layers = [path for path in sorted(folder.glob("*")) if LAYER_FOLDER.fullmatch(path.name) and path.is_dir()]
+        unused = [path for path in layers if f"layers/{path.name}" not in used]
         if unused:
             display.display(f"  {self.dir}: {len(unused)} layers that no image has any more are removed")
         for path in unused if not self._task.check_mode else []:
@@ -362,11 +342,8 @@ class ActionModule(HostSteps):
         """Return the images for the host, by reference, and messages about images that the bundle lacks."""
         locked = self.args.get("locked") or {}
         # Optional images that the bundle lacks are pulled or refused by their own roles.
-        optional = [
-            ref
-            for ref in self.args.get("optional") or []
-            if engine.find_image(manifest, ref, None, "")[0] and "@" not in ref
-        ]
+        named = [ref for ref in self.args.get("optional") or [] if "@" not in ref]
+        optional = [ref for ref in named if engine.find_image(manifest, ref, None, "")[0]]
         images: dict[str, dict[str, Any]] = {}
         messages: list[str] = []
         for ref in [*(self.args.get("refs") or []), *optional]:
@@ -394,7 +371,12 @@ class ActionModule(HostSteps):
             self.check_names(staged["known"], [layer["name"] for layer in image["layers"]], "stage")
             known = [] if whole else staged["known"]
             parts = engine.parts(image, known)
-            sent += self._send_parts(image["ref"], parts, staged)
+            outgoing = [
+                OutgoingFile(self.dir / part["path"], f"{staged['path']}/{part['name']}", part["size"])
+                for part in parts
+                if staged["staged"].get(part["name"]) != part["size"]
+            ]
+            sent += self.send(image["ref"], outgoing)
             if known:
                 count, total = (sum(part["size"] for part in group) for group in (parts, engine.parts(image)))
                 display.display(f"  {self.host}: {count} of {total} bytes of {image['ref']}: it has the other layers")
@@ -410,24 +392,12 @@ class ActionModule(HostSteps):
                 continue
             if not bad:
                 return sent
-            self._check_bundle(
-                [(self.dir / part["path"], part["sha256"]) for part in parts if part["name"] in bad], image["ref"]
-            )
+            damaged = [(self.dir / part["path"], part["sha256"]) for part in parts if part["name"] in bad]
+            self._check_bundle(damaged, image["ref"])
             tries += 1
         raise AnsibleActionFail(
             f"{image['ref']}: pieces {', '.join(bad)} were damaged twice on their way to {self.host}, and are whole in {self.dir}. "
             "See to the host's disk and memory, then run again."
-        )
-
-    def _send_parts(self, title: str, parts: Sequence[Mapping[str, Any]], staged: Mapping[str, Any]) -> int:
-        """Send the parts of an image that do not wait on the host yet; returns their bytes. staged: answer of the host."""
-        missing = [part for part in parts if staged["staged"].get(part["name"]) != part["size"]]
-        return self.send(
-            title,
-            [
-                OutgoingFile(self.dir / part["path"], f"{staged['path']}/{part['name']}", part["size"])
-                for part in missing
-            ],
         )
 
     def _bring_weights(self) -> dict[str, Any]:
@@ -534,15 +504,6 @@ def most_file_bytes(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def transfer_methods(connection: Any) -> tuple[str, ...]:
-    """Return the methods of ssh for transferring files; an empty name leaves the choice to the connection.
-
-    Of the methods that ssh tries by default the last one is left out: dd through a pipe reads a whole file into memory.
-    """
-    is_smart = connection.transport == "ssh" and connection.get_option("ssh_transfer_method") == "smart"
-    return ("sftp", "scp") if is_smart else ("",)
-
-
 @contextmanager
 def transfer_by(connection: Any, method: str) -> Iterator[None]:
     """Have a connection transfer files by one method of ssh, or by its own choice if that is empty."""
@@ -563,17 +524,6 @@ def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: 
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}
     return dict(checked_answer(answer, form, host, name))
-
-
-def with_locked(images: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the images of a host, with locked images under the references of the plan."""
-    result = dict(images)
-    for ref, entry in locked.items():
-        present = (images[image_id] for image_id in entry["ids"] if (images.get(image_id) or {}).get("present"))
-        image = next(present, None)
-        if image and not (result.get(ref) or {}).get("present"):
-            result[ref] = image
-    return result
 
 
 def read_entries(folder: Path, pattern: str) -> list[dict[str, Any]]:

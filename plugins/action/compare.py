@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -17,9 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller i
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -30,23 +28,6 @@ VERDICT = ("up_to_date", "why", "proved", "unproved", "answers", "recorded", "di
 """Results that a second task of a run takes over from the first."""
 FEW_FACTS = {"gather": ["host", "gpu"]}
 """Facts that a proof needs, if the task gathers none."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question to a host. gather: facts; why: reasons to apply the roles; compares: args hold a document to compare."""
-
-    plan: Mapping[str, Any]
-    parts: frozenset[str] | None
-    args: Mapping[str, Any]
-    gather: Mapping[str, Any]
-    why: list[str]
-    compares: bool
-
-    @property
-    def mark(self) -> str:
-        """A checksum of the comparison."""
-        return checksum_of({**self.args, "facts_checksum": "", "controller": ""})
 
 
 class ActionModule(HostAction):
@@ -61,66 +42,44 @@ class ActionModule(HostAction):
         options = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
         if not options["plan"] and "plan" not in self._task.args:  # a comparison with the record
             return self._ask(args)
-        return self._compare(args, options, prove)
-
-    def _compare(self, args: dict[str, Any], options: dict[str, Any], prove: bool) -> dict[str, Any]:
-        """Return the answer for a plan. args: of the module; options: of C(OF_CONTROLLER)."""
-        earlier = options["earlier"] or {}
-        question = self._question(args, options, earlier, prove)
-        gather = question.gather
-        if earlier and not gather:
-            verdict = taken_over(earlier, question.mark, question.why)
-            if verdict:
-                return {"changed": False, **verdict}
-            gather = {**FEW_FACTS, "root": (question.plan.get("settings") or {}).get("sysroot") or "/"}
-        answer = self._ask({**question.args, "gather": gather})
-        if _has_failed(answer):
-            return answer
-        why = question.why
-        if not question.compares:
-            why, answer["why"] = why or ["the host was not asked in an earlier run"], []
-        if not earlier:
-            why = why + compared_host.unknown_images(question.plan, answer.get("images") or {}, question.parts or ())
-        is_valid = question.compares and _has_facts(answer, args)
-        return {**_with_reasons(answer, why), "compared_with": question.mark if is_valid else ""}
-
-    def _question(
-        self, args: dict[str, Any], options: dict[str, Any], earlier: Mapping[str, Any], prove: bool
-    ) -> Question:
-        """Return the arguments of the module, unless the controller knows already that the roles have to be applied."""
-        planned = self._planned(options)
-        gather = _gathered(plain(args.pop("gather", None)), planned)
+        planned, earlier = self._planned(options), options["earlier"] or {}
+        gather = plain(args.pop("gather", None)) or {}
+        if gather and planned.plan:
+            gather = {"images": planned.plan.get("image_candidates") or [], **gather}
         parts = compared_host.parts_of(self._tags("run"), self._tags("skip"))
-        why = self._reasons(planned, parts, options["lacking"] or {}, earlier.get("images") if earlier else None)
+        why = self._reasons(planned, parts, options)
         compares = bool(planned.plan and not why and (args.get("facts_checksum") or not gather))
         if compares:
-            comparison, why = self._comparison(planned, parts or frozenset(), prove)
-            args = {**args, **comparison}
-        return Question(planned.plan, parts, args, gather, why, compares)
+            comparison, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
+            args = {**args, **comparison, "controller": run_name(str(self._task._uuid))}
+            if "prove" in (parts or ()) and prove and not self._task.check_mode and not why:
+                args["proof"] = compared_host.proof_of(planned)
+        mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
+        if earlier and not gather:
+            verdict = taken_over(earlier, mark, why)
+            if verdict:
+                return {"changed": False, **verdict}
+            gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
+        answer = self._ask({**args, "gather": gather})
+        if _has_failed(answer):
+            return answer
+        images = answer.get("images") or {}
+        if not compares:
+            why, answer["why"] = why or ["the host was not asked in an earlier run"], []
+        if not earlier:
+            why = why + compared_host.unknown_images(planned.plan, images, parts or ())
+        if why:
+            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [])])
+        checksum = stable_checksum(answer.get("spark"), answer.get("images"))
+        is_valid = compares and args.get("facts_checksum") in (None, "", checksum)
+        return {**answer, "compared_with": mark if is_valid else ""}
 
-    def _reasons(
-        self,
-        planned: PlannedParts,
-        parts: frozenset[str] | None,
-        lacking: Mapping[str, Any],
-        images: Mapping[str, Any] | None,
-    ) -> list[str]:
-        """Return why the roles have to be applied without asking the host. images: of an earlier answer, None without one."""
+    def _reasons(self, planned: PlannedParts, parts: frozenset[str] | None, options: Mapping[str, Any]) -> list[str]:
+        """Return why the roles have to be applied without asking the host. options: of C(OF_CONTROLLER)."""
         hosts = self.variables.get("ansible_play_hosts") or []
-        why = compared_host.reasons_to_apply(self._tags("run"), parts, lacking, hosts)
-        if images is None:
-            return why
-        return why + compared_host.unknown_images(planned.plan, images, parts or ())
-
-    def _comparison(
-        self, planned: PlannedParts, parts: frozenset[str], prove: bool
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments of the module, and why the roles have to be applied anyway."""
-        arguments, why = compared_host.arguments_of(planned, parts, self.variables)
-        arguments["controller"] = run_name(str(self._task._uuid))
-        if "prove" in parts and prove and not self._task.check_mode and not why:
-            arguments["proof"] = compared_host.proof_of(planned)
-        return arguments, why
+        why = compared_host.reasons_to_apply(self._tags("run"), parts, options["lacking"] or {}, hosts)
+        images = (options["earlier"] or {}).get("images")
+        return why if images is None else why + compared_host.unknown_images(planned.plan, images, parts or ())
 
     def _planned(self, options: Mapping[str, Any]) -> PlannedParts:
         """Return the plan of the host. options: of C(OF_CONTROLLER)."""
@@ -150,27 +109,8 @@ class ActionModule(HostAction):
         return answer
 
 
-def _gathered(gather: Mapping[str, Any] | None, planned: PlannedParts) -> dict[str, Any]:
-    """Return the options of M(dgxspark.vllm.spark_info), with the images of the plan; empty without facts."""
-    if not gather or not planned.plan:
-        return dict(gather or {})
-    return {"images": planned.plan.get("image_candidates") or [], **gather}
-
-
-def _with_reasons(answer: dict[str, Any], why: list[str]) -> dict[str, Any]:
-    """Return an answer with further reasons to apply the roles."""
-    if not why:
-        return answer
-    return {**answer, "up_to_date": False, "proved": False, "why": [*why, *(answer.get("why") or [])]}
-
-
 def _has_failed(answer: Mapping[str, Any]) -> bool:
     return bool(answer.get("failed") or answer.get("unreachable"))
-
-
-def _has_facts(answer: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
-    """Tell whether the answer and the plan have the same facts."""
-    return args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
 
 
 def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
@@ -187,13 +127,8 @@ def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[st
     return {}
 
 
-def checksum_of_facts(answer: Mapping[str, Any]) -> str:
-    """Return the checksum of an answer's facts as far as a plan depends on them."""
-    return stable_checksum(answer.get("spark"), answer.get("images"))
-
-
 def checksum_of(args: Mapping[str, Any]) -> str:
-    """Return a checksum of arguments of the module."""
+    """Return a checksum of arguments of the module, as a mark of a comparison."""
     return hashlib.sha256(json.dumps(plain(args), sort_keys=True).encode()).hexdigest()
 
 

@@ -36,7 +36,12 @@ class ActionModule(HostAction):
         variables = {**self.variables, "ansible_no_target_syslog": True}
         state = document_of(plain(self._task.args))
         contents = {file.path: self._content(file, variables) for file in state.distinct().files if not file.generate}
-        files = [_asked(file, contents.get(file.path)) for file in state.files]
+        digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+        # The host is asked about each file by the checksum of its content.
+        files = [
+            replace(file, content=None, source=None, bundled=None, digest=digests.get(file.path))
+            for file in state.files
+        ]
         # The host needs these contents to tell whether the file differs.
         needed = {file.path for file in files if file.fill}
         result = self._deploy(state, _with_contents(files, contents, needed), variables)
@@ -103,12 +108,6 @@ def parts_of(arguments: Mapping[str, Any], state: HostState) -> list[str]:
     named = {str(document.get("part") or "") for document in (arguments, *documents)}
     listed = {str(part) for document in documents for part in document.get("parts") or []}
     return sorted({*named, *listed, *state.parts()} - {""})
-
-
-def _asked(file: HostFile, content: bytes | None) -> HostFile:
-    """Return a file as the host is asked about it: by the checksum of its content."""
-    digest = None if content is None else hashlib.sha256(content).hexdigest()
-    return replace(file, content=None, source=None, bundled=None, digest=digest)
 
 
 def _with_contents(files: Sequence[HostFile], contents: Mapping[str, bytes], paths: Collection[str]) -> list[HostFile]:

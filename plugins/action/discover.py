@@ -58,7 +58,8 @@ class ActionModule(ControllerAction):
             wish = model_choice.read_wish(args["pick"])
         except ValueError as error:
             raise AnsibleActionFail(f"nothing was written:\n- {error}") from error
-        picks = choose(recipes, sparks, wish)
+        free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
+        picks = model_choice.recommend(model_choice.picks(recipes, 1, wish), free) if free else {}
         if wish != model_choice.ANY and not picks:
             display.display(
                 f"No recipe for one Spark has {wish}; plan.yml --tags models with the same spark_pick counts the reasons."
@@ -74,7 +75,10 @@ class ActionModule(ControllerAction):
         folder = Path(args["dest"]).expanduser()
         states, diffs = write_missing(folder, texts, self._task.check_mode)
         if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
-            display.display(first_inventory.open_folder(str(folder)))
+            display.display(
+                f"Every account of this machine can write to {folder}, so Ansible ignores its ansible.cfg, and keys there are readable by all. "
+                f"Run chmod o-w {folder}. In WSL this has no effect below /mnt: use a folder in your Linux home, such as ~/my-sparks."
+            )
         return {
             "changed": "written" in states.values(),
             "files": states,
@@ -107,14 +111,6 @@ def host_entry(machine: Machine, pick: model_choice.Pick | None, user: str) -> d
     if user and not machine.target.user:
         variables = {**variables, "ansible_user": user}
     return {"name": machine.name, "variables": variables, "measured": {"spark": machine.facts}}
-
-
-def choose(
-    recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine], wish: model_choice.Wish
-) -> dict[str, model_choice.Pick]:
-    """Return the recommended recipe of each Spark without known model servers. wish: requirements of the model."""
-    free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
-    return model_choice.recommend(model_choice.picks(recipes, 1, wish), free) if free else {}
 
 
 def write_missing(folder: Path, texts: Mapping[str, str], check: bool) -> tuple[dict[str, str], list[dict[str, str]]]:
@@ -223,8 +219,8 @@ def read_greetings(targets: Sequence[Target], timeout: float) -> dict[Target, tu
     return {target: in_time.get(target, ("", f"did not answer in {timeout:g} s")) for target in targets}
 
 
-def ssh_way(target: Target) -> discovery.SshWay:
-    """Return the address that ssh connects to; C(~/.ssh/config) applies to machines that a person named."""
+def ssh_way(target: Target) -> tuple[str, int, bool]:
+    """Return C(discovery.read_ssh_way); C(~/.ssh/config) applies to machines that a person named."""
     if target.by != discovery.GIVEN:
         return discovery.read_ssh_way(target, "")
     port = ["-p", str(target.port)] if target.port else []
@@ -237,29 +233,23 @@ def read_greeting(target: Target, timeout: float) -> tuple[str, str]:
 
     A machine behind another host has neither: ssh itself finds out whether it can log in.
     """
-    way = ssh_way(target)
-    if way.jumps:
+    host, port, jumps = ssh_way(target)
+    if jumps:
         return "", ""
+    deadline, received = time.monotonic() + timeout, b""
     try:
-        received = _first_line(way, timeout)
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            while b"\n" not in received and len(received) < MOST_BYTES:
+                connection.settimeout(max(deadline - time.monotonic(), 0.01))
+                chunk = connection.recv(256)
+                if not chunk:
+                    break
+                received += chunk
     except socket.gaierror as error:
         return "", f"its name cannot be resolved: {error.strerror or error}"
     except TimeoutError:
         return "", f"did not answer in {timeout:g} s"
     except OSError as error:
-        return "", f"port {way.port}: {error.strerror or error}"
+        return "", f"port {port}: {error.strerror or error}"
     greeting = discovery.GREETING.search(received.decode("ascii", "replace"))
-    return (greeting[0], "") if greeting else ("", f"port {way.port} is open, but no ssh server answers there")
-
-
-def _first_line(way: discovery.SshWay, timeout: float) -> bytes:
-    deadline = time.monotonic() + timeout
-    received = b""
-    with socket.create_connection((way.host, way.port), timeout=timeout) as connection:
-        while b"\n" not in received and len(received) < MOST_BYTES:
-            connection.settimeout(max(deadline - time.monotonic(), 0.01))
-            chunk = connection.recv(256)
-            if not chunk:
-                break
-            received += chunk
-    return received
+    return (greeting[0], "") if greeting else ("", f"port {port} is open, but no ssh server answers there")

@@ -11,16 +11,15 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
-    answers,
-    doctor,
-    drift,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import (
+    ReportAction,
+    section_of,
+    sections_apart,
+    show,
+)
 
 TITLES = {
     "host": "the facts of the host",
@@ -35,46 +34,39 @@ COVERED = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned
 """Rules of drift that repeat a finding of doctor about the same service."""
 
 
-class ActionModule(ControllerAction):
+class ActionModule(ReportAction):
     """Report the findings of plan, proof and doctor; fail by the worst."""
 
     def act(self) -> dict[str, Any]:
         """Print findings with their fixes, the worst first."""
-        args, variables = self.args, self.variables
-        hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
-        plan, hostvars = args["plan"], variables["hostvars"]
+        args, plan, hostvars = self.args, self.args["plan"], self.hostvars()
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
         findings = [
             dict(finding)
             for finding in plan["findings"]
-            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
+            if finding["host"] in hostvars or finding["host"] not in plan["hosts"]
         ]
         silent = 0
-        for host in hosts:
-            results = [hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from")]
+        for host, variables in hostvars.items():
+            results = [variables.get(args[key]) or {} for key in ("asked_from", "looked_from")]
             silent += not results[0].get("reached")
             findings += _findings_of(host, plan["hosts"].get(host) or {}, results)
         findings += placement.findings(plan)
-        ignored = {(host, rule) for host in hosts for rule in hostvars[host].get("spark_ignore_rules") or []}
+        ignored = {(host, rule) for host in hostvars for rule in hostvars[host].get("spark_ignore_rules") or []}
         findings = [finding for finding in findings if (finding["host"], finding["rule"]) not in ignored]
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
-        report = report_of(findings, len(hosts), silent, args["fail_on"])
+        why = doctor.verdict(findings, args["fail_on"])
+        counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
+        report = {
+            "schema": 1,
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "healthy": not why,
+            "reason": why,
+            "counts": {"hosts": len(hostvars), "silent": silent, **counts},
+            "findings": findings,
+        }
         show(lambda colored: _text(report, colored))
-        return conclude("doctor", report, args, variables, "findings")
-
-
-def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
-    """Return the report. hosts, silent: numbers of all hosts, and of those without an answer."""
-    why = doctor.verdict(findings, fail_on)
-    counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
-    return {
-        "schema": 1,
-        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "healthy": not why,
-        "reason": why,
-        "counts": {"hosts": hosts, "silent": silent, **counts},
-        "findings": findings,
-    }
+        return self.conclude("doctor", report, "findings")
 
 
 def _findings_of(host: str, planned: dict[str, Any], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -89,10 +81,9 @@ def _findings_of(host: str, planned: dict[str, Any], results: list[dict[str, Any
 def _judge_alone(
     host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the findings of one host, after a test that they can be printed."""
+    """Return the findings of one host, after a test that they can be sorted and printed."""
     findings = [{"host": host, **finding} for finding in judge(planned, first, second)]
-    for finding in findings:
-        SEVERITIES.index(finding["severity"])
+    findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
     picture.findings_text(findings)
     return findings
 
@@ -107,14 +98,18 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
     spark, health = section_of(sections, "host", "spark"), section_of(sections, "health", "health")
-    missing = _missing_answers(second, sections)
-    silent = _silent_programs(spark, health)
+    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
+    missing = [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
+    if second and not second.get("reached"):
+        missing.insert(0, doctor.unreachable(second.get("why") or "it was lost"))
+    programs = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    silent = [doctor.not_asked(program, why) for program, why in sorted(programs.items())]
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
-    report = doctor.HostReport.from_dicts(
+    report = doctor.HostReport(
         planned=planned,
         facts=spark,
-        looked=health,
+        health=health,
         answers={entry["name"]: entry for entry in section_of(sections, "services", "services") or []},
         images=section_of(sections, "images", "images"),
         times={key: second[key] for key in ("began", "ended") if second.get(key)},
@@ -133,51 +128,31 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
     ]
 
 
-def _missing_answers(second: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
-    findings = []
-    if second and not second.get("reached"):
-        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
-    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
-    return findings + [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
-
-
-def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Finding]:
-    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
-    return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
-
-
 def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
     """Return the differences between a host and its deployed document that doctor does not report itself."""
     deployed, images = sections.get("deployed") or {}, sections.get("images") or {}
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift.Host(planned, {}, True, spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 
 def _token_findings(planned: dict[str, Any], spark: dict[str, Any]) -> list[Finding]:
     path, models = str((planned.get("settings") or {}).get("hf_token_file") or ""), set(spark.get("models") or [])
     fetches = any(model.get("repo") and model["repo"] not in models for model in planned.get("models") or [])
-    return doctor.token(path, *_read(path), fetches)
-
-
-def _read(path: str) -> tuple[bool, str]:
-    """Return whether a file of the controller is readable, and its text."""
     try:
-        return True, Path(path).read_text(encoding="utf-8") if path else ""
+        content = Path(path).read_text(encoding="utf-8") if path else ""
     except (OSError, UnicodeDecodeError):
-        return False, ""
+        content = ""
+    return doctor.token(path, content, fetches)
 
 
 def _text(report: dict[str, Any], colored: bool) -> str:
     """Return the report for people."""
-    head = _head(report["counts"])
-    return "\n".join([picture.findings_text(report["findings"], colored), "", head]) if report["findings"] else head
-
-
-def _head(counts: dict[str, int]) -> str:
+    counts = report["counts"]
     parts = [f"{counts[key]} {key}{'s'[: counts[key] != 1]}" for key in ("error", "warning") if counts[key]]
     silent = f" ({counts['silent']} silent)" if counts["silent"] else ""
     hosts = f"{counts['hosts']} host{'s'[: counts['hosts'] != 1]}"
-    return f"{hosts}{silent}: {', '.join(parts) or 'no errors, no warnings'}."
+    head = f"{hosts}{silent}: {', '.join(parts) or 'no errors, no warnings'}."
+    return "\n".join([picture.findings_text(report["findings"], colored), "", head]) if report["findings"] else head

@@ -13,38 +13,34 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import forei
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import section_of, sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import (
+    ReportAction,
+    section_of,
+    sections_apart,
+    show,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-TITLES = {
-    "host": "the facts of the host",
-    "images": "the images",
-    "deployed": "what was deployed",
-}
+TITLES = {"host": "the facts of the host", "images": "the images", "deployed": "what was deployed"}
 
 
-class ActionModule(ControllerAction):
+class ActionModule(ReportAction):
     """Compare the plan with the answers of the hosts of the play."""
 
     def act(self) -> dict[str, Any]:
         """Print the differences; fails in one line, as C(fail_on) demands."""
-        args, variables = self.args, self.variables
-        plan = plain(args["plan"])
+        args, plan = self.args, plain(self.args["plan"])
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
         services = 0
-        for name in map(str, variables.get("ansible_play_hosts_all") or []):
-            hostvars = variables["hostvars"][name]
-            answer = plain(hostvars.get(args["asked_from"])) or {}
-            planned = drift.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
-            services += len(planned.services)
-            lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
+        for name, hostvars in self.hostvars().items():
+            planned, answer = plan["hosts"].get(name) or {}, plain(hostvars.get(args["asked_from"])) or {}
+            services += len(planned.get("services") or [])
+            completeness = _completeness(plan, name, hostvars)
             try:
-                hosts[name], of_host = answers.judged(_judge_alone, name, planned, lock_findings, answer)
+                hosts[name], of_host = answers.judged(_judge_alone, name, planned, completeness, answer)
             except foreign_text.Untrusted as error:
                 hosts[name] = {**summary({}), "reached": True, "why": str(error)}
                 of_host = [drift.not_asked(TITLES["deployed"], str(error)).to_dict()]
@@ -54,7 +50,7 @@ class ActionModule(ControllerAction):
         report = drift.report(findings, hosts, services, at, args["fail_on"])
         if args["show"] != "none":
             show(lambda colored: drift.text(report, args["show"], colored))
-        return conclude("drift", report, args, variables, "healthy", "reason", "hosts", "findings")
+        return self.conclude("drift", report, "healthy", "reason", "hosts", "findings")
 
 
 def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
@@ -68,28 +64,19 @@ def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any
     has_ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
     if cluster or any(body["basis"] != "measured" for body in plan["hosts"].values()):
         return {}, has_ranks
-    return planned_checksums(planned, plan["addons"].get(host), own_variables(hostvars)), has_ranks
-
-
-def planned_checksums(
-    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, role_variables: Mapping[str, Any]
-) -> dict[str, str]:
-    """Return the checksums of the parts of a host's planned document; none for a plan that no file can hold.
-
-    plan, addons: of the host. role_variables: that are set for it.
-    """
     try:
-        document = with_digests(host_document(plan, addons, role_variables))
-    except ValueError:
-        return {}
-    return deployed.checksums(document, {row.part for rows in vars(document).values() for row in rows})
+        document = with_digests(host_document(planned, plan["addons"].get(host), own_variables(hostvars)))
+    except ValueError:  # no file can hold the plan
+        return {}, has_ranks
+    return deployed.checksums(document, {row.part for rows in vars(document).values() for row in rows}), has_ranks
 
 
 def _judge_alone(
-    name: str, host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]
+    name: str, planned: dict[str, Any], completeness: tuple[dict[str, str], bool], result: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return summary and findings of one host, after a test that they can be printed."""
-    body, findings = summary(result), judge(host, lock_findings, result)
+    body, findings = summary(result), drift.check_lock(planned)
+    findings += [finding.to_dict() for finding in judge(planned, *completeness, result)]
     report = drift.report([{"host": name, **finding} for finding in findings], {name: body}, 0, "", "never")
     drift.text(report, "lines")
     return body, findings
@@ -108,13 +95,8 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(host: drift.Host, lock_findings: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of one host."""
-    findings = drift.check_lock(lock_findings, host.services)
-    return findings + [finding.to_dict() for finding in _of_answers(host, result)]
-
-
-def _of_answers(host: drift.Host, result: dict[str, Any]) -> list[Finding]:
+def judge(planned: dict[str, Any], checksums: dict[str, str], has_ranks: bool, result: dict[str, Any]) -> list[Finding]:
+    """Return the findings of one host by its answers. planned, checksums, has_ranks: see C(drift.Host)."""
     if not result.get("reached"):
         return [drift.unreachable(str(result.get("why") or "it was not asked"))]
     sections = sections_apart(result.get("answers") or {}, "host", "images")
@@ -127,9 +109,12 @@ def _of_answers(host: drift.Host, result: dict[str, Any]) -> list[Finding]:
     unanswered = section_of(sections, "deployed", "unanswered")
     if unanswered:
         failed.setdefault("deployed", "; ".join(unanswered))
-    answered = host.with_answers(
+    host = drift.Host(
+        planned,
+        checksums,
+        has_ranks,
         spark,
         None if "images" in failed else section_of(sections, "images", "images"),
         None if "deployed" in failed else sections.get("deployed"),
     )
-    return [*(drift.not_asked(TITLES.get(name, name), why) for name, why in failed.items()), *drift.check(answered)]
+    return [*(drift.not_asked(TITLES.get(name, name), why) for name, why in failed.items()), *drift.check(host)]

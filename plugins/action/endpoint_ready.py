@@ -10,8 +10,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import LOAD
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import HEARD_EVERY, Channel
 
 LONGEST_LOOK = 60.0  # s; a start of minutes is asked less and less often
@@ -36,7 +35,7 @@ class ActionModule(HostAction):
             if waited + look >= float(args.get("timeout") or 600):
                 args["waited_seconds"] = waited
                 break
-            result = self._ask({**args, "look_seconds": look, "waited_seconds": waited})
+            result = self.execute({**args, "look_seconds": look, "waited_seconds": waited})
             if not result.get("waiting"):
                 return result
             progress = checked_answer(result, answers.ENDPOINT_STARTS, host, self.MODULE)
@@ -44,7 +43,4 @@ class ActionModule(HostAction):
             stage = f"{name} ({progress['log_stage']})" if progress["log_stage"] else name
             Channel.send(host, LOAD, stage, progress["log_percent"], None, "%")
             look = min(look * 1.5, LONGEST_LOOK)
-        return self._ask(args)
-
-    def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
-        return self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
+        return self.execute(args)

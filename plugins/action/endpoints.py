@@ -38,7 +38,10 @@ class ActionModule(ControllerAction):
         hosts = _bodies(planned.get("hosts") or {}, names)
         ways = {host: way_to(host, variables["hostvars"][host]) for host in dict.fromkeys([*gateways, *names])}
         listed = reach.endpoints(hosts, addons, ways, args["services"])
-        vaults = {entry.key_file for entry in listed if is_vault(entry.key_file)}
+        vaults = set()
+        for path in {entry.key_file for entry in listed}:
+            with contextlib.suppress(OSError, ValueError), Path(path).open("rb") as file:
+                vaults |= {path} if file.read(len(key_files.VAULT)) == key_files.VAULT else set()
         if listed:
             display.display(reach.text(listed, str(Path.home()), sorted(vaults)))
         keys = ("models", "host", "controller_url", "lan", "key_file")
@@ -75,10 +78,3 @@ def own_address(address: str, port: int) -> str:
             probe.connect((resolved, port))
             return str(probe.getsockname()[0])
     return ""
-
-
-def is_vault(path: str) -> bool:
-    """Tell whether ansible-vault has encrypted a file."""
-    with contextlib.suppress(OSError, ValueError), Path(path).open("rb") as file:
-        return file.read(len(key_files.VAULT)) == key_files.VAULT
-    return False

@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_tables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write_report
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import locked_folder, read_kept, write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -62,35 +59,18 @@ def write_page(args: Mapping[str, Any], planned: dict[str, Any], task_vars: dict
     page = Path(dest).with_name("fabric.html")
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
+        page.parent.mkdir(parents=True, exist_ok=True)
         with locked_folder(page.parent):
             record = page.with_name(fabric_figures.FILE)
-            state = added(fabric_figures.read(read_kept(record)), args, planned, at)
+            state, name, least = fabric_figures.read(read_kept(record)), args["name"], args["min_gbps"]
+            if planned:
+                state = fabric_figures.with_plan(state, name, planned, at)
+            if args["bandwidth"]:
+                state = fabric_figures.with_rails(state, name, args["bandwidth"], least, at)
+            if args["test"] and args["results"]:
+                state = fabric_figures.with_test(state, name, args["test"], args["results"], least, at)
             write_report(record, json.dumps(state, indent=1, sort_keys=True) + "\n")
             write_report(page, fabric_tables.page(state))
     except OSError as error:
         raise AnsibleActionFail(f"{page} cannot be written on the controller: {error}") from error
     return str(page)
-
-
-def added(state: dict[str, Any], args: Mapping[str, Any], planned: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return a state with the plan and the figures of a task. at: now."""
-    name, least = args["name"], args["min_gbps"]
-    if planned:
-        state = fabric_figures.with_plan(state, name, planned, at)
-    if args["bandwidth"]:
-        state = fabric_figures.with_rails(state, name, args["bandwidth"], least, at)
-    if args["test"] and args["results"]:
-        state = fabric_figures.with_test(state, name, args["test"], args["results"], least, at)
-    return state
-
-
-@contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder, and create it if it is missing: hosts of several clusters are workers that write the same files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

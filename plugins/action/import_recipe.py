@@ -17,13 +17,13 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_sources import (
     BrokenYaml,
     document_of,
     read_launch_yaml,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
@@ -91,19 +91,12 @@ def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
         )
     except ValueError as error:
         hint = ""
-        if broken and "render it first" not in str(error) and _looks_like_yaml(args["src"], args["form"], text):
+        starts_with_key = re.match(r"(?:\s*#.*\n|\s*\n)*[A-Za-z_]\w*:(?:\s|$)", text) is not None
+        is_yaml = (args["src"] or "").endswith((".yml", ".yaml")) or args["form"] not in ("auto", "docker", "systemd")
+        is_yaml = is_yaml or (args["form"] == "auto" and starts_with_key)
+        if broken and is_yaml and "render it first" not in str(error):
             hint = f". As YAML it is broken: {broken}"
         raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}{hint}") from error
-
-
-def _looks_like_yaml(src: str | None, form: str, text: str) -> bool:
-    """Return whether broken YAML was written as YAML: by the file's name, the requested form, or a key at its beginning."""
-    starts_with_key = re.match(r"(?:\s*#.*\n|\s*\n)*[A-Za-z_]\w*:(?:\s|$)", text) is not None
-    return (
-        (src or "").endswith((".yml", ".yaml"))
-        or form not in ("auto", "docker", "systemd")
-        or (form == "auto" and starts_with_key)
-    )
 
 
 def inventory_of(launch: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +154,16 @@ def _small_text(path: Path) -> str | None:
 
 def env_files(text: str, folder: Path) -> dict[str, str]:
     """Return the content of the env files of a text, by the name that the text has for them."""
-    names = [*ENV_FILES.findall(text), *_compose_env_files(document_of(text))]
+    names, document = ENV_FILES.findall(text), document_of(text)
+    services = document.get("services") if isinstance(document, dict) else None
+    for service in services.values() if isinstance(services, dict) else []:
+        # C(env_file) of compose is a path, or a list of paths and mappings.
+        named = service.get("env_file") if isinstance(service, dict) else None
+        paths = [
+            item.get("path") if isinstance(item, dict) else item
+            for item in (named if isinstance(named, list) else [named])
+        ]
+        names += [path for path in paths if isinstance(path, str)]
     contents = {name: _small_text(folder / home_path(name)) for name in names}
     return {name: content for name, content in contents.items() if content is not None}
 
@@ -191,15 +193,3 @@ def with_settings(text: str, folder: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
 
     return SOURCED.sub(content, text)
-
-
-def _compose_env_files(document: Any) -> list[str]:
-    """Return the env files of the services of a compose file: C(env_file) is a path, or a list of paths and mappings."""
-    services = document.get("services") if isinstance(document, dict) else None
-    paths: list[str] = []
-    for service in services.values() if isinstance(services, dict) else []:
-        named = service.get("env_file") if isinstance(service, dict) else None
-        for item in named if isinstance(named, list) else [named]:
-            path = item.get("path") if isinstance(item, dict) else item
-            paths += [path] if isinstance(path, str) else []
-    return paths

@@ -51,20 +51,14 @@ class ActionModule(HostSteps):
         if self.args.get("verify") == "all" and not outgoing:
             same = []
         if not self._task.check_mode:
-            result["bytes"] = self._bring(self._pending(files, outgoing, same, digests))
+            # Files with the same content get the mtime of the controller, so that the next run recognises them.
+            pending: Files = {name: {**files[name], "part": ""} for name in same}
+            for name in outgoing:
+                digest = digests.get(name) or self._sha256(name)
+                part = hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()
+                pending[name] = {**files[name], "sha256": digest, "part": part}
+            result["bytes"] = self._bring(pending)
         return result
-
-    def _pending(self, files: Files, outgoing: list[str], same: list[str], digests: dict[str, str]) -> Files:
-        """Return the files to place on the host.
-
-        same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them.
-        """
-        pending = {name: {**files[name], "part": ""} for name in same}
-        for name in outgoing:
-            digest = digests.get(name) or self._sha256(name)
-            part = hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()
-            pending[name] = {**files[name], "sha256": digest, "part": part}
-        return pending
 
     def _sha256(self, name: str) -> str:
         try:

@@ -47,12 +47,11 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     model_configs,
     recipe_sources,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction, checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_names, inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.events import EventLog, plan_fields
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names, inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
@@ -83,19 +82,19 @@ class ActionModule(ControllerAction):
         """Return C(hosts) and C(findings); fail on malformed input, and on errors if C(fail_on_error) is set."""
         args, task_vars = self.args, self.variables
         args["inventory"] = inventory_names(task_vars)
-        if standing_plan := self._standing_plan(args, task_vars):
+        if standing_plan := self._standing_plan():
             return standing_plan
-        hosts, messages = self._read_hosts(args, task_vars)
+        hosts, messages = self._read_hosts()
         other_hosts = read_others(set(hosts), messages, task_vars)
-        args["dest"] = dest_path(args["dest"], task_vars, messages)
-        args["measurements"] = dest_path(args["measurements"], task_vars, messages)
+        for name in ("dest", "measurements"):
+            args[name] = dest_path(args[name], task_vars, messages)
         messages += check_dest(args["dest"], args["measurements"])
         recipe_messages: list[str] = []
         recipes, problems = load_recipes(recipe_dirs(hosts, recipe_messages))
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
         recipe_messages += problems
         if args["models"]:  # without an inventory too
-            return models({**recipes, **sources.every(recipes)}, recipe_messages, args)
+            return self._models({**recipes, **sources.every(recipes)}, recipe_messages)
         messages += recipe_messages
         recipes.update(recipe_sources.named(sources, hosts, recipes))
         store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
@@ -104,46 +103,63 @@ class ActionModule(ControllerAction):
         model_configs.complete_services(hosts, recipes, configs, messages)
         locked, problems = read_lock(lock_path(hosts, task_vars, messages))
         messages += problems
-        messages += self._misplaced(hosts, other_hosts, args["dest"], task_vars)
+        messages += self._misplaced({**hosts, **other_hosts})
         for name, host in hosts.items():
             # model.path of a recipe is relative to the inventory folder by default.
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
 
         if args["wishes"]:
-            return self._propose(hosts, written, other_hosts, recipes, args, task_vars, messages)
+            return self._propose(hosts, written, other_hosts, recipes, messages)
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
-            plan = self._make_plan(with_facts, other_hosts, recipes, locked, args, task_vars, list(messages))
-            return JudgedPlan(plan, [], False) if args["measurements"] else judge(plan, args, task_vars)
+            plan = self._make_plan(with_facts, other_hosts, recipes, locked, list(messages))
+            return JudgedPlan(plan, [], False) if args["measurements"] else self._judge(plan)
 
         plan = judged_with(self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}, judged)
         if args["measurements"]:
-            return self._export(plan.plan, recipes, args["measurements"])
+            return self._export(plan.plan, recipes)
         if args["kept_facts"] == "keep" and not self._task.check_mode:
-            self._keep_facts(hosts, task_vars)
-        limit = None if args["kept_facts"] == "none" else task_vars.get("ansible_play_hosts_all") or []
-        return self._conclude(args, plan, locked, limit)
+            self._keep_facts(hosts)
+        return self._conclude(plan, locked)
 
-    def _conclude(
-        self,
-        args: Mapping[str, Any],
-        plan: JudgedPlan,
-        locked: Mapping[str, Any] | None,
-        limit: Sequence[str] | None = None,
-    ) -> dict[str, Any]:
-        """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors.
+    def _judge(self, plan: dict[str, Any]) -> JudgedPlan:
+        """Return a plan with its findings. Raises AnsibleActionFail for a play without some hosts of a cluster, unless it is allowed.
 
-        limit: hosts that this run changes, of a plan for more; errors of the others are shown and stop nothing.
+        Refusals that an image may answer later in the run do not stop it.
         """
-        errors = errors_within(list_causes(plan.findings), plan.plan, limit)
+        ask = self.args["ask"]
+        if self.args["whole_clusters"]:
+            messages = cut_clusters(plan["clusters"], self.variables.get("ansible_play_hosts_all") or [])
+            if messages:
+                raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
+        states = {question["state"] for host in plan["hosts"].values() for question in host["image_questions"]}
+        if ask in ("later", "both"):
+            image_questions.postpone(plan["hosts"], self.args["brings"])
+        check_files(plan, self.args["missing_keys"])
+        return JudgedPlan(plan, engine.plan_findings(plan), ask in ("now", "both") and image_questions.ASK in states)
+
+    def _conclude(self, plan: JudgedPlan, locked: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors."""
+        args = self.args
+        others: set[str] = set()
+        if args["kept_facts"] != "none":
+            # Errors of hosts that this run does not change are shown and stop nothing.
+            others = set(plan.plan["hosts"]) - set(self.variables.get("ansible_play_hosts_all") or [])
+        errors = [error for error in list_causes(plan.findings) if error.get("host") not in others]
         # Kept facts may be outdated; the next plan with new facts refuses.
         fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
         if not plan.asking:
-            self._present(args, plan.plan, plan.findings, fails)
+            self._present(plan.plan, plan.findings, args["show"], fails)
         if fails:
-            raise AnsibleActionFail(refusal(errors))
+            count, rules = (
+                picture.count_causes(errors),
+                ", ".join(dict.fromkeys(str(error["rule"]) for error in errors)),
+            )
+            raise AnsibleActionFail(
+                f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes ({rules})."
+            )
         how = "looks" if args["answer"] == "none" and plan.asking else args["answer"]
         result = answer(plan.plan, plan.findings, locked, how) if how != "none" else {}
         result.update(asking=plan.asking, unchanged=False)
@@ -152,19 +168,17 @@ class ActionModule(ControllerAction):
             result["made"] = json.dumps({"schema": plan.plan["schema"], "findings": plan.findings})
         return result
 
-    def _present(
-        self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
-    ) -> str:
-        """Write and show a plan; return where its page is. fails: whether the run stops because of it."""
+    def _present(self, plan: Mapping[str, Any], findings: list[dict[str, Any]], how: str, fails: bool = False) -> str:
+        """Write and show a plan; return where its page is. how: see C(show). fails: whether the run stops because of it."""
         page = ""
         counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
         EventLog.write("plan", **plan_fields(plan, counts))
         for finding in findings:
             EventLog.write("finding", **finding)
-        if args["dest"] and not self._task.check_mode:
-            page = write_plan(Path(args["dest"]), plan, findings, args["inventory"])
-        if args["show"] != "none" or fails:
-            show(plan, findings, page, args["show"])
+        if self.args["dest"] and not self._task.check_mode:
+            page = write_plan(Path(self.args["dest"]), plan, findings, self.args["inventory"])
+        if how != "none" or fails:
+            show(plan, findings, page, how)
         return page
 
     @staticmethod
@@ -174,24 +188,24 @@ class ActionModule(ControllerAction):
         names = [name for name in hosts if name in play and hosts[name]["vars"].get("spark_plan_facts") != "never"]
         return {name: facts for name in names if (facts := store.of_host(name))}
 
-    @staticmethod
-    def _keep_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> None:
+    def _keep_facts(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep the facts of hosts for the next run; warn if they cannot be written."""
-        store = KeptFacts(task_vars)
+        store = KeptFacts(self.variables)
         try:
             for name, host in hosts.items():
                 store.keep(name, host["measured"], host["images"])
         except OSError as error:
             display.warning(f"facts of hosts are not kept for the next run, {store.folder} cannot be written: {error}")
 
-    def _standing_plan(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _standing_plan(self) -> dict[str, Any]:
         """Return the plan of C(made_from) as result, after writing and showing it; empty if the answers of hosts need another plan."""
+        args, task_vars = self.args, self.variables
         made = task_vars.get(args["made_from"]) or {}
         if "made" not in made or made["asking"] or made["errors"]:
             return {}
         play = set(task_vars.get("ansible_play_hosts_all") or []) & set(task_vars["groups"].get(args["group"]) or [])
         comparisons = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
-        if not are_unchanged(comparisons, made["facts"]) or self._upstream(args["upstream_from"], play, task_vars):
+        if not are_unchanged(comparisons, made["facts"]) or self._upstream(play):
             return {}
         messages: list[str] = []
         args["dest"] = dest_path(args["dest"], task_vars, messages)
@@ -199,9 +213,11 @@ class ActionModule(ControllerAction):
         if messages:
             return {}  # the next plan reports them
         about = parse_json(made["made"], "the plan of this run", exact=True)
+        plan, findings = {"schema": about["schema"], "clusters": plain(made["clusters"])}, about["findings"]
+        for part in ("hosts", "addons"):
+            plan[part] = {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
         brief = args["show"] == "short" and not display.verbosity
-        plan, findings = plan_of_result(made, about["schema"]), about["findings"]
-        page = self._present({**args, "show": "none"} if brief else args, plan, findings)
+        page = self._present(plan, findings, "none" if brief else args["show"])
         if brief:
             where = f" More in {page}" if page else " -v shows the plan."
             display.display(f"Up to date, nothing to change. {picture.summary_text(plan, findings)}{where}")
@@ -216,11 +232,13 @@ class ActionModule(ControllerAction):
         other_hosts: dict[str, dict[str, Any]],
         recipes: Mapping[str, Mapping[str, Any]],
         locked: Mapping[str, Any] | None,
-        args: Mapping[str, Any],
-        task_vars: dict[str, Any],
         messages: list[str],
     ) -> dict[str, Any]:
         """Return the plan of the engine. messages: earlier problems. Raises AnsibleActionFail with all problems."""
+        args, task_vars = self.args, self.variables
+        image_plans = ImagePlans(task_vars, not self._task.check_mode, locked)
+        for host in hosts if args["image_plans_from"] else ():
+            image_plans.hear(host, plain(task_vars["hostvars"][host].get(args["image_plans_from"])))
         plan: dict[str, Any] = {}
         try:
             plan = engine.make_plan(
@@ -231,9 +249,9 @@ class ActionModule(ControllerAction):
                 other_hosts,
                 locked,
                 args["locked"],
-                self._upstream(args["upstream_from"], hosts, task_vars),
+                self._upstream(hosts),
                 lambda name: resolve(self._known_as(name, task_vars)),
-                self._image_plans(args["image_plans_from"], hosts, task_vars, locked),
+                image_plans,
                 task_vars.get("ansible_play_batch"),
                 MeasuredStarts(task_vars).of_hosts(hosts),
                 bool(args["measurements"]),
@@ -254,12 +272,10 @@ class ActionModule(ControllerAction):
         written: dict[str, dict[str, Any]],
         other_hosts: dict[str, dict[str, Any]],
         recipes: Mapping[str, Mapping[str, Any]],
-        args: Mapping[str, Any],
-        task_vars: dict[str, Any],
         messages: list[str],
     ) -> dict[str, Any]:
         """Show an inventory that serves wishes, and write it; return the proposal. written: the hosts as the inventory has them."""
-        dest = dest_path(args["wishes_dest"], task_vars, messages)
+        dest = dest_path(self.args["wishes_dest"], self.variables, messages)
         if dest and not read_kept(Path(dest)).startswith(PROPOSED) and Path(dest).exists():
             messages.append(
                 f"spark_wishes_file: {dest} is no proposal, so it is not replaced; move it, or name another file."
@@ -269,38 +285,42 @@ class ActionModule(ControllerAction):
             every = some.keys() == hosts.keys()
             return engine.make_plan(some, recipes, digest, groups, other_hosts if every else {})
 
+        def with_relative_paths(name: str, host: dict[str, Any]) -> dict[str, Any]:
+            folder = str(self.variables["hostvars"][name].get("inventory_dir") or "")
+            return {**host, "vars": controller_paths.relative_variables(host["vars"], folder)}
+
         for host in (*hosts.values(), *written.values()):
             host.update(measured=None, images={}, fabric=None)
-            for name in [name for name in host["vars"] if name in ("spark_wishes", "spark_wishes_file")]:
-                del host["vars"][name]
+            for name in ("spark_wishes", "spark_wishes_file"):
+                host["vars"].pop(name, None)
         proposed: dict[str, Any] = {}
-        written, outside = (with_relative_paths(some, task_vars) for some in (written, other_hosts))
+        written, outside = (
+            {name: with_relative_paths(name, host) for name, host in some.items()} for some in (written, other_hosts)
+        )
         try:
             if not messages:
-                groups = plain(task_vars.get("groups") or {})
-                proposed = proposal.propose(plain(args["wishes"]), hosts, outside, groups, recipes, make, written)
+                groups = plain(self.variables.get("groups") or {})
+                proposed = proposal.propose(plain(self.args["wishes"]), hosts, outside, groups, recipes, make, written)
         except (InventoryError, InputError) as error:
             messages += error.messages
         if messages:
             raise AnsibleActionFail("nothing is proposed:\n- " + "\n- ".join(messages))
         if dest and not self._task.check_mode:
-            write(
-                Path(dest),
-                f"{PROPOSED}\n---\n" + yaml.safe_dump(plain(proposed["inventory"]), sort_keys=False, width=120),
-            )
+            inventory = yaml.safe_dump(plain(proposed["inventory"]), sort_keys=False, width=120)
+            write(Path(dest), f"{PROPOSED}\n---\n{inventory}")
         display.display(proposal.text(proposed, "" if self._task.check_mode else dest))
         return {"changed": False, "proposal": proposed, "asking": False, "_ansible_verbose_override": True}
 
-    def _export(self, plan: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], dest: str) -> dict[str, Any]:
+    def _export(self, plan: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Write the measured starts without names of the owner; return the number of rows.
 
-        plan: with measurements. recipes: by name; the models of shipped recipes are public. dest: a file of the controller.
+        plan: with measurements. recipes: by name; the models of shipped recipes are public.
         """
         shipped, _wrong = load_recipes([RECIPES])
         public = [recipe["model"].get("repo") for name, recipe in shipped.items() if name in recipes]
         launches = [launch for host in plan["hosts"].values() for launch in host["measurements"]]
         content, left_out = measurement_rows.export(launches, filter(None, public))
-        rows = len(content["rows"])
+        rows, dest = len(content["rows"]), self.args["measurements"]
         display.display(f"{rows} measured launches of {len(launches)} services, {len(left_out)} left out.")
         for why in sorted(set(left_out)):
             display.display(f"  left out: {why}")
@@ -311,27 +331,18 @@ class ActionModule(ControllerAction):
             display.display("Nothing was written: proofs of site.yml measure the memory of services, on a GPU.")
         return {"changed": False, "rows": rows, "left_out": left_out, "_ansible_verbose_override": True}
 
-    @staticmethod
-    def _misplaced(
-        hosts: Mapping[str, Mapping[str, Any]],
-        other_hosts: Mapping[str, Mapping[str, Any]],
-        dest: str,
-        task_vars: Mapping[str, Any],
-    ) -> list[str]:
-        """Return messages about files of variables or C(dest) that Ansible would read as inventory."""
-        sources = inventory_sources(task_vars.get("ansible_inventory_sources"))
-        messages = controller_paths.misplaced(
-            {name: host["vars"] for name, host in {**hosts, **other_hosts}.items()}, sources
-        )
+    def _misplaced(self, hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return messages about files of variables or C(dest) that Ansible would read as inventory. hosts: Sparks and others."""
+        dest, sources = self.args["dest"], inventory_sources(self.variables.get("ansible_inventory_sources"))
+        messages = controller_paths.misplaced({name: host["vars"] for name, host in hosts.items()}, sources)
         if dest and dest not in {host["vars"].get("spark_plan_file") for host in hosts.values()}:
             source = sources.reads(dest)
             messages += [controller_paths.refuse("spark_plan_file", dest, source)] if source else []
         return messages
 
-    def _read_hosts(
-        self, args: dict[str, Any], task_vars: dict[str, Any]
-    ) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    def _read_hosts(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """Return the templated variables of every host in the group, and the problems."""
+        args, task_vars = self.args, self.variables
         names = task_vars.get("groups", {}).get(args["group"]) or []
         messages: list[str] = []
         if not names:
@@ -345,25 +356,21 @@ class ActionModule(ControllerAction):
             for service, changed in (plain(args["tuned"]).get(name) or {}).items():
                 tuned = variables.get("spark_tuned") or {}
                 variables["spark_tuned"] = {**tuned, service: {**(tuned.get(service) or {}), **changed}}
-            measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
-            images = hostvars.get(args["images_from"]) if args["images_from"] else None
+            measured, images = (
+                (hostvars.get(args[key]) if args[key] else None) or {} for key in ("measured_from", "images_from")
+            )
             hosts[str(name)] = {
                 "vars": variables,
                 "address": address_of(name, hostvars),
-                "measured": self._with_models(
-                    plain((measured or {}).get("spark")), args["models_from"], str(name), hostvars
-                ),
-                "images": plain((images or {}).get("images")) or {},
+                "measured": self._with_models(plain(measured.get("spark")), str(name), hostvars),
+                "images": plain(images.get("images")) or {},
                 "fabric": plain(hostvars.get("fabric_planned")),
             }
         return hosts, messages
 
-    @staticmethod
-    def _with_models(measured: Any, fetched_from: str, host: str, hostvars: Any) -> Any:
-        """Return the facts of a host with the models that this run has fetched.
-
-        measured: C(spark) of spark_info, None if unknown. fetched_from: name of the variable with the results of model_snapshot.
-        """
+    def _with_models(self, measured: Any, host: str, hostvars: Any) -> Any:
+        """Return the facts of a host with the models that this run has fetched. measured: C(spark) of spark_info, None if unknown."""
+        fetched_from = self.args["models_from"]
         results = plain((hostvars.get(fetched_from) or {}).get("results")) if fetched_from and measured else None
         for result in results or []:
             if result.get("skipped") or result.get("failed") or not result.get("complete"):
@@ -377,23 +384,10 @@ class ActionModule(ControllerAction):
             measured = {**measured, "snapshots": {**snapshots, repo: model}}
         return measured
 
-    def _image_plans(
-        self,
-        name: str,
-        hosts: dict[str, dict[str, Any]],
-        task_vars: dict[str, Any],
-        locked: Mapping[str, Any] | None,
-    ) -> ImagePlans:
-        """Return the answers of images about launches. name: of the variable with the results of hosts."""
-        plans = ImagePlans(task_vars, not self._task.check_mode, locked)
-        for host in hosts if name else ():
-            plans.hear(host, plain(task_vars["hostvars"][host].get(name)))
-        return plans
-
-    @staticmethod
-    def _upstream(name: str, hosts: Iterable[str], task_vars: dict[str, Any]) -> dict[str, Any] | None:
+    def _upstream(self, hosts: Iterable[str]) -> dict[str, Any] | None:
         """Return C(upstream) of M(dgxspark.vllm.spark_info) of one host; it is the same on all."""
-        results = (received(plain(task_vars["hostvars"][host].get(name))) for host in (hosts if name else ()))
+        name, hostvars = self.args["upstream_from"], self.variables["hostvars"]
+        results = (received(plain(hostvars[host].get(name))) for host in (hosts if name else ()))
         return next((result["upstream"] for result in results if result and result.get("upstream")), None)
 
     @staticmethod
@@ -402,14 +396,23 @@ class ActionModule(ControllerAction):
         names = task_vars.get("groups", {}).get("all") or []
         return address_of(name, task_vars["hostvars"][name]) if name in names else name
 
+    def _models(self, recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> dict[str, Any]:
+        """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
 
-def with_relative_paths(hosts: Mapping[str, dict[str, Any]], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return hosts whose paths are relative to their inventory folder, if they are below it. task_vars: of the action."""
-    folders = {name: str(task_vars["hostvars"][name].get("inventory_dir") or "") for name in hosts}
-    return {
-        name: {**host, "vars": controller_paths.relative_variables(host["vars"], folders[name])}
-        for name, host in hosts.items()
-    }
+        Raises AnsibleActionFail for unreadable recipes and a wish that cannot be read.
+        """
+        if problems:
+            raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
+        try:
+            wish = model_choice.read_wish(self.args["pick"])
+        except ValueError as error:
+            raise AnsibleActionFail(f"nothing was picked:\n- {error}") from error
+        rows, references = model_table.model_rows(recipes), model_table.reference_rows(recipes)
+        is_full = self.args["show"] == "full"
+        display.display(model_table.models_text(rows) if is_full else model_choice.choice_text(rows, wish))
+        if references:
+            display.display(model_table.references_text(references))
+        return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}
 
 
 @dataclass(frozen=True)
@@ -420,20 +423,6 @@ class JudgedPlan:
     findings: list[dict[str, Any]]
     asking: bool
     facts: Mapping[str, str] = field(default_factory=dict)
-
-
-def judge(plan: dict[str, Any], args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> JudgedPlan:
-    """Return a plan with its findings. Raises AnsibleActionFail for a play without some hosts of a cluster, unless it is allowed.
-
-    args, task_vars: of the action.
-    """
-    if args["whole_clusters"]:
-        messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
-        if messages:
-            raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
-    asking = questions_of(plan, args["ask"], args["brings"])
-    check_files(plan, args["missing_keys"])
-    return JudgedPlan(plan, engine.plan_findings(plan), asking)
 
 
 def judged_with(
@@ -458,15 +447,6 @@ def judged_with(
     return plan
 
 
-def plan_of_result(result: Mapping[str, Any], schema: int) -> dict[str, Any]:
-    """Return the plan in an earlier result of the action."""
-    bodies = {
-        part: {host: parse_json(text, host, exact=True) for host, text in result[part].items()}
-        for part in ("hosts", "addons")
-    }
-    return {"schema": schema, "clusters": plain(result["clusters"]), **bodies}
-
-
 def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mapping[str, str]) -> bool:
     """Tell whether all hosts of a play are up to date, with the facts of the plan.
 
@@ -481,37 +461,6 @@ def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mappi
 
 # Keys of a planned host with questions that precede the final plan.
 LOOKED = ("image_candidates", "image_questions")
-
-
-def models(
-    recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str], args: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Show the recipes that satisfy a wish, or all with their limits on one to eight Sparks.
-
-    Raises AnsibleActionFail for unreadable recipes and a wish that cannot be read.
-    """
-    if problems:
-        raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
-    try:
-        wish = model_choice.read_wish(args["pick"])
-    except ValueError as error:
-        raise AnsibleActionFail(f"nothing was picked:\n- {error}") from error
-    rows, references = model_table.model_rows(recipes), model_table.reference_rows(recipes)
-    display.display(model_table.models_text(rows) if args["show"] == "full" else model_choice.choice_text(rows, wish))
-    if references:
-        display.display(model_table.references_text(references))
-    return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}
-
-
-def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bool:
-    """Tell whether images are asked after this plan, so that another plan follows. ask, brings: options of the action.
-
-    Refusals that an image may answer later in the run do not stop it.
-    """
-    states = {question["state"] for host in plan["hosts"].values() for question in host["image_questions"]}
-    if ask in ("later", "both"):
-        image_questions.postpone(plan["hosts"], brings)
-    return ask in ("now", "both") and image_questions.ASK in states
 
 
 def check_dest(dest: str, measurements: str = "") -> list[str]:
@@ -570,6 +519,8 @@ def answer(
 ) -> dict[str, Any]:
     """Return the result of the action. locked: the lock file. how: the option C(answer)."""
     hosts, add_ons = plan["hosts"], plan["addons"]
+    names = [service["lock"] for body in hosts.values() for service in body["services"]]
+    images = [ref for body in add_ons.values() for ref in body["images"]["named"].values()]
     result = {
         "changed": False,
         "hosts": hosts,
@@ -578,9 +529,11 @@ def answer(
         "lacking": {
             kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
         },
-        "on_demand": [host for host, body in hosts.items() if _has_on_demand(body)],
+        "on_demand": [
+            host for host, body in hosts.items() if "on_demand" in {service["state"] for service in body["services"]}
+        ],
         "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in addon_documents.ROLES)],
-        "locked_names": lock_findings.questions(locked, _names_in_use(plan)),
+        "locked_names": lock_findings.questions(locked, [*names, *({"image": ref, "models": []} for ref in images)]),
         "errors": picture.count_causes(list_causes(findings)),
         # The screen shows the plan already, so -v must not repeat it.
         "_ansible_verbose_override": True,
@@ -603,17 +556,6 @@ def answer(
     return {**result, **texts}
 
 
-def _names_in_use(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the images and models of all services, as C(lock_findings.questions) takes them."""
-    names = [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
-    images = [ref for host in plan["addons"].values() for ref in host["images"]["named"].values()]
-    return [*names, *({"image": ref, "models": []} for ref in images)]
-
-
-def _has_on_demand(body: Mapping[str, Any]) -> bool:
-    return any(service["state"] == "on_demand" for service in body["services"])
-
-
 def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
     """Return a message for each cluster of which this play has some hosts, but not all."""
     return [
@@ -623,20 +565,3 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
         for name, cluster in sorted(clusters.items())
         if any(host in play for host in cluster["hosts"]) and not all(host in play for host in cluster["hosts"])
     ]
-
-
-def errors_within(
-    errors: Sequence[dict[str, Any]], plan: Mapping[str, Any], limit: Sequence[str] | None
-) -> list[dict[str, Any]]:
-    """Return the errors that concern hosts of a limit: their own, and those that belong to no Spark. None: all errors."""
-    others = set() if limit is None else set(plan["hosts"]) - set(limit)
-    return [error for error in errors if error.get("host") not in others]
-
-
-def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line about errors that the shown plan has with their fixes."""
-    count = picture.count_causes(errors)
-    rules = ", ".join(dict.fromkeys(str(error["rule"]) for error in errors))
-    return (
-        f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes ({rules})."
-    )

@@ -25,10 +25,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     offline,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -74,31 +73,26 @@ class ActionModule(HostAction):
         settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
         if messages:
             raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
-        self.settings, self.receipts = settings, str(args["receipts"])
-        planned = plain(args["planned"])
-        names = benchmark.names(args["only"]) or benchmark.names(settings["services"])
-        services = self._services(planned, host, names)
-        recipes = self.recipes() if services else {}
+        self.settings, self.receipts, self.planned = settings, str(args["receipts"]), plain(args["planned"])
+        services = self._services(benchmark.names(args["only"]) or benchmark.names(settings["services"]))
+        folders = [Path(str(entry)) for entry in self.variables.get("spark_recipe_dirs") or []] if services else []
+        # For published figures; unreadable recipes are left out.
+        self.recipes, _wrong = load_recipes([RECIPES, *filter(Path.is_dir, folders)] if services else [])
         results: list[dict[str, Any]] = []
         refused: list[dict[str, str]] = []
         for service in services:
             cluster = service["cluster"]
             where = f"{cluster['name'] if cluster else host}/{service['name']}"
             try:
-                if args["offline"]:
-                    results.append(self._offline(where, service))
-                    continue
-                results.append(
-                    self._measure(where, service, neighbours(planned, host, service), recipes, planned[host])
-                )
+                results.append((self._offline if args["offline"] else self._measure)(where, service))
             except Refused as reason:
                 display.display(f"  {where}: not measured: {reason}")
                 refused.append({"where": where, "reason": str(reason)})
         return {"results": results, "refused": refused}
 
-    def _services(self, planned: dict[str, Any], host: str, names: list[str]) -> list[dict[str, Any]]:
-        """Return the services of a host to measure. names: which of them, all when empty."""
-        everywhere = {service["name"] for body in planned.values() for service in body["services"]}
+    def _services(self, names: list[str]) -> list[dict[str, Any]]:
+        """Return the services of the host to measure. names: which of them, all when empty."""
+        everywhere = {service["name"] for body in self.planned.values() for service in body["services"]}
         unknown = [name for name in names if name not in everywhere]
         if unknown:
             hint = validation.nearest(unknown[0], everywhere)
@@ -108,7 +102,7 @@ class ActionModule(HostAction):
             )
         return [
             service
-            for service in (planned.get(host) or {}).get("services") or []
+            for service in (self.planned.get(self.host) or {}).get("services") or []
             if service["url"] and not service["rank"] and (not names or service["name"] in names)
         ]
 
@@ -164,28 +158,12 @@ class ActionModule(HostAction):
         display.display(f"  {where}: loads the model without its server, up to {seconds} s")
         row = self.step("offline", argv=argv, seconds=seconds, settings=self.settings)["row"]
         display.display(f"  {where}: {row['tokens_per_second']:,.1f} tokens/s, prompts and answers")
-        return {
-            "where": where,
-            "service": service["name"],
-            "offline": row,
-            "findings": [],
-            "published": [],
-            "left_out": [],
-        }
-
-    def recipes(self) -> dict[str, Any]:
-        """Return the recipes of the inventory and of the collection for their published figures; unreadable ones are left out."""
-        folders = [Path(str(entry)) for entry in self.variables.get("spark_recipe_dirs") or []]
-        recipes, _wrong = load_recipes([RECIPES, *[folder for folder in folders if folder.is_dir()]])
-        return dict(recipes)
+        lists: dict[str, list[Any]] = {"findings": [], "published": [], "left_out": []}
+        return {"where": where, "service": service["name"], "offline": row, **lists}
 
     def step(self, step: str, **task: Any) -> dict[str, Any]:
         """Run one step on the host. Raises Refused with what went wrong."""
-        answer: dict[str, Any] = self._execute_module(
-            module_name=self.MODULE,
-            module_args={"step": step, "task": {**self.service, **task}},
-            task_vars=self.variables,
-        )
+        answer = self.execute({"step": step, "task": {**self.service, **task}})
         if answer.get("failed"):
             raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         part = task["workload"]["part"] if step == "measure" else step
@@ -208,14 +186,7 @@ class ActionModule(HostAction):
                 )
             time.sleep(min(IDLE_POLL, max(1, self.settings["idle_seconds"])))
 
-    def _measure(
-        self,
-        where: str,
-        service: dict[str, Any],
-        neighbours: list[dict[str, str]],
-        recipes: dict[str, Any],
-        host_plan: dict[str, Any],
-    ) -> dict[str, Any]:
+    def _measure(self, where: str, service: dict[str, Any]) -> dict[str, Any]:
         """Measure one service, write its receipt, and return its section with the published figures."""
         settings = self.settings
         args = service.get("args") or {}
@@ -223,13 +194,13 @@ class ActionModule(HostAction):
             **{name: service["probe"].get(name) for name in ("name", "url", "model", "api_key_file")},
             "container": service["container"],
             "receipts": self.receipts,
-            "beside": neighbours,
+            "beside": neighbours(self.planned, self.host, service),
             "api": "chat",
             "thinking": settings["thinking"],
             "args": args,
             "tokenizer": benchmark.tokenizer(service["model"], args),
             "wrapper": WITH_SECRETS if service.get("secrets") else "",
-            "sysroot": (host_plan.get("settings") or {}).get("sysroot") or "/",
+            "sysroot": (self.planned[self.host].get("settings") or {}).get("sysroot") or "/",
         }
         deployed = self.idle()
         self.until = time.monotonic() + settings["seconds"]
@@ -248,7 +219,7 @@ class ActionModule(HostAction):
                 self.step("keep", name=service["name"], benchmark=section)
             except Refused as reason:
                 display.warning(f"{service['name']}: the figures were not kept: {reason}")
-        base = of_recipe(recipes, service)
+        base = of_recipe(self.recipes, service)
         sparks = (service["cluster"] or {}).get("size", 1)
         rows, published_findings = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
         return {
@@ -341,11 +312,8 @@ def neighbours(planned: dict[str, Any], host: str, service: dict[str, Any]) -> l
 def of_recipe(recipes: dict[str, Any], service: dict[str, Any]) -> dict[str, Any]:
     """Return C(images), C(args) and C(expect) of a service's recipe with its variants; a variant's figures replace the recipe's."""
     recipe = recipes.get(service.get("recipe") or "") or {}
-    merged: dict[str, Any] = {
-        "images": recipe.get("images"),
-        "args": dict(recipe.get("args") or {}),
-        "expect": recipe.get("expect"),
-    }
+    args = dict(recipe.get("args") or {})
+    merged: dict[str, Any] = {"images": recipe.get("images"), "args": args, "expect": recipe.get("expect")}
     for name in service.get("variant") or []:
         body = (recipe.get("variants") or {}).get(name) or {}
         merged["args"].update(body.get("args") or {})

@@ -23,7 +23,7 @@ class ActionModule(HostAction):
 
     def act(self) -> dict[str, Any]:
         """Return the result of the module; a start that cannot be recorded is a warning."""
-        answer = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+        answer = self.execute(self.args)
         if answer.get("failed") or self._task.check_mode:
             return answer
         take_over(answer, self.host, self.variables, self.MODULE)

@@ -13,8 +13,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostA
 class ActionModule(HostAction):
     """Run the module; a missing sudo password has its fix in the message."""
 
+    MODULE = "dgxspark.vllm.service_state"
+
     def act(self) -> dict[str, Any]:
         """Return the result of the module."""
-        return self._execute_module(
-            module_name="dgxspark.vllm.service_state", module_args=self.args, task_vars=self.variables
-        )
+        return self.execute(self.args)

@@ -10,8 +10,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 
 
 class ActionModule(HostAction):
@@ -22,7 +21,7 @@ class ActionModule(HostAction):
     def act(self) -> dict[str, Any]:
         """Return the result of the module."""
         services = self.args.pop("adopting", None) or []  # the plan stays here
-        result = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+        result = self.execute(self.args)
         if result.get("adoption"):
             result["adoption"] = checked_answer(
                 result["adoption"],

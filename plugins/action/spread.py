@@ -12,8 +12,7 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
@@ -21,52 +19,43 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     status_page,
     status_rows,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import ControllerAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_names
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import ReportAction
 
 display = Display()
 CLEAR = "\x1b[H\x1b[2J"
 """Moves to the upper left corner and clears a terminal (ECMA-48)."""
 
 
-class ActionModule(ControllerAction):
+class ActionModule(ReportAction):
     """Report the planned services with the answers of the hosts of the play."""
 
     def act(self) -> dict[str, Any]:
         """Print the status; fails in one line for a silent host or a service that is not ready."""
-        args, variables = self.args, self.variables
+        args, inventory = self.args, inventory_names(self.variables)
         rows: list[status_rows.Row] = []
         hosts: dict[str, fleet_status.HostState] = {}
         days: dict[str, Any] = {}
-        for host in variables.get("ansible_play_hosts_all") or []:
-            result_of_host = variables["hostvars"][host].get(args["asked_from"]) or {}
-            days[str(host)] = last_day(result_of_host, args["answer"])
+        for host, variables in self.hostvars().items():
+            result_of_host = variables.get(args["asked_from"]) or {}
+            days[host] = last_day(result_of_host, args["answer"])
             asked = joined(result_of_host, args["answer"])
             planned = args["planned"].get(host) or {}
             try:
                 # Tested alone: a malformed answer of one host must not hide the others.
-                answers.judged(_text_of, str(host), asked, planned, args["answer"])
+                answers.judged(_text_of, host, asked, planned, args["answer"])
             except foreign_text.Untrusted as error:
                 asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
-            of_host, states = judge(str(host), asked, planned, args["answer"])
+            of_host, states = judge(host, asked, planned, args["answer"])
             rows += of_host
             hosts.update(states)
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         status = fleet_status.report(rows, hosts, at, args["fail_on"])
         if args["page"]:
-            write_page(
-                of_fleet(args["page"], variables),
-                status_page.page(status, args["planned"], inventory=inventory_names(variables)),
-            )
+            self.write(args["page"], status_page.page(status, args["planned"], inventory), "page")
         if args["timeline"]:
-            write_page(
-                of_fleet(args["timeline"], variables),
-                day_page.page(days, args["planned"], at, inventory_names(variables)),
-            )
+            self.write(args["timeline"], day_page.page(days, args["planned"], at, inventory), "page")
         if args["show"] != "none":
             if args["watch"] > 0 and Channel.is_terminal:
                 display.display(CLEAR, screen_only=True)
@@ -74,20 +63,12 @@ class ActionModule(ControllerAction):
         is_repeated = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
         if is_repeated:
             args["fail_on"] = "never"
-        concluded = conclude("status", status.to_dict(), args, variables, "healthy", "reason", "hosts", "services")
+        concluded = self.conclude("status", status.to_dict(), "healthy", "reason", "hosts", "services")
         if not concluded["failed"]:
             concluded.update(again=is_repeated, look=args["look"])
         if is_repeated:
             time.sleep(args["watch"])
         return concluded
-
-
-def write_page(path: str, text: str) -> None:
-    """Write the page on the controller, like C(dest) in check mode too: it changes no host."""
-    try:
-        write_report(Path(path), text)
-    except OSError as error:
-        raise AnsibleActionFail(f"the page cannot be written to {path} on the controller: {error}") from error
 
 
 def joined(result: dict[str, Any], name: str) -> dict[str, Any]:

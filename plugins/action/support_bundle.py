@@ -38,15 +38,18 @@ class ActionModule(HostAction):
             raise AnsibleActionFail(f"dest is '{dest}'; name the folder on the controller by its whole path.")
         result: dict[str, Any] = {"changed": False, "_ansible_verbose_override": True}
         if self.args.get("index_from"):
-            return {**result, **self._index(dest, str(self.args["index_from"]), self.variables)}
+            return {**result, **self._index(dest)}
         try:
-            answer = self._execute_module(module_name=self.MODULE, module_args=self.args, task_vars=self.variables)
+            answer = self.execute(self.args)
         except AnsibleConnectionFailure as error:
             answer = {"unreachable": True, "msg": str(error)}
         if answer.get("ansible_facts"):
             result["ansible_facts"] = answer["ansible_facts"]
         if answer.get("unreachable") or answer.get("failed"):
-            return {**result, **_failure(answer)}
+            message = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
+            is_reached = not answer.get("unreachable")
+            why = " ".join(message.split())[:MOST_TEXT] if is_reached else why_unreachable(message)
+            return {**result, "reached": is_reached, "why": why}
         try:
             bundle = reader.read(answers.SUPPORT, foreign_text.received(answer), "its answer")
             content = answers.archive(bundle["content"], MOST_TIMES * int(self.args.get("max_mib") or 16) * 2**20)
@@ -65,12 +68,11 @@ class ActionModule(HostAction):
             **{key: bundle[key] for key in ("files", "redacted", "left_out")},
         }
 
-    def _index(self, dest: Path, name: str, variables: dict[str, Any]) -> dict[str, Any]:
-        answers = {
-            host: variables["hostvars"][host].get(name) or {} for host in variables.get("ansible_play_hosts_all") or []
-        }
+    def _index(self, dest: Path) -> dict[str, Any]:
+        hosts, hostvars = self.variables.get("ansible_play_hosts_all") or [], self.variables["hostvars"]
+        answers = {str(host): hostvars[host].get(str(self.args["index_from"])) or {} for host in hosts}
         # Hosts without anything of the collection are skipped.
-        entries = {str(host): answer for host, answer in answers.items() if not answer.get("skipped")}
+        entries = {host: answer for host, answer in answers.items() if not answer.get("skipped")}
         body = support.index(datetime.now(timezone.utc).isoformat(timespec="seconds"), entries)
         if not self._task.check_mode:
             write(dest / "index.json", (json.dumps(body, indent=1, sort_keys=True) + "\n").encode())
@@ -85,14 +87,6 @@ class ActionModule(HostAction):
         if missing:
             answer["msg"] = f"{len(missing)} of {len(entries)} hosts have no bundle: {', '.join(missing[:8])}"
         return answer
-
-
-def _failure(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the result for a host without a bundle."""
-    message = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
-    if answer.get("unreachable"):
-        return {"reached": False, "why": why_unreachable(message)}
-    return {"reached": True, "why": " ".join(message.split())[:MOST_TEXT]}
 
 
 def write(path: Path, content: bytes) -> None:

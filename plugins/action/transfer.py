@@ -30,7 +30,10 @@ class ActionModule(HostAction):
 
     def act(self) -> dict[str, Any]:
         """Return the result of each task; changed when anything was received or found damaged."""
-        tasks = job_tasks(self.args)
+        args = self.args
+        common = {name: args[name] for name in ("hf_home", "port", "streams", "limit_mbs")}
+        common["clear"] = not args["encrypt_fabric"]
+        tasks = [{**args["things"].get(task["key"], {}), **common, **task} for task in args["tasks"]]
         self.began = time.monotonic()
         got, failure = self.run_jobs(tasks)
         if failure:
@@ -66,7 +69,7 @@ class ActionModule(HostAction):
 
     def follow(self, tasks: list[dict[str, Any]]) -> dict[str, Any]:
         """Start a job and wait for its end or the timeout; return the last answer of the module."""
-        title = ", ".join(describe(task) for task in tasks)
+        title = ", ".join(f"{task['key']} is read" if task["kind"] == "verify" else task["key"] for task in tasks)
         answer = self.ask({"tasks": tasks, "timeout": self.args["timeout"]}, answers.TRANSFER)
         shown, wait, poll = time.monotonic(), FIRST_LOOK, poll_seconds(float(self.args["poll"]))
         while answer.get("running") and time.monotonic() - self.began < self.args["timeout"]:
@@ -78,15 +81,3 @@ class ActionModule(HostAction):
                 done, before = int(answer.get("done") or 0), int(answer.get("before") or 0)
                 bytes_moved(self.host, SPREAD, title, done, answer.get("total"), shown - self.began, before)
         return answer
-
-
-def job_tasks(args: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tasks of a job, with the settings of the run and the facts about their things."""
-    common = {name: args[name] for name in ("hf_home", "port", "streams", "limit_mbs")}
-    common["clear"] = not args["encrypt_fabric"]
-    return [{**args["things"].get(task["key"], {}), **common, **task} for task in args["tasks"]]
-
-
-def describe(task: dict[str, Any]) -> str:
-    """Return the name of a task for lines of progress."""
-    return f"{task['key']} is read" if task["kind"] == "verify" else str(task["key"])

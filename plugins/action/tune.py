@@ -75,11 +75,8 @@ class ActionModule(ControllerAction):
         why = tuning.why_not(session, name, self._errors(), time.monotonic(), self.settings)
         display.display(f"  {self.host}/{self.name}: {name}: {printable(why) or 'is tried'}")
         if not why:
-            session.deployed, session.trial_began, session.restarts = (
-                name,
-                time.monotonic(),
-                session.restarts + (name != tuning.BASE),
-            )
+            session.deployed, session.trial_began = name, time.monotonic()
+            session.restarts += name != tuning.BASE
         self._write(session)
         return {"go": not why}
 
@@ -88,9 +85,8 @@ class ActionModule(ControllerAction):
         trial, measured = session.trials[self.args["variant"]], self.args["measured"]
         results, refused = measured.get("results") or [], [entry["reason"] for entry in measured.get("refused") or []]
         trial.figures = tuning.figures_of(results[0]) if results else {}
-        trial.reason = printable(
-            self.args["failure"] or "; ".join(refused) or ("" if trial.figures else "nothing was measured")
-        )
+        why = "" if trial.figures else "nothing was measured"
+        trial.reason = printable(self.args["failure"] or "; ".join(refused) or why)
         trial.state, trial.seconds = "failed" if trial.reason else "proved", time.monotonic() - session.trial_began
         self._write(session)
         return {}
@@ -121,12 +117,8 @@ class ActionModule(ControllerAction):
                 f"variables of {self.host}: {json.dumps({'spark_tuned': value})}"
             )
         display.display(text)
-        return {
-            "changed": bool(args),
-            "kept": chosen,
-            "tuned": value if args else tuned,
-            "_ansible_verbose_override": True,
-        }
+        result = {"changed": bool(args), "kept": chosen, "tuned": value if args else tuned}
+        return {**result, "_ansible_verbose_override": True}
 
     # Files ----------------------------------------------------------------------------------------------------------
 
@@ -179,12 +171,10 @@ def with_block(text: str, tuned: Mapping[str, Any]) -> str:
     """
     bare = re.sub(rf"(?ms)^{re.escape(BEGIN)}$.*?^{re.escape(END)}$\n?", "", text)
     before = yaml.safe_load(bare) or {}
-    if not isinstance(before, dict) or "spark_tuned" in before:
-        raise ValueError(
-            "it has spark_tuned already, outside of a block of tune.yml"
-            if isinstance(before, dict)
-            else "it is no mapping"
-        )
+    if not isinstance(before, dict):
+        raise ValueError("it is no mapping")
+    if "spark_tuned" in before:
+        raise ValueError("it has spark_tuned already, outside of a block of tune.yml")
     block = yaml.safe_dump({"spark_tuned": dict(tuned)}, sort_keys=True)
     result = f"{bare.rstrip()}\n" if bare.strip() else "---\n"
     result += f"{BEGIN}\n{block}{END}\n"

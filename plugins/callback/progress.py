@@ -73,7 +73,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import timeline
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import Board
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import events, files
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
 TIMED = ("rollout", "rollback")

@@ -76,11 +76,10 @@ keep_bytecode()  # before the engine is imported
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     arguments,
     events,
-    host_names,
     inventory_check,
     playbook_tags,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 
 REFUSED = 1
 """Exit code; docs/automation.md."""
@@ -122,7 +121,7 @@ def find_problems(
             "pip install --upgrade ansible-core"
         ]
     read = inventory_sources(sources)
-    keys = host_names.check(groups, read)
+    keys = inventory_check.find_keys(groups, read)
     if keys:  # the other messages could name such a host
         return [keys]
     options = context.CLIARGS

@@ -104,13 +104,12 @@ def located(part: dict[str, Any]) -> dict[str, Any]:
 
     Raises ValueError for a value that a file cannot hold.
     """
-    return {**part, "files": [_located_file(file) for file in part["files"]]}
-
-
-def _located_file(file: dict[str, Any]) -> dict[str, Any]:
-    more = {key: value for key, value in file.items() if key not in ("bundled", "template", "values")}
-    if "bundled" in file:
-        more["source"] = str(COLLECTION / file["bundled"])
-    if "template" in file:
-        more["content"] = render_template(file["template"], file["values"])
-    return more
+    files = []
+    for file in part["files"]:
+        row = {key: value for key, value in file.items() if key not in ("bundled", "template", "values")}
+        if "bundled" in file:
+            row["source"] = str(COLLECTION / file["bundled"])
+        if "template" in file:
+            row["content"] = render_template(file["template"], file["values"])
+        files.append(row)
+    return {**part, "files": files}

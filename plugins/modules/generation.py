@@ -192,7 +192,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
-    generation_looks,
     generation_records,
     generation_restore,
     generations,
@@ -238,16 +237,16 @@ def carry_out(module: AnsibleModule, host: Host) -> dict[str, Any]:
     """Return the result of the action."""
     action = module.params["action"]
     if action == "record":
-        return generation_looks.report(host, **generation_records.record(host, host.params["proven"]))
+        return generation_restore.report(host, **generation_records.record(host, host.params["proven"]))
     if action == "confirm":
-        return generation_looks.report(host, changed=generation_records.confirm(host))
+        return generation_restore.report(host, changed=generation_records.confirm(host))
     if action == "look":
         if host.params["baseline"]:
             generation_records.baseline(host)
-        return generation_looks.report(host, changed=False, **generation_looks.look(host))
+        return generation_restore.report(host, changed=False, **generation_restore.look(host))
     if action == "restore":
         result = generation_restore.restore(host, tools_of(module))
-        return generation_looks.report(read_host(module), **result)
+        return generation_restore.report(read_host(module), **result)
     return {"changed": generation_records.forget(host)}
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bases of action plugins: for the controller alone, and around a module of the host."""
+"""Bases of action plugins: for the controller alone, and around a module of the host, whose answers are checked before use."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 MODULES = "ansible_collections.dgxspark.vllm.plugins.modules"
 
@@ -76,7 +76,25 @@ class HostAction(Action):
                 raise
             raise AnsibleActionFail(advised) from None
 
+    def execute(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the module; return its answer as it is."""
+        return self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
+
     def ask(self, args: Mapping[str, Any], form: Any = Any) -> dict[str, Any]:
         """Run the module; return its checked answer. form: of C(answers.py), for an answer that is no failure."""
-        answer = self._execute_module(module_name=self.MODULE, module_args=args, task_vars=self.variables)
+        answer = self.execute(args)
         return dict(checked_answer(answer, Any if answer.get("failed") else form, self.host, self.MODULE))
+
+
+def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
+    """Return a host's answer, or fail with the host and all problems of the answer.
+
+    form: of C(answers.py); see C(reader.py). name: of the module, for the message.
+    """
+    try:
+        return reader.read(form, foreign_text.received(answer), name)
+    except foreign_text.Untrusted as error:
+        raise AnsibleActionFail(
+            f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
+            "this collection's release alone?"
+        ) from error

@@ -54,7 +54,10 @@ def addon_document(
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
     library = unit_files.unit_helper() if role == "clients" else library
     values = {**variables, "library": [file["path"] for file in library["files"]]}
-    more = _key_files(variables, read) if role == "clients" else []
+    more: list[dict[str, Any]] = []
+    if role == "clients":
+        clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
+        more = client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
     if role == "clients" and variables["clients_hermes"]:
         packages = hermes_packages(variables["clients_hermes"], read)
         values["clients_hermes_environment"] = str(Path(packages["path"]).parent)
@@ -67,12 +70,6 @@ def addon_document(
         loop = unit_files.agent(role, agent["settings"], agent["writes"])
         rows.append({**loop, "files": [_with_content(file, file.get("values") or {}) for file in loop["files"]]})
     return merge(HostState.from_dict(row, role) for row in rows)
-
-
-def _key_files(variables: Mapping[str, Any], read: Callable[[str], str]) -> list[dict[str, Any]]:
-    """Return the files with the keys of clients. variables: of the role clients."""
-    clients = [client for client in (variables["clients_hermes"], variables["clients_open_webui"]) if client]
-    return client_keys.client_keys([secret for client in clients for secret in client["secrets"]], _lenient(read))
 
 
 def _with_content(file: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,11 +36,17 @@ def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
     for name in sorted(name for name in extra_vars if isinstance(name, str)):
         value = extra_vars[name]
         if name in keys:
-            why = "" if value is None or _is_template(value) else _wrong(keys[name], value)
+            # A template has no value yet.
+            is_template = isinstance(value, str) and any(mark in value for mark in TEMPLATE)
+            key, is_open = keys[name], value is None or is_template
+            why = "" if is_open else schema.wrong(key, schema.from_command_line(key, value))
             if why:
                 problems.add(f"'{name}' {why}")
-            elif name == "spark_wishes":
-                _check_wishes(problems, value)
+            elif name == "spark_wishes" and value and not any(mark in str(value) for mark in TEMPLATE):
+                # Other playbooks start without the planner.
+                from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
+
+                schema.entries(problems, value, wishes.KEYS, "spark_wishes")
         elif near := validation.nearest_word(name, arguments, SIMILAR):
             problems.add(f"unknown variable '{name}'; did you mean '{near}'?")
         elif name.startswith(tuple(prefixes)):
@@ -61,23 +67,6 @@ def check_output(
     paths = {name: events.path_of(value, next(iter(sources.given), "")) for name, value in given.items()}
     read = {name: source for name, path in paths.items() if (source := sources.reads(path))}
     return [controller_paths.refuse(name, given[name], source) for name, source in read.items()]
-
-
-def _check_wishes(problems: validation.Problems, value: list[Any] | None) -> None:
-    if value and not any(mark in str(value) for mark in TEMPLATE):
-        # Other playbooks start without the planner.
-        from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import wishes
-
-        schema.entries(problems, value, wishes.KEYS, "spark_wishes")
-
-
-def _wrong(key: schema.Key, value: Any) -> str:
-    return schema.wrong(key, schema.from_command_line(key, value))
-
-
-def _is_template(value: Any) -> bool:
-    """Tell whether a value is a template, which has no value yet."""
-    return isinstance(value, str) and any(mark in value for mark in TEMPLATE)
 
 
 def documented(documentation: str) -> dict[str, dict[str, Any]]:

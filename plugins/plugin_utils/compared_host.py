@@ -78,10 +78,7 @@ def applies_everything(tags: Sequence[str], skipped: Sequence[str]) -> bool:
 
 
 def reasons_to_apply(
-    tags: Sequence[str],
-    parts: frozenset[str] | None,
-    lacking: Mapping[str, Sequence[str]],
-    play: Collection[str],
+    tags: Sequence[str], parts: frozenset[str] | None, lacking: Mapping[str, Sequence[str]], play: Collection[str]
 ) -> list[str]:
     """Return why a run has to apply its roles, as far as the controller knows without asking the host.
 
@@ -194,15 +191,12 @@ def servers_of(planned: PlannedParts, parts: Collection[str]) -> list[dict[str, 
     """Return the speech servers and Ollama, each with its settings file on the host: C([{name, settings, seconds}])."""
     role = {**defaults("speech"), **planned.role_variables}
     speech = (planned.addons.get("speech") or {}).get("services") or []
-    servers = [
-        {
-            "name": str(server["name"]),
-            "settings": f"/etc/dgxspark/speech/{server['name']}.json",
-            "seconds": float(role["speech_prove_seconds"]),
-        }
-        for server in speech
-        if "speech" in parts and boolean(role["speech_prove"])
-    ]
+    servers: list[dict[str, Any]] = []
+    if "speech" in parts and boolean(role["speech_prove"]):
+        names, seconds = [str(server["name"]) for server in speech], float(role["speech_prove_seconds"])
+        servers = [
+            {"name": name, "settings": f"/etc/dgxspark/speech/{name}.json", "seconds": seconds} for name in names
+        ]
     if "ollama" in parts and (planned.addons.get("ollama") or {}).get("state") == "present":
         servers.append({"name": "ollama", "settings": "/etc/dgxspark/ollama/ollama.json", "seconds": 30.0})
     return servers
@@ -219,31 +213,28 @@ def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
     of_host = (network.get("hosts") or {}).get(planned.host)
     if not of_host or not network.get("ready"):
         return {}, [f"the network of {cluster['name']} is not known to be ready"]
+    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
+    if network["topology"] not in PINGED:
+        why.append(f"the hosts of {cluster['name']} are a {network['topology']}, and have to listen how it is cabled")
+    why += [
+        f"the network of {name} may have to be changed"
+        for name, host in network["hosts"].items()
+        if host["apply"] or host["action"] in ("refuse", "migrate")
+    ]
     netplan, ufw = of_host["netplan"], {}
     if cluster["fabric"]["firewall"]:
         ufw = {
             "netdevs": sorted({rail["netdev"] for rail in of_host["rails"]}),
             "peers": [peer for peer in of_host["firewall"]["peers"] if "/" not in peer],
         }
+    checksum = hashlib.sha256(network_text(netplan).encode()).hexdigest() if netplan else ""
     return {
-        "file": {"path": NETWORK_FILE, "sha256": checksum_of(network_text(netplan))} if netplan else {},
+        "file": {"path": NETWORK_FILE, "sha256": checksum} if netplan else {},
         "routes": relay.routes_of(netplan),
         "relay": of_host.get("relay") or [],
         "ufw": ufw,
         "pings": of_host["pings"],
-    }, _network_reasons(cluster["name"], network)
-
-
-def _network_reasons(cluster: str, network: Mapping[str, Any]) -> list[str]:
-    """Return why the role fabric has to be applied to a ready network."""
-    why = [str(finding["message"]) for finding in network.get("findings") or [] if finding["severity"] == "error"]
-    if network["topology"] not in PINGED:
-        why.append(f"the hosts of {cluster} are a {network['topology']}, and have to listen how it is cabled")
-    return why + [
-        f"the network of {name} may have to be changed"
-        for name, host in network["hosts"].items()
-        if host["apply"] or host["action"] in ("refuse", "migrate")
-    ]
+    }, why
 
 
 def proof_of(planned: PlannedParts) -> dict[str, Any]:
@@ -259,8 +250,3 @@ def proof_of(planned: PlannedParts) -> dict[str, Any]:
         "os_reserve_gib": settings.get("reserve_gib"),
         "root": settings.get("sysroot") or "/",
     }
-
-
-def checksum_of(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ansible import constants
+from ansible.inventory.manager import IGNORED
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import MODEL_FOLDER
 
 KEYS = ".secrets"
@@ -136,11 +139,6 @@ def of_fleet(path: str, task_vars: Mapping[str, Any]) -> str:
     return resolve(path, fleet_folder(task_vars) or str(task_vars.get("inventory_dir") or ""))
 
 
-def _is_path(value: Any) -> bool:
-    """Tell whether a value is a path of the controller; C(-) is the screen, and C({model}/NAME) a file of the checkpoint."""
-    return isinstance(value, str) and value not in ("", "-") and not value.startswith(MODEL_FOLDER)
-
-
 Change = Callable[[str, str], str]
 """Returns a new path for a place and its path."""
 
@@ -148,7 +146,9 @@ Change = Callable[[str, str], str]
 def _map(value: Any, keys: Sequence[str], change: Change, where: str) -> Any:
     """Return a value with changed paths at one place; a value of another shape stays unchanged, its reader reports it."""
     if not keys:
-        return change(where, value) if _is_path(value) else value
+        # C(-) is the screen, and C({model}/NAME) a file of the checkpoint.
+        is_path = isinstance(value, str) and value not in ("", "-") and not value.startswith(MODEL_FOLDER)
+        return change(where, value) if is_path else value
     first, below = keys[0], keys[1:]
     if isinstance(value, Mapping):
         return {
@@ -271,6 +271,21 @@ class Sources:
             for path in _walk(source, self._ignored):
                 if not self._ignored(Path(path).name):
                     yield path
+
+
+def inventory_sources(sources: Sequence[str] | None) -> Sources:
+    """Return the sources of a run, without the files that Ansible's configuration ignores. sources: C(ansible_inventory_sources)."""
+
+    def ignored(name: str) -> bool:
+        return bool(IGNORED.search(name.encode(errors="surrogateescape")))
+
+    return Sources([str(source) for source in sources or ()], ignored, constants.YAML_FILENAME_EXTENSIONS)
+
+
+def inventory_names(variables: Mapping[str, Any]) -> str:
+    """Return the names of the inventory folders of a run, without the paths that lead there. variables: of a task."""
+    paths = [Path(str(source)) for source in variables.get("ansible_inventory_sources") or () if "," not in str(source)]
+    return ", ".join(dict.fromkeys((path.parent if path.is_file() else path).name for path in paths))
 
 
 def _walk(folder: str, ignored: Callable[[str], bool]) -> Iterator[str]:

@@ -69,18 +69,15 @@ class EventLog:
 
 def plan_fields(plan: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of the event C(plan). plan: as in plan.json; counts: of findings by severity."""
-    services = [
-        {"host": host, **{key: service.get(key) for key in ("name", "port", "state")}, "model": _model(service)}
-        for host, body in plan["hosts"].items()
-        for service in body.get("services") or []
-    ]
+    services = []
+    for host, body in plan["hosts"].items():
+        for service in body.get("services") or []:
+            model = service.get("model") or {}
+            name = model.get("repo") or model.get("path") or model.get("source")
+            fields = {key: service.get(key) for key in ("name", "port", "state")}
+            services.append({"host": host, **fields, "model": name})
     clusters = {name: body["hosts"] for name, body in (plan.get("clusters") or {}).items()}
     return {"hosts": list(plan["hosts"]), "clusters": clusters, "services": services, "counts": dict(counts)}
-
-
-def _model(service: Mapping[str, Any]) -> Any:
-    model = service.get("model") or {}
-    return model.get("repo") or model.get("path") or model.get("source")
 
 
 def outcome(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

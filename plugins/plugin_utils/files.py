@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import stat
 def write(path: Path, text: str) -> None:
     """Write a report by one rename, so that no reader sees a part of it."""
     state_file.write_text(path, text, mode=None)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder: hosts of a task are workers that may write the same files. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 class NotOurs(OSError):

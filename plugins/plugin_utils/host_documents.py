@@ -97,18 +97,12 @@ def desired_checksum(
 
 
 def _with_digest(file: HostFile) -> HostFile:
-    is_made_there = file.generate and file.content is None and file.source is None
     content = file.content if file.fill and not file.secret else None
-    checksum = None if is_made_there else _digest_of(file)
+    checksum = None
+    if not file.generate:  # the host alone knows a generated one
+        path = COLLECTION / file.bundled if file.bundled else Path(str(file.source))
+        checksum = digest(path) if file.content is None else hashlib.sha256(str(file.content).encode()).hexdigest()
     return replace(file, content=content, source=None, bundled=None, digest=checksum)
-
-
-def _digest_of(file: HostFile) -> str | None:
-    if file.generate:
-        return None  # the host alone knows it
-    if file.content is not None:
-        return hashlib.sha256(str(file.content).encode()).hexdigest()
-    return digest(COLLECTION / file.bundled if file.bundled else Path(str(file.source)))
 
 
 def digest(path: Path) -> str:

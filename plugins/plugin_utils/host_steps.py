@@ -13,8 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import HostAction, checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
 
@@ -38,9 +37,7 @@ class HostSteps(HostAction):
     def run_step(self, step: str, **arguments: Any) -> dict[str, Any]:
         """Run a step on the host; fail with its message if it fails."""
         options = {name: self.args[name] for name in self.OPTIONS if name in self.args}
-        answer: dict[str, Any] = self._execute_module(
-            module_name=self.MODULE, module_args={**options, "step": step, **arguments}, task_vars=self.variables
-        )
+        answer = self.execute({**options, "step": step, **arguments})
         if answer.get("failed"):
             reason = str(answer.get("msg") or answer.get("module_stderr") or f"step {step} failed")
             raise AnsibleActionFail(foreign_text.printable(reason))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 FOLDER = "image_plans"
@@ -42,30 +43,26 @@ class ImagePlans:
 
     def _read(self, key: str) -> dict[str, Any] | None:
         for entry in (self._locked(key), self._read_file(key)):
-            try:
-                if entry and entry["answer"] is None:
-                    return {"answer": None, "reason": entry["reason"]}
+            # The image is asked again if another release wrote the answer.
+            with contextlib.suppress(Untrusted):
                 if entry:
-                    return {"answer": image_answer.read(entry["answer"]), "reason": ""}
-            except Untrusted:  # the image is asked again if another release wrote the answer
-                continue
+                    return (
+                        entry
+                        if entry["answer"] is None
+                        else {"answer": image_answer.read(entry["answer"]), "reason": ""}
+                    )
         return None
 
     def _locked(self, key: str) -> dict[str, Any] | None:
-        if key not in self.locked:
-            return None
-        try:
+        with contextlib.suppress(KeyError, ValueError):
             return {"answer": parse_json(self.locked[key], f"the answer {key} of the lock file"), "reason": ""}
-        except ValueError:
-            return None
+        return None
 
     def _read_file(self, key: str) -> dict[str, Any] | None:
         """Return the content of the file of a question, None without a file or with an outdated failure."""
-        if self.folder is None:
-            return None
-        path = self.folder / key
+        path = self.folder / key if self.folder else None
         content = read_stored(path, plan_probe.SCHEMA)
-        if not content:
+        if path is None or not content:
             return None
         is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
         entry = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}

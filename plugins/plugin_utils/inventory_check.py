@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import validation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import Sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import KEYS, Sources
 
 GROUP = "sparks"
 YAML_SUFFIXES = (".yml", ".yaml", ".json")
@@ -29,11 +29,27 @@ WRITE_ONE = "dgxspark.vllm.discover writes an inventory, docs/inventory.md descr
 _VARIABLE = re.compile(r"(?:ansible|spark)_\w+")
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SYSTEM_DEFAULT = "/etc/ansible/"
+MOST_BYTES = 8192
+"""A file with one key is smaller."""
+
+_RANDOM_FORMS = (
+    re.compile(r"(?=.*\d)(?=.*[A-Fa-f])[0-9A-Fa-f]{32,}"),
+    re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])(?=.*[A-Za-z0-9]{12})[A-Za-z0-9+/_-]{24,}={0,2}"),
+    re.compile(r"[a-z0-9]{32,}"),
+)
+_CHANGE = re.compile(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])|[A-Z](?=[a-z])")
+_ABOUT_SECRETS = re.compile(
+    r"(?<![A-Za-z])(?:secrets?|tokens?|pass(?:w[a-z]*)?|credentials?|apikeys?|keys?|psk)(?![A-Za-z])", re.IGNORECASE
+)
 
 
 def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list[str]:
     """Return why the inventory cannot be used, a sentence each; empty when it can."""
-    problems = [_missing(path) for path in sources.missing if not path.startswith(_SYSTEM_DEFAULT)]
+    problems = [
+        f"the inventory '{printable(path)}' does not exist; correct the path after -i ({WRITE_ONE})."
+        for path in sources.missing
+        if not path.startswith(_SYSTEM_DEFAULT)
+    ]
     for path in sources.inventory_files():
         problems += _file_problems(path, _hosts_problems)
     for path in sources.variable_files():
@@ -43,10 +59,6 @@ def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list
     return [_without_sparks(groups, sources)]
 
 
-def _missing(path: str) -> str:
-    return f"the inventory '{printable(path)}' does not exist; correct the path after -i ({WRITE_ONE})."
-
-
 def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> str:
     """Return the message that the inventory has no Sparks, with a visible reason."""
     if not sources.given or (sources.missing and all(path.startswith(_SYSTEM_DEFAULT) for path in sources.missing)):
@@ -54,28 +66,19 @@ def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> st
     inventory = "the inventory " + ", ".join(f"'{printable(path)}'" for path in sources.given)
     if GROUP in groups:
         return f"the group '{GROUP}' of {inventory} has no hosts; list the DGX Sparks there: {SHORTEST}"
-    group_names = sorted(name for name in groups if name not in ("all", "ungrouped"))
-    if group_names:
-        return f"{inventory} has no group '{GROUP}' but {_group_hint(group_names)}."
+    names = sorted(name for name in groups if name not in ("all", "ungrouped"))
+    if names:
+        shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
+        near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
+        fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
+        return f"{inventory} has no group '{GROUP}' but {shown}; {fix}."
     if groups.get("all"):
         return f"{inventory} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
-    if any(map(_has_content, sources.inventory_files())):
-        return f"{inventory} could not be read; Ansible's warning above has the reason."
+    for path in sources.inventory_files():
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        if any(line.strip() and not line.lstrip().startswith(("#", ";", "---")) for line in lines):
+            return f"{inventory} could not be read; Ansible's warning above has the reason."
     return f"{inventory} is empty; list the DGX Sparks in the group '{GROUP}': {SHORTEST}"
-
-
-def _group_hint(names: Sequence[str]) -> str:
-    """Return the groups of an inventory without Sparks, with the group to rename."""
-    shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
-    near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
-    fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
-    return f"{shown}; {fix}"
-
-
-def _has_content(path: str) -> bool:
-    """Whether a file has a line that is neither empty nor a comment."""
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return any(line.strip() and not line.lstrip().startswith(("#", ";", "---")) for line in lines)
 
 
 def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[int, str]]]) -> list[str]:
@@ -86,8 +89,10 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     inventory, lists_hosts = f"the inventory '{printable(path)}'", find is _hosts_problems
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (UnicodeDecodeError, OSError) as error:
-        return [f"{inventory} {why}" for why in _unreadable(path, error)]
+    except OSError as error:
+        return [f"{inventory} cannot be read: {error.strerror or error}; see its owner and mode."]
+    except UnicodeDecodeError as error:  # an executable file is a script, which may be binary
+        return [] if os.access(path, os.X_OK) else [f"{inventory} is not UTF-8 text: {error.reason}."]
     if text.startswith("$ANSIBLE_VAULT") or (lists_hosts and not path.endswith(YAML_SUFFIXES)):
         return []
     try:
@@ -100,14 +105,6 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
     return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]
-
-
-def _unreadable(path: str, error: Exception) -> Iterator[str]:
-    """Yield why a file is unreadable; an executable file is a script, which may be binary."""
-    if isinstance(error, OSError):
-        yield f"cannot be read: {error.strerror or error}; see its owner and mode."
-    elif isinstance(error, UnicodeDecodeError) and not os.access(path, os.X_OK):
-        yield f"is not UTF-8 text: {error.reason}."
 
 
 def _yaml_problem(error: Exception, text: str) -> str:
@@ -183,16 +180,70 @@ def _section_problems(group: str, section: yaml.Node, value: yaml.Node) -> Itera
         yield line, f"'{part}' of the group '{group}' is a list; write each entry as 'NAME:' without a dash"
     elif isinstance(value, yaml.MappingNode) and part != "vars":
         for entry, content in value.value:
-            yield from (_group_problems if part == "children" else _host_problems)(entry, content)
-
-
-def _host_problems(key: yaml.Node, body: yaml.Node) -> Iterator[tuple[int, str]]:
-    name, line = printable(str(key.value)), key.start_mark.line + 1
-    if _VARIABLE.fullmatch(name):
-        yield line, f"the variable '{name}' stands where a host is expected; indent it below its host"
-    elif not (_is_empty(body) or isinstance(body, yaml.MappingNode)):
-        yield line, f"the host '{name}' has a value; write its variables below it, each as 'NAME: VALUE'"
+            name, line = printable(str(entry.value)), entry.start_mark.line + 1
+            if part == "children":
+                yield from _group_problems(entry, content)
+            elif _VARIABLE.fullmatch(name):
+                yield line, f"the variable '{name}' stands where a host is expected; indent it below its host"
+            elif not (_is_empty(content) or isinstance(content, yaml.MappingNode)):
+                yield line, f"the host '{name}' has a value; write its variables below it, each as 'NAME: VALUE'"
 
 
 def _is_empty(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+# --- keys among the hosts: Ansible reads every file in an inventory folder as a list of hosts
+
+
+def looks_like_key(name: str) -> bool:
+    """Tell whether a name has the form of a key: of a known issuer, or long and random, unlike names of machines."""
+    if redaction.holds_secret(name) or _RANDOM_FORMS[0].fullmatch(name):
+        return True
+    # Random text changes between letters, digits and capitals far more often than joined words.
+    is_long = any(form.fullmatch(name) for form in _RANDOM_FORMS[1:])
+    return is_long and 4 * len(_CHANGE.findall(name)) >= len(name)
+
+
+def find_keys(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
+    """Return the message about hosts that are keys, empty without any; it has no secrets."""
+    names = {str(name) for group, hosts in groups.items() for name in (group, *hosts)}
+    keys = {name for name in names if looks_like_key(name)}
+    files: dict[str, str] = {}  # with the source that reads each
+    for path in sources.files():
+        words = _words(path)
+        hosts = {word for word in words if word in names}
+        source = next((folder for folder in sources.folders if path.startswith(f"{folder}/")), "")
+        # YAML files with such a name hold no key.
+        is_secret = not path.endswith((".yml", ".yaml")) and bool(_ABOUT_SECRETS.search(path[len(source) :]))
+        if keys & hosts or (hosts and len(words) == 1 and is_secret):
+            keys |= hosts
+            files[path] = sources.reads(path) or str(Path(path).parent)
+    if not keys:
+        return ""
+    are_keys = "is a key or password" if len(keys) == 1 else "are keys or passwords"
+    sentences = [
+        f"{len(keys)} of the inventory's hosts {are_keys} by the looks of it. "
+        "Ansible reads each file of an inventory folder as a list of hosts."
+    ]
+    sentences += [
+        f"Move '{path}' to '{Path(source, KEYS, Path(path).name)}', which Ansible does not read, and name it so in the inventory."
+        for path, source in sorted(files.items())
+    ]
+    if not files:
+        sentences.append(
+            f"Move the file with it out of the inventory: into {KEYS} in the inventory folder, which Ansible does not read."
+        )
+    return " ".join(sentences)
+
+
+def _words(path: str) -> Sequence[str]:
+    """Return the first word of each line of a small file, which Ansible's INI reader takes for a host."""
+    try:
+        if Path(path).stat().st_size > MOST_BYTES:
+            return ()
+        with Path(path).open(encoding="utf-8", errors="replace") as stream:
+            lines = stream.read(MOST_BYTES).splitlines()
+    except OSError:
+        return ()
+    return [line.split()[0] for line in lines if line.strip()]

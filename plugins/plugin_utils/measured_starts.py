@@ -15,8 +15,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reade
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.actions import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 FOLDER = "measured"
 SCHEMA = 1

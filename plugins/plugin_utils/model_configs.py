@@ -126,21 +126,16 @@ def complete_services(
             services = holder[key]
             completed = []
             for index, service in enumerate(services):
-                place = f"host {name}, {where}[{index}]" + (f" ({service['name']})" if _has_name(service) else "")
                 try:
                     completed.append(_complete(service, variables, recipes, configs))
                 except Unknown as error:
-                    message = f"{place}: {error}"
-                    messages.append(message)
-                    completed.append(_stand_in(service, recipes))
+                    title = f" ({service['name']})" if isinstance(service.get("name"), str) else ""
+                    messages.append(f"host {name}, {where}[{index}]{title}: {error}")
+                    # A valid service in its place, so that messages about other services keep their index.
+                    known = {key: service[key] for key in ("name", "port") if key in service}
+                    single = (other for other, recipe in recipes.items() if int(recipe.get("nodes") or 1) == 1)
+                    completed.append({**known, "recipe": min(single)})
             holder[key] = completed
-
-
-def _stand_in(service: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a valid service in place of a refused one, so that messages about other services keep their index."""
-    return {key: service[key] for key in ("name", "port") if key in service} | {
-        "recipe": min(name for name, recipe in recipes.items() if int(recipe.get("nodes") or 1) == 1)
-    }
 
 
 def _service_lists(variables: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -151,10 +146,6 @@ def _service_lists(variables: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
     if isinstance(cluster, Mapping) and isinstance(cluster.get("services"), list):
         variables["spark_cluster"] = dict(cluster)
         yield "spark_cluster.services", variables["spark_cluster"], "services"
-
-
-def _has_name(service: Any) -> bool:
-    return isinstance(service, Mapping) and isinstance(service.get("name"), str)
 
 
 def _complete(
@@ -172,10 +163,15 @@ def _complete(
         service = {**service, "model": model}
     elif image:
         return service
-    if not _needs_config(service, model):
+    has_repo = isinstance(model, Mapping) and bool(model.get("repo"))
+    if not has_repo or any(service.get(key) for key in ANSWERS_FOR_ITSELF):
         return service
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
-    recipe = None if model.get("revision") else _recipe_of(repo, recipes)
+    recipe = None
+    if not model.get("revision"):
+        # The one for the fewest Sparks, then the first by name.
+        names = [name for name, recipe in recipes.items() if _repo_of(recipe) == repo.lower() and ":" not in name]
+        recipe = min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
     if recipe:
         return {**{key: value for key, value in service.items() if key != "model"}, "recipe": recipe}
     model_config = configs.find(repo, revision, str(variables.get("spark_hf_endpoint") or ""), _read_token(variables))
@@ -188,23 +184,15 @@ def _complete(
     }
 
 
-def _needs_config(service: Mapping[str, Any], model: Any) -> bool:
-    """Tell whether a service names a repository, and no key that describes its size."""
-    has_repo = isinstance(model, Mapping) and bool(model.get("repo"))
-    return has_repo and not any(service.get(key) for key in ANSWERS_FOR_ITSELF)
-
-
 def _read_name(text: str) -> dict[str, Any]:
     """Return the model that a text names, C(ORG/NAME) or C(ORG/NAME@REVISION). Raises Unknown if the text names no model."""
     match = REPOSITORY.fullmatch(text)
     if match:
         return {key: value for key, value in match.groupdict().items() if value}
     if text.startswith(("/", "./", "~")):
-        raise Unknown(
-            f"'model' is the path {text!r}. Write model: {{path: {text}}} for a folder of weights on the controller."
-        )
-    hint = ""
-    address = _HUB_ADDRESS.match(text)
+        fix = f"Write model: {{path: {text}}} for a folder of weights on the controller."
+        raise Unknown(f"'model' is the path {text!r}. {fix}")
+    hint, address = "", _HUB_ADDRESS.match(text)
     if address:
         hint = f" Write model: {address['repo']}."
     elif "gguf" in text.lower():
@@ -214,15 +202,9 @@ def _read_name(text: str) -> dict[str, Any]:
     raise Unknown(f"'model' is {text!r}, which is not ORG/NAME of a model on Hugging Face.{hint}")
 
 
-def _recipe_of(repo: str, recipes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the name of the recipe for a model: the one for the fewest Sparks, then the first by name."""
-    names = (name for name, recipe in recipes.items() if _model_of(recipe).lower() == repo.lower() and ":" not in name)
-    return min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
-
-
-def _model_of(recipe: Mapping[str, Any]) -> str:
+def _repo_of(recipe: Mapping[str, Any]) -> str:
     model = recipe.get("model")
-    return str(model.get("repo") or "") if isinstance(model, Mapping) else ""
+    return str(model.get("repo") or "").lower() if isinstance(model, Mapping) else ""
 
 
 def choose_image(model_config: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -> str:
@@ -259,19 +241,12 @@ def _sound_release(reference: str) -> str:
 # --- sources of config.json -------------------------------------------------------------------------------------
 
 
-def _cache_folders() -> Iterator[Path]:
-    """Yield the Hugging Face caches of the controller, from the environment variables of the hub client."""
-    if os.environ.get("HF_HUB_CACHE"):
-        yield Path(os.environ["HF_HUB_CACHE"])
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    yield Path(home).expanduser() / "hub"
-    yield from map(Path, CACHES)
-
-
 def _cached(repo: str, revision: str) -> ModelConfig | None:
-    """Return the cached configuration of a model, None if no cache has it."""
-    for cache in _cache_folders():
-        folder = cache / f"models--{repo.replace('/', '--')}"
+    """Return the configuration of a model in a Hugging Face cache of the controller, None if no cache has it."""
+    # The environment variables of the hub client.
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    for cache in filter(None, (os.environ.get("HF_HUB_CACHE"), f"{Path(home).expanduser()}/hub", *CACHES)):
+        folder = Path(cache, f"models--{repo.replace('/', '--')}")
         try:
             commit = revision
             if not COMMIT.fullmatch(revision):
@@ -292,14 +267,12 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
     """Download the configuration of a model. Raises Unknown if the hub does not answer with a configuration."""
     commit, body = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{revision}/config.json", token, repo)
     if body is None:
-        raise Unknown(
-            f"{repo} has no config.json at revision {revision}; vLLM cannot serve it without one. Check the name."
-        )
+        why = f"{repo} has no config.json at revision {revision}"
+        raise Unknown(f"{why}; vLLM cannot serve it without one. Check the name.")
     commit = revision if COMMIT.fullmatch(revision) else commit
     if not COMMIT.fullmatch(commit):
-        raise Unknown(
-            f"{endpoint} does not name the commit of {repo}@{revision}. Write model: {{repo: {repo}, revision: COMMIT}}."
-        )
+        fix = f"Write model: {{repo: {repo}, revision: COMMIT}}."
+        raise Unknown(f"{endpoint} does not name the commit of {repo}@{revision}. {fix}")
     _commit, extra = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{commit}/hf_quant_config.json", token, repo)
     quant_config = _parse(extra, f"hf_quant_config.json of {repo}") if extra else {}
     return ModelConfig(repo, commit, _parse(body, f"config.json of {repo}"), quant_config, endpoint)
@@ -322,10 +295,8 @@ def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
                 break
             url = urljoin(url, reply.headers.get("location", ""))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise Unknown(
-            f"config.json of {repo} is in no cache here, and {host} does not answer ({reason}). {give}."
-        ) from None
+        why = f"config.json of {repo} is in no cache here, and {host} does not answer"
+        raise Unknown(f"{why} ({getattr(error, 'reason', error)}). {give}.") from None
     if reply.status == 200:
         return commit, reply.body
     if reply.status == 404 and reply.headers.get("x-error-code") == "EntryNotFound":

@@ -111,9 +111,8 @@ def check_files(plan: Mapping[str, Any], missing_keys: str) -> None:
         host["findings"] += controller_findings(host, made)
     for host in plan["addons"].values():
         for secret in addons.secrets(host):
-            finding = secret_finding(
-                secret.service, secret.name, Path(secret.source), secret.own, made.get(secret.source)
-            )
+            source = secret.source
+            finding = secret_finding(secret.service, secret.name, Path(source), secret.own, made.get(source))
             host["findings"] += [finding.to_dict()] if finding else []
         host["findings"] += unhashed(host)
 
@@ -152,14 +151,9 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
     findings: list[Finding] = []
     token = host["settings"]["hf_token_file"]
     if token and Path(token).is_absolute() and not (Path(token).is_file() and Path(token).stat().st_size):
-        findings.append(
-            Finding(
-                rule="secret.missing",
-                severity="warning",
-                message=f"spark_hf_token_file names '{token}', which is not a file with content on the controller.",
-                fix="Write a token of Hugging Face that may read the models into it, or remove the variable.",
-            )
-        )
+        text = f"spark_hf_token_file names '{token}', which is not a file with content on the controller."
+        fix = "Write a token of Hugging Face that may read the models into it, or remove the variable."
+        findings.append(Finding("secret.missing", "warning", text, fix))
     for service in host["services"]:
         for secret in service["secrets"]:
             is_key, source = secret["name"] == "VLLM_API_KEY", secret["source"]
@@ -167,27 +161,17 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
             findings += [finding] if finding else []
         for file in service["files"]:
             if file["source"] and not file["sha256"]:
-                findings.append(
-                    Finding(
-                        rule="file.missing",
-                        severity="error",
-                        service=service["name"],
-                        message=f"the source of {file['path']}, '{file['source']}', is no file on the controller.",
-                        fix="Name a file on the controller: a whole path, one relative to the inventory folder or, in a recipe, to the "
-                        "recipe; or {model}/NAME.",
-                    )
+                text = f"the source of {file['path']}, '{file['source']}', is no file on the controller."
+                fix = (
+                    "Name a file on the controller: a whole path, one relative to the inventory folder or, in a recipe, to the "
+                    "recipe; or {model}/NAME."
                 )
+                findings.append(Finding("file.missing", "error", text, fix, service["name"]))
         source = service["model"]["source"]
         if source and not Path(source, "config.json").is_file():
-            findings.append(
-                Finding(
-                    rule="model.missing",
-                    severity="error",
-                    service=service["name"],
-                    message=f"the folder '{source}' of model.path has no config.json on the controller.",
-                    fix="Correct model.path; a relative one is looked up below spark_model_dir.",
-                )
-            )
+            text = f"the folder '{source}' of model.path has no config.json on the controller."
+            fix = "Correct model.path; a relative one is looked up below spark_model_dir."
+            findings.append(Finding("model.missing", "error", text, fix, service["name"]))
     return [finding.to_dict() for finding in findings]
 
 
@@ -199,15 +183,9 @@ def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
             return []
     except OSError:  # the role refuses it
         return []
-    return [
-        Finding(
-            rule="clients.unhashed",
-            severity="warning",
-            service="hermes",
-            message=f"spark_clients.hermes: {listed} has no checksums: the package index decides what is installed and run.",
-            fix="Make the list with uv pip compile --generate-hashes (docs/clients.md); pip then refuses other bytes.",
-        ).to_dict()
-    ]
+    text = f"spark_clients.hermes: {listed} has no checksums: the package index decides what is installed and run."
+    fix = "Make the list with uv pip compile --generate-hashes (docs/clients.md); pip then refuses other bytes."
+    return [Finding("clients.unhashed", "warning", text, fix, "hermes").to_dict()]
 
 
 def own_keys(plan: Mapping[str, Any]) -> set[str]:
@@ -227,47 +205,29 @@ def own_keys(plan: Mapping[str, Any]) -> set[str]:
 def secret_finding(service: str, name: str, path: Path, is_own: bool, made: str | None = None) -> Finding | None:
     """Return the finding about the file of a secret, None for a right one.
 
-    is_own: a service of the fleet checks it, as a key in a header. made: see C(missing_secret).
+    is_own: a service of the fleet checks it, as a key in a header. made: the severity of a missing key that the playbook keys makes; None for another
+    secret.
     """
     if why := key_files.wrong(path, is_own) if path.is_absolute() else "":
-        return Finding(
-            rule="secret.unusable",
-            severity="error",
-            service=service,
-            message=f"the file of {name}, '{path}', {why}.",
-            fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
-            if is_own
-            else "Put the secret there, in a separate file that you may read.",
-        )
+        fix = "Put the secret there, in a separate file that you may read."
+        if is_own:
+            fix = "Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
+        return Finding("secret.unusable", "error", f"the file of {name}, '{path}', {why}.", fix, service)
     if not (path.is_absolute() and path.is_file()):
-        return missing_secret(service, name, path, made)
+        problem, fix = f"there is no '{path}' yet", "Run dgxspark.vllm.keys, which creates missing keys."
+        if not made or path.exists():
+            problem = f"'{path}' is not a file with content here"
+            fix = (
+                "Put it there, in a separate file. A relative path starts at the inventory folder; "
+                f'"{controller_paths.KEYS}/NAME" is below it, where Ansible does not read.'
+            )
+        text = f"{name}: the key is read from a file on the controller, and {problem}."
+        return Finding("secret.missing", made or "error", text, fix, service)
     if not path.stat().st_mode & stat.S_IWOTH:
         return None
-    return Finding(
-        rule="secret.open",
-        severity="warning",
-        service=service,
-        message=f"{name}: every account of this machine can read and change '{path}'.",
-        fix=f"Run chmod 600 {path}. In WSL this has no effect below /mnt: move the inventory to your Linux home, such as ~/my-sparks.",
-    )
-
-
-def missing_secret(service: str, name: str, path: Path, made: str | None) -> Finding:
-    """Return the finding about a missing secret.
-
-    made: the severity for a key that the playbook keys makes; None for another secret.
-    """
-    problem = f"there is no '{path}' yet" if made and not path.exists() else f"'{path}' is not a file with content here"
-    return Finding(
-        rule="secret.missing",
-        severity=made or "error",
-        service=service,
-        message=f"{name}: the key is read from a file on the controller, and {problem}.",
-        fix="Run dgxspark.vllm.keys, which creates missing keys."
-        if made and not path.exists()
-        else "Put it there, in a separate file. A relative path starts at the inventory folder; "
-        f'"{controller_paths.KEYS}/NAME" is below it, where Ansible does not read.',
-    )
+    text = f"{name}: every account of this machine can read and change '{path}'."
+    fix = f"Run chmod 600 {path}. In WSL this has no effect below /mnt: move the inventory to your Linux home, such as ~/my-sparks."
+    return Finding("secret.open", "warning", text, fix, service)
 
 
 def digest(path: str) -> str | None:

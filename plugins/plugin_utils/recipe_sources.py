@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import (
-    Untrusted,
-    printable,
-    received,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted, printable, received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer, recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, git
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_stored, write
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import TooLarge, load_yaml
 
 FOLDER = "recipes"
 SCHEMA = 1
@@ -41,35 +39,53 @@ class Unfetched(ValueError):
     """A source cannot be read; the message has the reason."""
 
 
+class BrokenYaml(ValueError):
+    """Invalid YAML; the message has the place, and no part of the text."""
+
+
+def document_of(text: str) -> Any:
+    """Return the mapping of a YAML text, None for another text."""
+    try:
+        return read_launch_yaml(text)
+    except BrokenYaml:
+        return None
+
+
+def read_launch_yaml(text: str) -> Any:
+    """Return the mapping of a YAML text, None for other YAML. Raises C(BrokenYaml) for invalid YAML."""
+    if len(text) > importer.MOST_BYTES:
+        raise BrokenYaml(f"it has more than {importer.MOST_BYTES // 1024} KiB")
+    try:
+        documents = [document for document in load_yaml(text, several=True) if document is not None]
+        # Several manifests of Kubernetes become one of its kind List.
+        are_manifests = len(documents) > 1 and all(isinstance(item, dict) and "kind" in item for item in documents)
+        document = {"apiVersion": "v1", "kind": "List", "items": documents} if are_manifests else load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
+    except TooLarge as error:
+        raise BrokenYaml(str(error)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BrokenYaml("it has characters or values that YAML does not have") from error
+    return plain_dates(document) if isinstance(document, dict) else None
+
+
+def plain_dates(value: Any) -> Any:
+    """Return a YAML document with dates as texts."""
+    if isinstance(value, dict):
+        return {str(key): plain_dates(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_dates(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
 @dataclass
 class Content:
     """The files of a source. files: texts by path. skipped: unread files, with the reason."""
 
     files: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-
-    def skip(self, path: str, reason: str) -> None:
-        """Record a file that is not read."""
-        self.skipped[printable(path)] = reason
-
-    def accepts(self, path: str, size: int) -> bool:
-        """Return whether to read a file; record too large ones, and names that would steer a terminal."""
-        if not path.endswith(SUFFIXES) or len(self.files) >= MOST_FILES:
-            return False
-        if size > MOST_BYTES:
-            self.skip(path, f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}")
-        elif path != printable(path) or "\n" in path:
-            self.skip(path, "its name has characters that steer a terminal")
-        else:
-            return True
-        return False
-
-    def add(self, path: str, data: bytes) -> None:
-        """Add the text of a file, with characters that steer a terminal spelled out."""
-        try:
-            self.files[path] = printable(data.decode("utf-8").replace("\r\n", "\n"))
-        except UnicodeDecodeError:
-            self.skip(path, "it is no text in UTF-8")
 
 
 class RecipeSources:
@@ -158,14 +174,11 @@ class RecipeSources:
     def _fetched(self, source: Source) -> Content:
         if source.url and not self.keep:
             raise Unfetched("it is not fetched yet, and a check fetches nothing; a run without --check does")
-        content = read_repository(source)
-        place = self._place(source)
+        content, place = read_repository(source), self._place(source)
         if place is not None and self.keep:
             body = {"schema": SCHEMA, "origin": source.origin, "commit": source.commit}
-            write(
-                place,
-                json.dumps({**body, "files": content.files, "left": content.skipped}, indent=1, sort_keys=True) + "\n",
-            )
+            body.update(files=content.files, left=content.skipped)
+            write(place, json.dumps(body, indent=1, sort_keys=True) + "\n")
         return content
 
 
@@ -198,18 +211,28 @@ def read_repository(source: Source) -> Content:
     content = Content()
     try:
         with git.fetched_commit(source.path or source.url, source.commit) as commit:
-            chosen: list[tuple[str, str]] = []
+            blobs: dict[str, str] = {}
             total = 0
             for path, mode, blob, size in commit.files():
-                if path.endswith(SUFFIXES) and not mode.startswith("100"):
-                    content.skip(path, "it is a symbolic link" if mode == "120000" else "it is no file")
-                elif len(chosen) < MOST_FILES and content.accepts(path, size):
-                    chosen.append((path, blob))
+                why = ""
+                if not mode.startswith("100"):
+                    why = "it is a symbolic link" if mode == "120000" else "it is no file"
+                elif size > MOST_BYTES:
+                    why = f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}"
+                elif path != printable(path) or "\n" in path:
+                    why = "its name has characters that steer a terminal"
+                if path.endswith(SUFFIXES) and why:
+                    content.skipped[printable(path)] = why
+                elif path.endswith(SUFFIXES) and len(blobs) < MOST_FILES:
+                    blobs[path] = blob
                     total += size
             if total > MOST_TOTAL:
                 raise Unfetched(f"its YAML files have {total // 1024**2} MiB, more than {MOST_TOTAL // 1024**2}")
-            for (path, _blob), data in zip(chosen, commit.read([blob for _path, blob in chosen])):
-                content.add(path, data)
+            for path, data in zip(blobs, commit.read(list(blobs.values()))):
+                try:
+                    content.files[path] = printable(data.decode("utf-8").replace("\r\n", "\n"))
+                except UnicodeDecodeError:
+                    content.skipped[printable(path)] = "it is no text in UTF-8"
     except git.GitError as error:
         raise Unfetched(str(error)) from error
     return content

@@ -21,7 +21,7 @@ from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import read_variables
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from playbook_runs import LOST_SSH, ROOT, ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.filter import checked_hosts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import inventory_check, playbook_tags
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 
 FIXTURES = ROOT / "tests/unit/plugins/fixtures"
 PLAYBOOKS = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))

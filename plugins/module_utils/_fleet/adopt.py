@@ -9,7 +9,7 @@ A launch is only touched if it serves the model of a planned service or answers 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._vllm.launch import SERVICE_KEYS, long_name
@@ -18,11 +18,6 @@ Service = Mapping[str, Any]
 OPTIONS_OF_KEYS = {*SERVICE_KEYS, "model", "revision", "api-key"}
 """Options that a service has as keys; they are compared as such."""
 MOST_TEXT = 80
-
-
-def _model_name(service: Service) -> Any:
-    model = service.get("model") or {}
-    return model.get("repo") or model.get("path")
 
 
 def _last_name(path: Any) -> str:
@@ -44,10 +39,11 @@ def matches(service: Service, launch: Service) -> str:
 
 def differences(service: Service, launch: Service) -> list[str]:
     """Return a line for each difference between a launch and a service, first the differences that clients notice."""
-    image = launch.get("image")
+    image, model = launch.get("image"), launch.get("model") or {}
+    planned = service["model"]
     values = {
         "port": (launch.get("port"), service["port"]),
-        "model": (_model_name(launch), _model_name(service)),
+        "model": (model.get("repo") or model.get("path"), planned.get("repo") or planned.get("path")),
         "served as": (launch.get("served_model_name"), service["served_model_name"]),
         "image": (image.get("ref") if isinstance(image, Mapping) else image, service["image"]["ref"]),
     }
@@ -154,7 +150,13 @@ def lines_of(
 ) -> list[str]:
     """Return the report for people."""
     paired_names = {pair["name"] for pair in paired}
-    lines = [line for pair in paired for line in _pair_lines(pair)]
+    lines = []
+    for pair in paired:
+        owner = f", run by {pair['unit']}" if pair["unit"] and pair["container"] else ""
+        match = f"service {pair['service']} can take its place (same {pair['by']})"
+        lines.append(f"{pair['name']}{owner}: {match}, {pair['way']} it: {pair['why']}")
+        lines += [f"  {line}" for line in pair["differences"]]
+        lines += [f"  left alone: {pair['refused']}"] if pair["refused"] else []
     for launch in launches:
         if launch["name"] not in paired_names:
             why = launch.get("unreadable") or "no service of this host has its model or its port"
@@ -164,13 +166,3 @@ def lines_of(
         fate = "can come back: -e spark_adopt_undo=true" if launch["there"] else "is not there any more"
         lines.append(f"{launch['name']}: {launch['service'] or 'a service'} has taken its place; it {fate}")
     return lines
-
-
-def _pair_lines(pair: Mapping[str, Any]) -> Iterator[str]:
-    owner = f", run by {pair['unit']}" if pair["unit"] and pair["container"] else ""
-    match = f"service {pair['service']} can take its place (same {pair['by']})"
-    yield f"{pair['name']}{owner}: {match}, {pair['way']} it: {pair['why']}"
-    for line in pair["differences"]:
-        yield f"  {line}"
-    if pair["refused"]:
-        yield f"  left alone: {pair['refused']}"

@@ -162,25 +162,26 @@ def archive(content: Any, most: int) -> bytes:
     :param most: unpacked bytes
     :raises Untrusted: for other content
     """
-    where = "content"
     try:
         packed = base64.b64decode(content, validate=True)
         unpacking = zlib.decompressobj(wbits=31)
         raw = unpacking.decompress(packed, most + 1)
     except (TypeError, ValueError, binascii.Error, zlib.error) as error:
-        raise Untrusted(f"{where} is no packed archive") from error
+        raise Untrusted("content is no packed archive") from error
     if len(raw) > most or unpacking.unconsumed_tail:
-        raise Untrusted(f"{where} has more than {most} bytes")
+        raise Untrusted(f"content has more than {most} bytes")
     if not unpacking.eof or unpacking.unused_data:
-        raise Untrusted(f"{where} is no whole archive")
+        raise Untrusted("content is no whole archive")
     try:
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as packed_files:
             for member in packed_files:
-                read(RELATIVE, member.name, f"a name in {where}")
+                read(RELATIVE, member.name, "a name in content")
                 if not member.isreg():
-                    raise Untrusted(f"{where} has {member.name!r}, which is no file")
+                    raise Untrusted(f"content has {member.name!r}, which is no file")
+    except Untrusted:
+        raise
     except (tarfile.TarError, ValueError, OSError, RecursionError) as error:
-        raise error if isinstance(error, Untrusted) else Untrusted(f"{where} is no archive") from error
+        raise Untrusted("content is no archive") from error
     return packed
 
 
@@ -283,18 +284,16 @@ def _step(record: dict[str, Any]) -> Callable[[Any, str], Any]:
     return parse
 
 
+_ROWS = {
+    "single": _SINGLE,
+    "contents": _CONTENT,
+    "prefix_cache": _PREFIX,
+    "concurrency": LOAD_ROW,
+    "request_rates": LOAD_ROW,
+}
 SERVICE_BENCH: Mapping[str, Any] = {
     "look": _step(_LOOK),
-    **{
-        part: _step({"row": row, "gpu": Most([_SAMPLE], 100_000)})
-        for part, row in (
-            ("single", _SINGLE),
-            ("contents", _CONTENT),
-            ("prefix_cache", _PREFIX),
-            ("concurrency", LOAD_ROW),
-            ("request_rates", LOAD_ROW),
-        )
-    },
+    **{part: _step({"row": row, "gpu": Most([_SAMPLE], 100_000)}) for part, row in _ROWS.items()},
     "offline": _step(_OFFLINE),
 }
 """Results of M(dgxspark.vllm.service_bench) by step."""
@@ -383,9 +382,8 @@ def _check_distribution(look: dict[str, Any], where: str) -> dict[str, Any]:
             raise Untrusted(f"{where}.models says {model['repo']}@{model['revision']} of {key}")
         for entry in model["files"]:
             if not entry["store"].startswith((f"{model['folder']}/blobs/", f"{model['folder']}/snapshots/")):
-                raise Untrusted(
-                    f"{where}.models.{key} has {entry['path']} at {entry['store']}, outside of the model's folder"
-                )
+                place = f"{entry['path']} at {entry['store']}"
+                raise Untrusted(f"{where}.models.{key} has {place}, outside of the model's folder")
             if entry["link"]:
                 try:
                     spread_files.safe_link(f"snapshots/{model['commit']}/{entry['path']}", entry["link"])
@@ -402,16 +400,7 @@ def _check_distribution(look: dict[str, Any], where: str) -> dict[str, Any]:
 DISTRIBUTION = Then(_DISTRIBUTION, _check_distribution)
 """The section C(distribution) of M(dgxspark.vllm.spark_info)."""
 
-MALFORMED = (
-    TypeError,
-    ValueError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    ZeroDivisionError,
-)
+MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Errors that a malformed answer causes in the code that reads it."""
 
 

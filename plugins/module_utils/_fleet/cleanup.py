@@ -62,7 +62,9 @@ def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, A
     services, models = planned.get("services") or [], planned.get("models") or []
     images = {*(planned.get("images") or []), *(planned.get("image_candidates") or []), *_images_in(addons)}
     for service in services:
-        images |= _images_of(service)
+        images |= {str(value) for value in service["image"].values() if value}
+        for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
+            images |= {str(derived[key]) for key in ("base", "base_tag", "tag") if key in derived}
     repositories = {(model["repo"], model["revision"]) for model in models if model.get("repo")}
     return {
         "images": sorted(images),
@@ -70,14 +72,6 @@ def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, A
         "paths": sorted(model["path"] for model in models if model.get("path")),
         "services": sorted(service["name"] for service in services),
     }
-
-
-def _images_of(service: Mapping[str, Any]) -> set[str]:
-    """Return all names of a service's image, and of the image that it is built from."""
-    names = [value for value in service["image"].values() if value]
-    for derived in (service.get("ray_image") or {}, service.get("built_image") or {}):
-        names += [derived[key] for key in ("base", "base_tag", "tag") if key in derived]
-    return set(map(str, names))
 
 
 def _images_in(value: Any) -> Iterator[str]:
@@ -139,31 +133,26 @@ def unused_images(
     for repository, tag, digest in map(split_image, [*planned, *keep]):
         used_names.add(f"{repository}@{digest}" if digest else f"{repository}:{tag or 'latest'}")
     parents = {str(image.get("Parent") or "") for image in images}
-
-    def is_unused(image: Mapping[str, Any]) -> bool:
-        names = names_of_image(image)
+    unused = []
+    for image in images:
+        tags, digests, all_names = image.get("RepoTags") or [], image.get("RepoDigests") or [], names_of_image(image)
         # Docker removes a step of a build together with the image above it, and not before.
-        is_step = image.get("Id") in parents and not image.get("RepoTags") and not image.get("RepoDigests")
-        if is_step or image.get("Id") in used_ids or names & used_names:
-            return False
-        return _is_recognised(image, planned, asked_images) and not any(name in notes for name in names)
-
-    return _largest_first(_unused_image(image) for image in images if is_unused(image))
-
-
-def _unused_image(image: Mapping[str, Any]) -> dict[str, Any]:
-    tags = [tag for tag in image.get("RepoTags") or [] if tag != "<none>:<none>"]
-    names = sorted(tags or [digest for digest in image.get("RepoDigests") or [] if "<none>" not in digest])
-    return _unused(
-        "images",
-        ", ".join(names) or f"{str(image['Id'])[:19]} (no name)",
-        int(image.get("Size") or 0),
+        is_step = image.get("Id") in parents and not tags and not digests
+        if is_step or image.get("Id") in used_ids or all_names & used_names:
+            continue
+        if not _is_recognised(image, planned, asked_images) or any(name in notes for name in all_names):
+            continue
+        tags = [tag for tag in tags if tag != "<none>:<none>"]
+        names = sorted(tags or [digest for digest in digests if "<none>" not in digest])
+        title, why = (
+            ", ".join(names) or f"{str(image['Id'])[:19]} (no name)",
+            "no container, unit, receipt or plan names it",
+        )
+        is_built = any(name.startswith(OWN_REPOSITORY) for name in tags) or _has_own_label(image)
         # Docker removes an image with the last of its names.
-        names or [image["Id"]],
-        "no container, unit, receipt or plan names it",
-        id=str(image["Id"]),
-        built=any(name.startswith(OWN_REPOSITORY) for name in tags) or _has_own_label(image),
-    )
+        remove, size = names or [image["Id"]], int(image.get("Size") or 0)
+        unused.append(_unused("images", title, size, remove, why, id=str(image["Id"]), built=is_built))
+    return _largest_first(unused)
 
 
 # --- weights
@@ -196,8 +185,14 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
     folder, repo = hf_home / "hub" / name, name[len("models--") :].replace("--", "/", 1)
     with beneath.folder(hf_home, f"hub/{name}") as handle:
         sizes = {path[len("blobs/") :]: info.st_size for path, info in beneath.walk(handle, "blobs")}
-        commits = snapshots.entries(hf_home, f"hub/{name}/snapshots")
-        blobs, plain_bytes = _read_snapshots(handle, commits)
+        # Of each snapshot: its linked blobs, and the bytes of its files that are no links.
+        blobs: dict[str, set[str]] = {}
+        plain_bytes: dict[str, int] = {}
+        for commit in snapshots.entries(hf_home, f"hub/{name}/snapshots"):
+            with contextlib.suppress(beneath.Refused):
+                files = list(beneath.walk(handle, f"snapshots/{commit}"))
+                blobs[commit] = {_target(handle, path) for path, info in files if stat.S_ISLNK(info.st_mode)}
+                plain_bytes[commit] = sum(info.st_size for _path, info in files if stat.S_ISREG(info.st_mode))
         total = sum(info.st_size for _path, info in beneath.walk(handle))
     revisions = {}
     for commit, linked in blobs.items():
@@ -219,18 +214,6 @@ def _read_model(hf_home: Path, name: str) -> dict[str, Any]:
         "partial": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(partial)},
         "orphans": {str(folder / "blobs" / blob): sizes[blob] for blob in sorted(orphans)},
     }
-
-
-def _read_snapshots(handle: int, commits: Iterable[str]) -> tuple[dict[str, set[str]], dict[str, int]]:
-    """Return the linked blobs of each snapshot, and the bytes of its files that are no links. handle: folder of the model."""
-    blobs: dict[str, set[str]] = {}
-    plain_bytes: dict[str, int] = {}
-    for commit in commits:
-        with contextlib.suppress(beneath.Refused):
-            files = list(beneath.walk(handle, f"snapshots/{commit}"))
-            blobs[commit] = {_target(handle, path) for path, info in files if stat.S_ISLNK(info.st_mode)}
-            plain_bytes[commit] = sum(info.st_size for _path, info in files if stat.S_ISREG(info.st_mode))
-    return blobs, plain_bytes
 
 
 def _target(handle: int, path: str) -> str:
@@ -270,7 +253,14 @@ def unused_weights(
             used |= set(refs.values())
         entries += _unused_revisions(model, used & model["revisions"].keys())
         if all(is_complete(repo, revision) for revision in sorted(revisions)):
-            entries += _unused_files(model)
+            kinds = (
+                ("partial", "downloads", "unfinished", "the model is whole without"),
+                ("orphans", "revisions", "of no revision", "no revision links to them"),
+            )
+            for key, kind, words, why in kinds:
+                files = model[key]
+                if files:
+                    entries.append(_unused(kind, f"{repo}: {len(files)} {words}", sum(files.values()), files, why))
     return _largest_first(entries)
 
 
@@ -283,19 +273,6 @@ def _unused_revisions(model: Mapping[str, Any], used: Collection[str]) -> list[d
             names = [f"{model['path']}/refs/{name}" for name, target in model["refs"].items() if target == commit]
             remove = [revision["path"], *revision["blobs"], *names]
             entries.append(_unused("revisions", f"{model['repo']}@{commit[:12]}", revision["bytes"], remove, why))
-    return entries
-
-
-def _unused_files(model: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the unfinished downloads and the orphaned files of a complete model."""
-    repo, partial, orphans = model["repo"], model["partial"], model["orphans"]
-    entries = []
-    if partial:
-        title = f"{repo}: {len(partial)} unfinished"
-        entries.append(_unused("downloads", title, sum(partial.values()), partial, "the model is whole without"))
-    if orphans:
-        title = f"{repo}: {len(orphans)} of no revision"
-        entries.append(_unused("revisions", title, sum(orphans.values()), orphans, "no revision links to them"))
     return entries
 
 
@@ -339,11 +316,7 @@ def _note(file: Path) -> str:
 
 
 def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done: bool, unjudged: str = "") -> list[str]:
-    """Return the report for people.
-
-    :param entries: unused things, with C(ours)
-    :param unjudged: why weights were not judged
-    """
+    """Return the report for people. entries: unused things, with C(ours). unjudged: why weights were not judged."""
     lines: list[str] = []
     ours = [entry for entry in entries if entry.get("ours", True)]
     for kind in KINDS:

@@ -22,15 +22,13 @@ from .document_check import Differences
 from .generation_host import Host
 from .generations import Generation
 
+_KEY_KINDS = ("changed", "missing", "attributes")
+"""Kinds of differences that key files may have too."""
 RECORDED_FIELDS = ("number", "at", "proven", "wanted", "facts", "units", "images")
 
 
 def compare(
-    params: Mapping[str, Any],
-    run: Run,
-    check: bool,
-    warn: Callable[[str], None],
-    facts: Mapping[str, Any],
+    params: Mapping[str, Any], run: Run, check: bool, warn: Callable[[str], None], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Compare the host that this runs on.
 
@@ -55,10 +53,7 @@ def compare(
         "why": why,
         "unanswered": [text for text in (host.silent, host.systemd_silent) if text],
         "differences": {
-            **{
-                kind: sorted({*getattr(differences, kind), *keys.get(kind, ())})
-                for kind in ("changed", "missing", "attributes")
-            },
+            **{kind: sorted({*getattr(differences, kind), *keys.get(kind, ())}) for kind in _KEY_KINDS},
             # Without a deployment after the current generation.
             "added": sorted(set(host.added()) - set(current.others if current else ())) if parts is None else [],
             "removed": sorted(differences.removed),
@@ -150,10 +145,8 @@ def _key_changes(host: Host, state: HostState) -> dict[str, list[str]]:
     if current is None:
         return {}
     paths = {file.path for file in state.files if file.secret}
-    now, recorded = (
-        {path: key for path, key in keys.items() if path in paths} for keys in (host.secrets, current.secrets)
-    )
-    return generations.secret_changes(now, recorded)
+    both = ({path: key for path, key in keys.items() if path in paths} for keys in (host.secrets, current.secrets))
+    return generations.secret_changes(*both)
 
 
 def _recorded(host: Host) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ Each function returns the reasons why there is something to apply.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -36,7 +37,12 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
         return [f"Docker does not say which images run: {host.silent}"]
     present = host.inspect(name for names in images for name in names)
     why = [f"the image {names[0]} is not there" for names in images if present.keys().isdisjoint(names)]
-    why += _replaced_images(host)
+    # Units whose image has another id than in the current generation, under the same name.
+    current = host.generation()
+    for unit, recorded in (current.images if current else {}).items():
+        now = host.image_ids.get(unit)
+        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
+            why.append(f"the image {now['ref']} of {unit} differs from generation {host.current.number}")
     if host.parts is not None and {"images", "service"}.isdisjoint(host.parts):
         return why
     try:
@@ -46,15 +52,6 @@ def image_faults(host: Host, images: Sequence[Sequence[str]]) -> list[str]:
     _checksums, image_ids = generations.used(host.generations.values())
     untagged = {generations.tag_of(image_id) for image_id in image_ids} - tags
     return why + [f"the image {tag} of a generation has no name" for tag in sorted(untagged)]
-
-
-def _replaced_images(host: Host) -> Iterator[str]:
-    """Yield the units whose image has another id than in the current generation, under the same name."""
-    current = host.generation()
-    for unit, recorded in (current.images if current else {}).items():
-        now = host.image_ids.get(unit)
-        if now is not None and now["id"] != recorded.get("id") and now["ref"] == recorded.get("ref"):
-            yield f"the image {now['ref']} of {unit} differs from generation {host.current.number}"
 
 
 def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -71,18 +68,13 @@ def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:
     return why
 
 
-def _verify(host: Host) -> str:
-    return str(host.params["settings"].get("verify") or "changed")
-
-
 def _repository_faults(host: Host, model: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a model of the hub; touched files are hashed."""
     hf_home, only = host.at(host.params["hf_home"]), list(model.get("only") or [])
     name = f"{model['repo']}@{model['revision']}"
     snapshot = snapshots.look(hf_home, model["repo"], model["revision"], only)
-    sums = file_sums.Sums(host.at(file_sums.SUMS_DIR), model["repo"])
-    faults = snapshots.faults(snapshot, model, sums, _verify(host))
-    _keep_sums(host, sums, model["repo"])
+    with _kept_sums(host, model["repo"]) as (sums, verify):
+        faults = snapshots.faults(snapshot, model, sums, verify)
     for fault in faults:
         yield f"{name}: {fault['file']} {fault['why']}"
     if snapshot["path"] and model.get("files"):
@@ -103,17 +95,19 @@ def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     """
     hf_home, repo = host.at(host.params["hf_home"]), str(model["repo"])
     snapshot = snapshots.repo_folder(hf_home, repo) / "snapshots" / str(model["commit"])
-    sums = file_sums.Sums(host.at(file_sums.SUMS_DIR), repo)
-    faults = snapshots.check(snapshot, model["files"], sums, _verify(host))
-    _keep_sums(host, sums, repo)
+    with _kept_sums(host, repo) as (sums, verify):
+        faults = snapshots.check(snapshot, model["files"], sums, verify)
     why = [f"{repo}: {fault['file']} {fault['why']}" for fault in faults]
     if any(snapshots.commit_of(hf_home, repo, name) != model["commit"] for name in model["revisions"]):
         why.append(f"{repo}: the bundle has another commit")
     return why
 
 
-def _keep_sums(host: Host, sums: file_sums.Sums, repo: str) -> None:
-    """Keep the checksums of read files for the next run."""
+@contextlib.contextmanager
+def _kept_sums(host: Host, repo: str) -> Iterator[tuple[file_sums.Sums, str]]:
+    """Return the checksums of a repository, and how to verify files; keep new checksums for the next run."""
+    sums = file_sums.Sums(host.at(file_sums.SUMS_DIR), repo)
+    yield sums, str(host.params["settings"].get("verify") or "changed")
     if host.check or not host.params["controller"]:  # only a run with the lock of the host writes
         return
     try:
@@ -139,11 +133,11 @@ def _copy_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
         return [f"{path} does not lie below {hf_home}"]
     folder = path.relative_to(hf_home)
     copied_before = set(made.made_of(made.local_name(path.name)).get(str(hf_home)) or [])
-    changed = []
-    for name, original in model["copied"].items():
-        file = f"{folder}/{name}"
-        if not _is_copy(host.at(str(hf_home)), file, original, file in copied_before):
-            changed.append(name)
+    changed = [
+        name
+        for name, original in model["copied"].items()
+        if not _is_copy(host.at(str(hf_home)), f"{folder}/{name}", original, f"{folder}/{name}" in copied_before)
+    ]
     return [f"{path}: {tables.some_of(changed, NAMED_FILES)} not as on the controller"] if changed else []
 
 
@@ -213,14 +207,8 @@ def _repository_report(host: Host, model: Mapping[str, Any]) -> dict[str, Any]:
         faults = snapshots.check(path, model["files"], sums, "size")
         wrong = list(dict.fromkeys([*wrong, *(f"{fault['file']} {fault['why']}" for fault in faults)]))
         wrong += [f"{name} is not in the lock file" for name in snapshots.unlisted(path, model["files"], only)]
-    return {
-        "repo": repo,
-        "path": None,
-        "revision": revision,
-        "commit": snapshot["commit"],
-        "there": bool(snapshot["path"]),
-        "wrong": wrong,
-    }
+    content = {"commit": snapshot["commit"], "there": bool(snapshot["path"]), "wrong": wrong}
+    return {"repo": repo, "path": None, "revision": revision, **content}
 
 
 def network_faults(host: Host, network: Mapping[str, Any]) -> list[str]:

@@ -44,17 +44,12 @@ STYLE = (
 def page(days: Mapping[str, Day | str], planned: Mapping[str, Mapping[str, Any]], at: str, inventory: str = "") -> str:
     """Return the page.
 
-    :param days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or the reason for a missing one
-    :param planned: plans by host
-    :param at: time of the answers, ISO 8601 in UTC
-    :param inventory: its name
+    days: the section C(history) of M(dgxspark.vllm.spark_info) by host, or the reason for a missing one. planned: plans by host. at: time of the
+    answers, ISO 8601 in UTC. inventory: its name.
     """
     answers = [day for day in days.values() if not isinstance(day, str)]
-    alarms = sum(len(day["alarms"]) for day in answers)
-    silent, restarts = (
-        len(days) - len(answers),
-        sum(unit["restarts"] for day in answers for unit in day["units"].values()),
-    )
+    silent, alarms = len(days) - len(answers), sum(len(day["alarms"]) for day in answers)
+    restarts = sum(unit["restarts"] for day in answers for unit in day["units"].values())
     tiles = [
         (str(len(days)), "hosts", ""),
         *([(str(silent), "without an answer", "fails")] if silent else []),

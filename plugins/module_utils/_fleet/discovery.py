@@ -56,23 +56,15 @@ class Target:
         return self.address in LOCAL and not self.port
 
 
-@dataclass(frozen=True)
-class SshWay:
-    """The address that ssh connects to for a target, by its configuration. jumps: through another host (ProxyJump, ProxyCommand)."""
+def read_ssh_way(target: Target, text: str) -> tuple[str, int, bool]:
+    """Return address and port that ssh connects to, and whether it goes through another host (ProxyJump, ProxyCommand).
 
-    host: str
-    port: int
-    jumps: bool = False
-
-
-def read_ssh_way(target: Target, text: str) -> SshWay:
-    """Return the address that ssh connects to. text: output of C(ssh -G), empty if it failed."""
+    text: output of C(ssh -G), empty if it failed.
+    """
     options = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
     port = options.get("port", "")
     jumps = any(options.get(name, "none") != "none" for name in ("proxyjump", "proxycommand"))
-    return SshWay(
-        options.get("hostname") or target.address, target.port or (int(port) if port.isdecimal() else 22), jumps
-    )
+    return options.get("hostname") or target.address, target.port or (int(port) if port.isdecimal() else 22), jumps
 
 
 def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
@@ -103,7 +95,12 @@ def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
 
 def _targets_of(text: str) -> list[Target]:
     if "/" in text:
-        return [Target(address, RANGE) for address in _network(text)]
+        try:
+            network = ipaddress.ip_network(plain_data.strict_address(text), strict=False)
+        except ValueError as error:
+            raise ValueError("is no network") from error
+        _check_count(network.num_addresses)
+        return [Target(str(address), RANGE) for address in network.hosts()]
     span = _RANGE.fullmatch(text)
     if span:
         return [Target(address, RANGE) for address in _span(span["first"], span["last"], int(span["low"]))]
@@ -128,14 +125,9 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _network(text: str) -> list[str]:
-    try:
-        network = ipaddress.ip_network(plain_data.strict_address(text), strict=False)
-    except ValueError as error:
-        raise ValueError("is no network") from error
-    if network.num_addresses > MOST_ADDRESSES:
-        raise ValueError(f"has {network.num_addresses} addresses, {MOST_ADDRESSES} may be tried; name a smaller one")
-    return [str(address) for address in network.hosts()]
+def _check_count(count: int) -> None:
+    if count > MOST_ADDRESSES:
+        raise ValueError(f"has {count} addresses, {MOST_ADDRESSES} may be tried; name a smaller one")
 
 
 def _span(first: str, last: str, low: int) -> list[str]:
@@ -147,8 +139,7 @@ def _span(first: str, last: str, low: int) -> list[str]:
     count = int(end) - int(start) + 1
     if count < 1:
         raise ValueError(f"ends before {low}, its first address")
-    if count > MOST_ADDRESSES:
-        raise ValueError(f"has {count} addresses, {MOST_ADDRESSES} may be tried; name a smaller one")
+    _check_count(count)
     return [str(start + step) for step in range(count)]
 
 
@@ -256,11 +247,14 @@ def read_machine(
         if _has_failed(answer):
             return Machine(target, "unknown", with_advice(one_line(plain.get("why") or answer.get("msg") or why)))
     try:
-        facts = _facts(answer.get("spark"))
+        facts: dict[str, Any] = reader.read(_SPARK, answer.get("spark"), "spark")
     except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
-    if not facts["machine"].get("is_spark"):
-        return Machine(target, "other", _model_of(facts["machine"]), facts=facts)
+    facts.update(machine=facts.get("machine") or {}, fabric=facts.get("fabric") or {})
+    machine = facts["machine"]
+    if not machine.get("is_spark"):
+        model = f"{one_line(machine.get('sys_vendor') or 'machine')} {one_line(machine.get('product_name') or '')}"
+        return Machine(target, "other", model.strip(), facts=facts)
     notes += [one_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
     probe = _answer(cables, "probe")
@@ -272,11 +266,6 @@ def _has_failed(answer: Mapping[str, Any]) -> bool:
     return not answer or bool(answer.get("failed"))
 
 
-def _model_of(machine: Mapping[str, Any]) -> str:
-    maker, product = machine.get("sys_vendor") or "machine", machine.get("product_name") or ""
-    return f"{one_line(maker)} {one_line(product)}".strip()
-
-
 def _answer(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = (result.get("answers") or {}).get(name) or {}
     return answer
@@ -286,12 +275,6 @@ def _reason(answer: Mapping[str, Any], section: str) -> Any:
     """Return why a section of M(dgxspark.vllm.spark_info) has no answer."""
     unknown = answer.get("unknown")
     return (unknown.get(section) if isinstance(unknown, Mapping) else None) or answer.get("msg")
-
-
-def _facts(value: Any) -> dict[str, Any]:
-    """Return the facts of a host, of which the form of some is checked; raises Untrusted."""
-    facts: dict[str, Any] = reader.read(_SPARK, value, "spark")
-    return {**facts, "machine": facts.get("machine") or {}, "fabric": facts.get("fabric") or {}}
 
 
 _NEIGHBOUR = {"mac": LINE, "address": LINE, Any: Any}
@@ -325,22 +308,15 @@ def join_same(machines: Sequence[Machine]) -> list[Machine]:
     """Return the machines, each once: equal host name, management address and ports mean the same machine."""
     unique: dict[tuple[Any, ...], Machine] = {}
     for machine in machines:
-        key = _identity(machine)
-        if key in unique:
+        facts = machine.facts
+        key: tuple[Any, ...] = (id(machine),)
+        if facts.get("hostname") and facts.get("management_address"):
+            ports = facts["fabric"].get("ports") or []
+            macs = sorted(str(netdev.get("mac")) for port in ports for netdev in port.get("netdevs") or [])
+            key = (facts["hostname"], facts["management_address"], *macs)
+        if unique.setdefault(key, machine) is not machine:
             unique[key].also.append(machine.target.address)
-        else:
-            unique[key] = machine
     return list(unique.values())
-
-
-def _identity(machine: Machine) -> tuple[Any, ...]:
-    facts = machine.facts
-    if not facts.get("hostname") or not facts.get("management_address"):
-        return (id(machine),)
-    macs = sorted(
-        str(netdev.get("mac")) for port in facts["fabric"].get("ports") or [] for netdev in port.get("netdevs") or []
-    )
-    return (facts["hostname"], facts["management_address"], *macs)
 
 
 def give_names(machines: Sequence[Machine]) -> None:
@@ -348,18 +324,13 @@ def give_names(machines: Sequence[Machine]) -> None:
     used = {machine.name for machine in machines if machine.name}
     for machine in machines:
         if machine.state == "spark" and not machine.name:
-            names = [name for name in _names_of(machine) if name not in used]
+            address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
+            names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
+            short_names = (name.partition(".")[0].lower() for name in names)
+            valid_names = (name for name in short_names if NAME.fullmatch(name) and name not in _WORDS)
             numbered = (f"spark-{number}" for number in itertools.count(1))
-            machine.name = names[0] if names else next(name for name in numbered if name not in used)
+            machine.name = next(name for name in itertools.chain(valid_names, numbered) if name not in used)
             used.add(machine.name)
-
-
-def _names_of(machine: Machine) -> list[str]:
-    """Return the possible names of a machine, the best first."""
-    address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
-    names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
-    short_names = (name.partition(".")[0].lower() for name in names)
-    return [name for name in short_names if NAME.fullmatch(name) and name not in _WORDS]
 
 
 @dataclass(frozen=True)
@@ -387,27 +358,16 @@ def find_cables(machines: Sequence[Machine]) -> Cables:
     """Return the cables between named Sparks, by the packets that they heard of each other and by their neighbours."""
     sparks = [machine for machine in machines if machine.state == "spark"]
     names = {machine.target.address: machine.name for machine in sparks}
-    entries = {
-        machine.name: {
-            "fabric": machine.facts["fabric"],
-            "heard": [
-                {**packet, "host": names.get(str(packet.get("host")), str(packet.get("host")))}
-                for packet in machine.heard or []
-            ],
-        }
-        for machine in sparks
-    }
-    ports: dict[cabling.Cage, Mapping[str, Any]] = {
-        (name, cage): port
-        for name, entry in entries.items()
-        for cage, port in cabling.up_cages(entry["fabric"]).items()
-    }
-    links = cabling.find_links(entries)
-    return Cables(cabling.segments_of(sorted(ports), links.pairs), _strangers(ports))
-
-
-def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
-    """Return a text for each neighbour that is no known Spark. ports: of all Sparks."""
+    entries: dict[str, dict[str, Any]] = {}
+    ports: dict[cabling.Cage, Mapping[str, Any]] = {}
+    for machine in sparks:
+        fabric = machine.facts["fabric"]
+        heard = [
+            {**packet, "host": names.get(str(packet.get("host")), str(packet.get("host")))}
+            for packet in machine.heard or []
+        ]
+        entries[machine.name] = {"fabric": fabric, "heard": heard}
+        ports.update({(machine.name, cage): port for cage, port in cabling.up_cages(fabric).items()})
     macs = {netdev.get("mac") for port in ports.values() for netdev in port["netdevs"]}
     texts = [
         f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is not one of these Sparks; name its management address in "
@@ -417,4 +377,5 @@ def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
         for neighbour in netdev.get("neighbours") or []
         if neighbour.get("mac") not in macs and ":" not in str(neighbour.get("address"))
     ]
-    return list(dict.fromkeys(map(one_line, texts)))
+    segments = cabling.segments_of(sorted(ports), cabling.find_links(entries).pairs)
+    return Cables(segments, list(dict.fromkeys(map(one_line, texts))))

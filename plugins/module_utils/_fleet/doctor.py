@@ -10,8 +10,7 @@ here need a running host: units, answers, receipts, kernel log, disks, clock, sw
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import tables
@@ -54,46 +53,30 @@ NOTHING: Mapping[str, Any] = {
 """Parts of C(spark) and C(health) without an answer."""
 
 
-@dataclass(frozen=True)
 class HostReport:
-    """Everything that is known of one host.
+    """Everything that is known of one host."""
 
-    facts, health, answers, images: C(spark), C(health), C(services) by name and C(images) of M(dgxspark.vllm.spark_info), empty if unknown.
-    began, ended: of the task for C(health), by the controller's clock.
-    """
-
-    services: Sequence[PlannedService]
-    has_facts: bool
-    facts: Mapping[str, Any]
-    health: Mapping[str, Any]
-    answers: Mapping[str, Mapping[str, Any]]
-    images: Mapping[str, Any]
-    began: float | None
-    ended: float | None
-
-    @classmethod
-    def from_dicts(
-        cls,
+    def __init__(
+        self,
         planned: Mapping[str, Any],
         facts: Mapping[str, Any],
-        looked: Mapping[str, Any],
+        health: Mapping[str, Any],
         answers: Mapping[str, Mapping[str, Any]],
         images: Mapping[str, Any],
         times: Mapping[str, float],
-    ) -> HostReport:
-        """Return a host. planned: its part of the plan. times: C({began, ended}). The others: see the fields."""
-        services = [from_dict(PlannedService, service) for service in planned.get("services") or []]
-        known_facts, health = (
-            {**NOTHING, **{name: answer for name, answer in answers_of.items() if answer is not None}}
-            for answers_of in (facts, looked)
-        )
-        began, ended = times.get("began"), times.get("ended")
-        return cls(services, bool(facts), known_facts, health, answers, images, began, ended)
+    ) -> None:
+        """Set its part of the plan, and C(spark), C(health), C(services) by name and C(images) of M(dgxspark.vllm.spark_info), empty if unknown.
 
-    @property
-    def units(self) -> dict[str, Mapping[str, Any]]:
-        """The units of the host by name."""
-        return {unit["name"]: unit for unit in self.facts["units"]}
+        times: C({began, ended}) of the task for C(health), by the controller's clock.
+        """
+        self.services = [from_dict(PlannedService, service) for service in planned.get("services") or []]
+        self.has_facts = bool(facts)
+        self.facts, self.health = (
+            {**NOTHING, **{name: answer for name, answer in known.items() if answer is not None}}
+            for known in (facts, health)
+        )
+        self.answers, self.images, self.times = answers, images, times
+        self.units: dict[str, Mapping[str, Any]] = {unit["name"]: unit for unit in self.facts["units"]}
 
     def is_within(self, at: float | None, seconds: float) -> bool:
         """Tell whether something happened lately by the host's clock; False if a time is unknown."""
@@ -105,16 +88,15 @@ class HostReport:
         return (self.units.get(service.unit) or {}).get("active_state")
 
 
-def signs(log: Mapping[str, Any], table: Sequence[Sign], service: str = "") -> list[Finding]:
-    """Return a finding for each sign in a log. log: C({rule: {count, last}}) of C(host_health.py)."""
-    findings = []
+def signs(log: Mapping[str, Any], table: Sequence[Sign]) -> Iterator[Finding]:
+    """Yield a finding for each sign in a log. log: C({rule: {count, last}}) of C(host_health.py)."""
     for sign in table:
         entry = log.get(sign.rule)
         if entry:
             times = f"{entry['count']} times, last: " if entry["count"] > 1 else ""
-            text = f"{sign.message} ({times}{entry['last']})."
-            findings.append(Finding(sign.rule, sign.severity, text, sign.fix, service, basis="measured"))
-    return findings
+            yield Finding(
+                sign.rule, sign.severity, f"{sign.message} ({times}{entry['last']}).", sign.fix, basis="measured"
+            )
 
 
 _SHORTEST = 24
@@ -262,8 +244,10 @@ def check_answers(report: HostReport) -> Iterator[Finding]:
 
 
 def check_logs(report: HostReport) -> Iterator[Finding]:
-    """Find known failures in the logs of the kernel and of engines."""
-    yield from signs(report.health["kernel_log"], [sign for sign in KERNEL_SIGNS if sign.rule != FAN])
+    """Find known failures in the logs of the kernel and of engines; a stopped fan counts on a host that is warm and idle."""
+    load, warmth = report.health["gpu_load"].get("utilization"), report.health["soc_c"]
+    is_warm = None not in (load, warmth) and load < IDLE_PERCENT and warmth >= WARM_C
+    yield from signs(report.health["kernel_log"], [sign for sign in KERNEL_SIGNS if is_warm or sign.rule != FAN])
     for name, engine in report.health["services"].items():
         log = from_dict(Explanation, engine["log"]) if engine.get("log") else None
         if log is not None and log.is_known:
@@ -271,14 +255,6 @@ def check_logs(report: HostReport) -> Iterator[Finding]:
             severity = "warning" if log.stage == "serving" else "error"
             text = f"its log shows a failure: {log.cause}{error}."
             yield _finding("engine_log", severity, text, f"{log.fix}.", name, log.source)
-
-
-def check_heat(report: HostReport) -> list[Finding]:
-    """Find a host that is warm while its GPU is idle."""
-    load, warmth = report.health["gpu_load"].get("utilization"), report.health["soc_c"]
-    if load is None or warmth is None or load >= IDLE_PERCENT or warmth < WARM_C:
-        return []
-    return signs(report.health["kernel_log"], [sign for sign in KERNEL_SIGNS if sign.rule == FAN])
 
 
 def check_receipts(report: HostReport) -> Iterator[Finding]:
@@ -308,7 +284,7 @@ def check_receipts(report: HostReport) -> Iterator[Finding]:
 
 
 def check_images(report: HostReport) -> Iterator[Finding]:
-    """Find moved tags, and registries without an account."""
+    """Find moved tags, registries without an account, and unused images that fill the disk."""
     registries = report.health["registries"]
     containers = {container["name"]: container.get("image_id") for container in report.facts["containers"]}
     for service in report.services:
@@ -325,10 +301,6 @@ def check_images(report: HostReport) -> Iterator[Finding]:
             text = f"image {ref} is not on this host, and root's Docker has no account at {registry}."
             fix = f"docker login {registry} on the host as root (user $oauthtoken, an NGC key); some images there need it."
             yield _finding("registry_login", "warning", text, fix, service.name)
-
-
-def check_unused_images(report: HostReport) -> Iterator[Finding]:
-    """Find unused images that fill the disk."""
     unused = report.health["unused_images"]
     size_gib = sum(image["gib"] for image in unused)
     if size_gib > UNUSED_IMAGES_GIB:
@@ -364,10 +336,6 @@ def check_memory(report: HostReport) -> Iterator[Finding]:
         text = f"/dev/shm of the host uses {shm_gib:.1f} GiB; containers with --ipc host leave segments there."
         fix = "See ls -l /dev/shm, and remove files that no process has open (fuser)."
         yield _finding("shm_left", "warning", text, fix)
-
-
-def check_processes(report: HostReport) -> Iterator[Finding]:
-    """Find processes outside of containers that hold GPU memory."""
     for process in report.facts["gpu"].get("processes") or []:
         held_gib = (process.get("used_mib") or 0) / 1024
         if not process.get("container") and held_gib >= PROCESS_GIB:
@@ -393,7 +361,7 @@ def check_disks(report: HostReport) -> Iterator[Finding]:
 
 def check_clock(report: HostReport) -> Iterator[Finding]:
     """Find a clock that is wrong or not synchronized."""
-    began, ended, clock = report.began, report.ended, report.health["clock"]
+    clock, began, ended = report.health["clock"], report.times.get("began"), report.times.get("ended")
     now = clock.get("now")
     if now and began and ended:
         offset = now - ended if now > ended else now - began if now < began else 0.0
@@ -472,10 +440,9 @@ def _check_nvidia_tools(report: HostReport) -> Iterator[Finding]:
     health, tools = report.health, report.health["nvidia_tools"]
     reset = _reset_reason(report)
     if reset and _went_off(report) is None:
+        text = f"NVIDIA's reset_reason_reporter explains the last reset: {reset}."
         fix = "journalctl -b -1 -p warning shows the end of the boot before; reset_reason_reporter --human shows the evidence."
-        yield _finding(
-            "reset_reason", "warning", f"NVIDIA's reset_reason_reporter explains the last reset: {reset}.", fix
-        )
+        yield _finding("reset_reason", "warning", text, fix)
     pending = (tools.get("spark_updatectl") or {}).get("pending_reboot") or {}
     if pending.get("pending") and not health["reboot_required"]:
         why = "; ".join(pending.get("indicators") or []) or "no reason given"
@@ -523,23 +490,20 @@ def check_caches(report: HostReport) -> Iterator[Finding]:
             yield _finding("cache_stale", "info", text, fix, service.name)
 
 
-CHECKS: tuple[Callable[[HostReport], Iterable[Finding]], ...] = (
+CHECKS: tuple[Callable[[HostReport], Iterator[Finding]], ...] = (
     check_units,
     check_guard,
     check_quality,
     check_answers,
     check_logs,
     check_memory,
-    check_processes,
     check_disks,
     check_gpu,
     check_boot,
     check_helpers,
-    check_heat,
     check_clock,
     check_receipts,
     check_images,
-    check_unused_images,
     check_caches,
 )
 
@@ -560,12 +524,12 @@ def not_asked(title: str, why: str) -> Finding:
     return _finding("not_asked", "warning", text, "Correct that and run doctor.yml again; its checks were left out.")
 
 
-def token(path: str, exists: bool, content: str, fetches: bool) -> list[Finding]:
-    """Judge the controller's file with the token of the hub. fetches: a model is still missing on the host."""
+def token(path: str, content: str, fetches: bool) -> list[Finding]:
+    """Judge the controller's file with the token of the hub. content: empty without a file. fetches: a model is still missing on the host."""
     if not path:
         return []
     severity = "error" if fetches else "warning"
-    if not exists or not content.strip():
+    if not content.strip():
         text = f"spark_hf_token_file names '{path}', which is not a file with content on the controller."
         fix = "Write a token into it that may read the models, or remove the variable."
         return [_finding("hub_token", severity, text, fix)]

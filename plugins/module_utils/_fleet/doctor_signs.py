@@ -16,7 +16,7 @@ from typing import Any
 QUESTION = "Write three sentences about the sea."
 ANSWER_TOKENS = 64
 FAN = "doctor.fan"
-"""Only a fault of an idle host that is warm; see C(doctor.check_heat)."""
+"""Only a fault of an idle host that is warm; see C(doctor.check_logs)."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,11 @@ def check(
     units: dict[str, Seen] = {}
 
     def set_attributes(path: str, owner: str, group: str, mode: str, _difference: dict[str, Any]) -> bool:
-        is_other = _attributes_differ(Path(path), owner, group, mode)
+        status = Path(path).stat()
+        # Owners are names or numbers.
+        user = int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
+        members = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+        is_other = (status.st_uid, status.st_gid, status.st_mode & 0o7777) != (user, members, int(mode, 8))
         if is_other:
             differences.attributes.append(path)
         return is_other
@@ -112,10 +116,7 @@ def check(
 
 
 def _comparable(state: HostState) -> HostState:
-    """Return a document with the values of the host filled in, and without contents.
-
-    Secret files without a digest are compared only by owner and mode.
-    """
+    """Return a document with the values of the host filled in, and without contents; secret files without a digest count as equal."""
     files = []
     for file in state.files:
         if file.digest is None and not file.generate:
@@ -125,13 +126,11 @@ def _comparable(state: HostState) -> HostState:
         files.append(file)
     filled, _values = deploy_fill.fill(deploy_files.without_missing_devices(replace(state, files=tuple(files))))
     differing = {file.path for file in deploy_files.differing(filled)}
-    return replace(
-        filled,
-        files=tuple(
-            replace(file, data=NO_CONTENT) if file.path in differing and file.data is None else file
-            for file in filled.files
-        ),
+    comparable = (
+        replace(file, data=NO_CONTENT) if file.path in differing and file.data is None else file
+        for file in filled.files
     )
+    return replace(filled, files=tuple(comparable))
 
 
 def _add_results(differences: Differences, job: Deployment, result: dict[str, Any]) -> None:
@@ -150,11 +149,3 @@ def _add_results(differences: Differences, job: Deployment, result: dict[str, An
     # The owner of a row has no account on the host yet.
     if job.changed and not differences.any():
         differences.obstacles.append("owners of files are no accounts of this host yet")
-
-
-def _attributes_differ(path: Path, owner: str, group: str, mode: str) -> bool:
-    """Tell whether a file or folder has another owner, group or mode. owner, group: names or numbers."""
-    status = path.stat()
-    user = int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
-    members = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
-    return (status.st_uid, status.st_gid, status.st_mode & 0o7777) != (user, members, int(mode, 8))

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from .._common.docker_run import DockerRun, read_docker_run
@@ -53,69 +51,36 @@ FILE_TEXTS = {
 UP = (*generations.RUNNING, "queued")
 
 
-@dataclass(frozen=True)
 class Host:
-    """Everything that is known of one host; unknown parts are empty.
+    """Everything that is known of one host.
 
-    plan: its part of the plan. checksums: of the parts of its planned document, empty if the plan lacks answers of hosts. has_ranks: the plan of
-    its clusters has the answers of all ranks. spark, images: of M(dgxspark.vllm.spark_info). compared: the answer of M(dgxspark.vllm.compare)
-    without a document.
+    units, containers: by name; only running containers. deployed: names of services. locked: images of the lock file by reference, with their
+    name there and the ids that count as this image. recorded: the current generation, empty without one.
     """
 
-    services: Sequence[PlannedService]
-    plan: Mapping[str, Any]
-    checksums: Mapping[str, str]
-    has_ranks: bool
-    spark: Mapping[str, Any] = field(default_factory=dict)
-    images: Mapping[str, Any] | None = None
-    compared: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def planned(
-        cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, has_ranks: bool = True
-    ) -> Host:
-        """Return a host by its part of the plan; C(with_answers) adds the rest."""
-        services = [from_dict(PlannedService, service) for service in planned.get("services") or []]
-        return cls(services, planned, checksums or {}, has_ranks)
-
-    def with_answers(
+    def __init__(
         self,
+        plan: Mapping[str, Any],
+        checksums: Mapping[str, str],
+        has_ranks: bool,
         spark: Mapping[str, Any],
         images: Mapping[str, Any] | None = None,
         compared: Mapping[str, Any] | None = None,
-    ) -> Host:
-        """Return the host with its answers, None for unknown ones."""
-        return replace(self, spark=spark, images=images, compared=compared or {})
+    ) -> None:
+        """Set its part of the plan, C(spark) and C(images) of M(dgxspark.vllm.spark_info), and the answer of M(dgxspark.vllm.compare) without a document.
 
-    @cached_property
-    def units(self) -> dict[str, Mapping[str, Any]]:
-        """The units of the host by name."""
-        return {unit["name"]: unit for unit in self.spark.get("units") or []}
-
-    @cached_property
-    def containers(self) -> dict[str, Mapping[str, Any]]:
-        """The running containers by name."""
-        boxes = self.spark.get("containers") or []
-        return {box["name"]: box for box in boxes if box.get("state") == "running"}
-
-    @property
-    def deployed(self) -> set[str]:
-        """The names of the deployed services."""
-        return set(self.spark.get("services") or ())
-
-    @property
-    def locked(self) -> Mapping[str, Any]:
-        """The images of the lock file by reference: their name there, and the ids that count as this image."""
-        return self.plan.get("images_locked") or {}
-
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The current generation, empty without one."""
-        return self.compared.get("recorded") or {}
-
-    def image_id(self, ref: str) -> str | None:
-        """Return the id of an image on the host."""
-        return ((self.images or {}).get(ref) or {}).get("id")
+        checksums: of the parts of its planned document, empty if the plan lacks answers of hosts. has_ranks: the plan of its clusters has the answers of
+        all ranks. images, compared: None for unknown ones.
+        """
+        self.plan, self.checksums, self.has_ranks = plan, checksums, has_ranks
+        self.spark, self.images, self.compared = spark, images, compared or {}
+        self.services = [from_dict(PlannedService, service) for service in plan.get("services") or []]
+        self.units: dict[str, Mapping[str, Any]] = {unit["name"]: unit for unit in spark.get("units") or []}
+        boxes: Sequence[Mapping[str, Any]] = spark.get("containers") or []
+        self.containers = {box["name"]: box for box in boxes if box.get("state") == "running"}
+        self.deployed: set[str] = set(spark.get("services") or ())
+        self.locked: Mapping[str, Any] = plan.get("images_locked") or {}
+        self.recorded: Mapping[str, Any] = self.compared.get("recorded") or {}
 
 
 def _state(unit: Mapping[str, Any] | None) -> str:
@@ -212,7 +177,7 @@ def _check_boot(service: PlannedService, unit: Mapping[str, Any]) -> Iterator[Fi
 
 
 def check_addons(host: Host) -> Iterator[Finding]:
-    """Compare the units of add-on services with the recorded state; the plan has no units of them."""
+    """Compare the units of add-on services with the recorded state; the plan has no units of them. Find a relay that is no longer planned."""
     services = {service.unit for service in host.services}
     services |= {f"spark-{name}.service" for name in host.deployed}
     units = host.compared.get("units") or {}
@@ -226,10 +191,6 @@ def check_addons(host: Host) -> Iterator[Finding]:
         if not now["enabled"]:
             text = f"{unit} is not enabled any more: it will not start at the next boot."
             yield _finding("boot", "warning", text, f"{DEPLOY}.")
-
-
-def check_relay(host: Host) -> Iterator[Finding]:
-    """Find a relay of a ring that the inventory no longer has."""
     planned = ((host.plan.get("cluster") or {}).get("fabric") or {}).get("relay")
     if (host.spark.get("fabric") or {}).get("relay") and not planned:
         text = "it relays traffic for other hosts of a ring (dgxspark-fabric-relay.service), although the inventory does not ask for it any more."
@@ -281,7 +242,7 @@ def check_addon_images(host: Host) -> Iterator[Finding]:
             continue
         ref = refs[locked_name]
         ids = host.locked[ref]["ids"]
-        if running not in (*ids, host.image_id(ref)):
+        if running not in (*ids, ((host.images or {}).get(ref) or {}).get("id")):
             text = f"it runs image {brief(running)}, but the lock file has {brief(ids[0])} ({locked_name})."
             yield _finding("image_planned", "warning", text, f"{DEPLOY}, which runs the locked one.", name)
 
@@ -302,10 +263,8 @@ def check_models(host: Host) -> Iterator[Finding]:
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             yield _finding("model_files", "error", text, fix, users)
     for service, moved in sorted((differences.get("moved") or {}).items()):
-        text = (
-            f"{moved['repo']}@{moved['revision']} is commit {brief(moved['is'])} on this host now; "
-            f"{brief(moved['was'])} was deployed."
-        )
+        now, before = brief(moved["is"]), brief(moved["was"])
+        text = f"{moved['repo']}@{moved['revision']} is commit {now} on this host now; {before} was deployed."
         fix = "Its next start uses the newer one. Run site.yml to prove it, or rollback.yml; a lock file (lock.yml) keeps one."
         yield _finding("model_moved", "warning", text, fix, service.partition("/")[0])
 
@@ -330,20 +289,15 @@ def check_launches(host: Host) -> Iterator[Finding]:
                 fix = f"docker rm --force {service.container}, then systemctl restart {service.unit}, or site.yml."
                 yield _finding("by_hand", "error", text, fix, service.name)
         elif container.get("fingerprint") != service.fingerprint:
-            launches = host.compared.get("launches") or {}
-            yield from _check_launch(service, launches.get(service.name) or {})
-
-
-def _check_launch(service: PlannedService, launch: Mapping[str, Any]) -> Iterator[Finding]:
-    changed = launch_differences(service, launch)
-    if service.cluster:
-        # Only a deployment listens on the cables and knows the fabric variables of a rank.
-        changed = [name for name in changed if not name.startswith("env ")]
-    if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
-        return
-    text = "the planned launch differs from the running one"
-    text += f": {some_of(changed, 8)}." if changed else "; its last receipt has no details."
-    yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
+            changed = launch_differences(service, (host.compared.get("launches") or {}).get(service.name) or {})
+            if service.cluster:
+                # Only a deployment listens on the cables and knows the fabric variables of a rank.
+                changed = [name for name in changed if not name.startswith("env ")]
+            if changed == ["image"] or (service.cluster and not changed):  # check_images reports the image
+                continue
+            text = "the planned launch differs from the running one"
+            text += f": {some_of(changed, 8)}." if changed else "; its last receipt has no details."
+            yield _finding("launch", "warning", text, f"{DEPLOY}, which restarts it.", service.name)
 
 
 def launch_differences(service: PlannedService, launch: Mapping[str, Any]) -> list[str]:
@@ -391,14 +345,9 @@ def check_files(host: Host) -> Iterator[Finding]:
     for kind, (text, fix) in FILE_TEXTS.items():
         for path in (host.compared.get("differences") or {}).get(kind) or []:
             advice = f"{fix}; put its wanted settings into the inventory."
-            yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, service_of(path, services))
-
-
-def service_of(path: str, services: set[str]) -> str:
-    """Return the service that a file belongs to, empty without one."""
-    match = FILES_OF_SERVICES.fullmatch(path)
-    name = next((part for part in match.groups() if part), "") if match else ""
-    return name if name in services else ""
+            match = FILES_OF_SERVICES.fullmatch(path)
+            name = next((part for part in match.groups() if part), "") if match else ""
+            yield _finding(f"file_{kind}", "warning", f"{path} {text}", advice, name if name in services else "")
 
 
 def check_host(host: Host) -> Iterator[Finding]:
@@ -426,7 +375,6 @@ def check_host(host: Host) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     check_services,
     check_addons,
-    check_relay,
     check_images,
     check_addon_images,
     check_models,
@@ -436,11 +384,11 @@ CHECKS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
 )
 
 
-def check_lock(findings: Sequence[Mapping[str, Any]], services: Sequence[PlannedService]) -> list[dict[str, Any]]:
-    """Return the plan's findings about the lock file, in words without the name of the host."""
-    keys = {service.name: str(service.lock.get("key") or "") for service in services}
+def check_lock(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings about the lock file in the plan of a host, in words without its name."""
+    keys = {service["name"]: str(service["lock"].get("key") or "") for service in plan.get("services") or []}
     differences = []
-    for finding in findings:
+    for finding in plan.get("findings") or []:
         if not finding["rule"].startswith("lock.") or finding["rule"] in NO_DRIFT:
             continue
         name = str(finding.get("service") or "")
@@ -479,7 +427,10 @@ def report(
     ordered = sorted(findings, key=lambda finding: (_rank(finding), picture.natural(str(finding["host"]))))
     # A disagreement between plan and lock file is no difference of a host.
     drifted = {str(finding["host"]) for finding in ordered if not finding["rule"].startswith("lock.")}
-    states = {name: _with_state(hosts[name], name in drifted) for name in sorted(hosts, key=picture.natural)}
+    states = {}
+    for name in sorted(hosts, key=picture.natural):
+        state = "unreachable" if not hosts[name]["reached"] else "drifted" if name in drifted else "same"
+        states[name] = {"state": state, **hosts[name]}
     silent = [name for name, body in states.items() if not body["reached"]]
     least = SEVERITIES.index("warning" if fail_on == "never" else fail_on)
     bad = [finding for finding in ordered if _rank(finding) <= least and finding["host"] not in silent]
@@ -500,11 +451,6 @@ def report(
         "hosts": states,
         "findings": [dict(finding) for finding in ordered],
     }
-
-
-def _with_state(host: Mapping[str, Any], is_drifted: bool) -> dict[str, Any]:
-    state = "unreachable" if not host["reached"] else "drifted" if is_drifted else "same"
-    return {"state": state, **host}
 
 
 def _rank(finding: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ Answers of hosts only appear in comments, as printable lines; C(discovery.py) ch
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -80,26 +81,25 @@ def files(
         "---",
         "# Written by dgxspark.vllm.discover; edit it as you like, it is never overwritten.",
         "# ansible-playbook -i FOLDER dgxspark.vllm.plan shows what would run, dgxspark.vllm.site deploys it.",
-        *_span_lines(cables, spans),
     ]
+    for members in cables.groups():
+        lines.append(f"# Joined by QSFP: {', '.join(members)}. One model over all of them: docs/cluster.md.")
+        pick = spans.get(len(members))
+        if pick:
+            variant = f" ({pick.variant})" if pick.variant else ""
+            lines.append(f"# For {len(members)} Sparks the recipes have {pick.recipe}{variant}, {pick.rate}.")
     ordered = sorted(machines, key=lambda machine: natural(machine.name))
     serving = [machine for machine in ordered if picks.get(machine.name)]
     lines += ["sparks:", *_group_lines(serving, picks, cables)]
     idle = [machine for machine in ordered if machine not in serving]
     if idle:
-        lines += [
-            "",
-            "# Sparks without services. Add spark_services to a host and move it to the group sparks.",
-        ]
+        lines += ["", "# Sparks without services. Add spark_services to a host and move it to the group sparks."]
         lines += [f"{OTHERS}:", *_group_lines(idle, picks, cables)]
         lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []
-    group = ["---"]
-    group += (
-        [f"ansible_user: {_scalar(user)}"]
-        if user
-        else ["# Whom ssh logs in as: ansible_user: NAME. Left to your ssh settings here."]
-    )
-    group += [
+    without_user = "# Whom ssh logs in as: ansible_user: NAME. Left to your ssh settings here."
+    group = [
+        "---",
+        f"ansible_user: {_scalar(user)}" if user else without_user,
         "# Without passwordless sudo: run with -K, which asks once.",
         "",
         "# The engines listen on loopback. For hosts that spark_allow_from names they listen on the Spark's own address, with a key:",
@@ -112,10 +112,8 @@ def files(
 def _group_lines(machines: Sequence[Machine], picks: Mapping[str, Pick], cables: Cables) -> list[str]:
     if not machines:
         return ["  hosts: {}"]
-    return [
-        "  hosts:",
-        *(line for machine in machines for line in _host_lines(machine, picks.get(machine.name), cables)),
-    ]
+    hosts = (_host_lines(machine, picks.get(machine.name), cables) for machine in machines)
+    return ["  hosts:", *itertools.chain.from_iterable(hosts)]
 
 
 def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str]:
@@ -134,23 +132,11 @@ def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str
                 *(f"          {key}: {json.dumps(service[key])}" for key in ("variant", "args") if key in service),
             ]
     elif serves(machine):
-        lines += [
-            "      # To take over what serves here, describe it with dgxspark.vllm.import, and run dgxspark.vllm.adopt.",
-        ]
+        lines.append(
+            "      # To take over what serves here, describe it with dgxspark.vllm.import, and run dgxspark.vllm.adopt."
+        )
     elif not values:
         lines[0] += " {}"
-    return lines
-
-
-def _span_lines(cables: Cables, spans: Mapping[int, Pick]) -> list[str]:
-    lines = []
-    for group in cables.groups():
-        lines.append(f"# Joined by QSFP: {', '.join(group)}. One model over all of them: docs/cluster.md.")
-        pick = spans.get(len(group))
-        if pick:
-            lines.append(
-                f"# For {len(group)} Sparks the recipes have {pick.recipe}{f' ({pick.variant})' if pick.variant else ''}, {pick.rate}."
-            )
     return lines
 
 
@@ -166,60 +152,41 @@ def _line(text: Any) -> str:
 
 def describe(machine: Machine, cables: Cables) -> list[str]:
     """Return lines about a Spark: hardware and versions, cables, model servers, missing answers."""
-    lines = [", ".join(filter(None, _hardware(machine.facts)))]
+    facts = machine.facts
+    gpu, memory, dgx_os, docker = (facts.get(name) or {} for name in ("gpu", "memory", "dgx_os", "docker"))
+    total_gib, free_gib = memory.get("total_gib"), memory.get("available_gib")
+    hardware = [
+        str(facts["machine"].get("product_name") or "DGX Spark"),
+        f"driver {gpu.get('driver_version') or 'not known'}",
+        *([f"DGX OS {dgx_os['version']}"] if dgx_os.get("version") else []),
+        f"{free_gib:.1f} of {total_gib:.1f} GiB free" if _are_numbers(total_gib, free_gib) else "memory not known",
+        f"Docker {docker.get('version') or 'not known'}",
+    ]
+    lines = [", ".join(hardware)]
     connections = cables.of_host(machine.name)
     if connections:
         lines.append("QSFP " + ", ".join(connections))
     elif machine.heard is not None:
         lines.append("QSFP: no cable to another Spark of this list")
     servers = serves(machine)
-    processes = _gpu_processes(machine.facts)
+    processes = [
+        f"{process.get('name')} ({process['used_mib'] / 1024:.1f} GiB)"
+        for process in gpu.get("processes") or []
+        if isinstance(process, dict) and _are_numbers(process.get("used_mib"))
+    ]
     if processes and not servers:
         lines.append(f"on the GPU: {', '.join(processes)}")
     return [*lines, *(f"runs {server}" for server in servers), *machine.notes]
-
-
-def _hardware(facts: Mapping[str, Any]) -> list[str]:
-    """Return the model of a Spark, its versions and its memory; some texts are empty."""
-    gpu, memory, dgx_os, docker = (facts.get(name) or {} for name in ("gpu", "memory", "dgx_os", "docker"))
-    total_gib, free_gib = memory.get("total_gib"), memory.get("available_gib")
-    return [
-        str(facts["machine"].get("product_name") or "DGX Spark"),
-        f"driver {gpu.get('driver_version') or 'not known'}",
-        f"DGX OS {dgx_os['version']}" if dgx_os.get("version") else "",
-        f"{free_gib:.1f} of {total_gib:.1f} GiB free" if _are_numbers(total_gib, free_gib) else "memory not known",
-        f"Docker {docker.get('version') or 'not known'}",
-    ]
-
-
-def _gpu_processes(facts: Mapping[str, Any]) -> list[str]:
-    processes = [process for process in (facts.get("gpu") or {}).get("processes") or [] if isinstance(process, dict)]
-    return [
-        f"{process.get('name')} ({(process.get('used_mib') or 0) / 1024:.1f} GiB)"
-        for process in processes
-        if _are_numbers(process.get("used_mib"))
-    ]
 
 
 def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-def open_folder(folder: str) -> str:
-    """Return the message about an inventory folder in which every account may write."""
-    return (
-        f"Every account of this machine can write to {folder}, so Ansible ignores its ansible.cfg, and keys there are readable by all. "
-        f"Run chmod o-w {folder}. In WSL this has no effect below /mnt: use a folder in your Linux home, such as ~/my-sparks."
-    )
-
-
 def differences(path: str, old: str, new: str) -> str:
     """Return the unified diff between an existing file and its new version."""
-    return "".join(
-        difflib.unified_diff(
-            old.splitlines(keepends=True), new.splitlines(keepends=True), f"{path} (yours, kept)", f"{path} (found now)"
-        )
-    )
+    before, after = (text.splitlines(keepends=True) for text in (old, new))
+    return "".join(difflib.unified_diff(before, after, f"{path} (yours, kept)", f"{path} (found now)"))
 
 
 HEADER = ("name", "reached by", "found by", "driver", "memory", "serves", "recommended")
@@ -227,9 +194,8 @@ HEADER = ("name", "reached by", "found by", "driver", "memory", "serves", "recom
 
 def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]) -> str:
     """Return a table of the Sparks, then their cables, and other and unknown machines with the reasons."""
-    sparks = sorted(
-        (machine for machine in machines if machine.state == "spark"), key=lambda machine: natural(machine.name)
-    )
+    sparks = [machine for machine in machines if machine.state == "spark"]
+    sparks.sort(key=lambda machine: natural(machine.name))
     lines = []
     if sparks:
         rows = [[_line(cell) for cell in _cells(spark, picks.get(spark.name))] for spark in sparks]
@@ -238,7 +204,15 @@ def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]
         lines += [f"{spark.name}: QSFP {connection}" for spark in sparks for connection in cables.of_host(spark.name)]
         lines += [f"{spark.name}: the same as {', '.join(spark.also)}" for spark in sparks if spark.also]
         lines += cables.strangers
-    return "\n".join([*lines, *_other_lines(machines)])
+    groups: dict[tuple[str, str], list[str]] = {}
+    for machine in machines:
+        if machine.state != "spark":
+            groups.setdefault((machine.state, machine.why), []).append(machine.target.address)
+    words = {"other": "no Spark", "unknown": "not known"}
+    for (state, why), addresses in sorted(groups.items()):
+        count = f" ({len(addresses)})" if len(addresses) > 1 else ""
+        lines.append(f"{words[state]}: {names_text(addresses)}{count}: {tables.one_line(why, 400)}")
+    return "\n".join(lines)
 
 
 def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
@@ -252,16 +226,3 @@ def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
         ", ".join(serves(spark)) or ("-" if spark.launches is not None else "not known"),
         f"{pick.recipe}, {pick.rate}" if pick else "-",
     )
-
-
-def _other_lines(machines: Sequence[Machine]) -> list[str]:
-    """Return a line for all other machines with the same reason."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for machine in machines:
-        if machine.state != "spark":
-            groups.setdefault((machine.state, machine.why), []).append(machine.target.address)
-    words = {"other": "no Spark", "unknown": "not known"}
-    return [
-        f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {tables.one_line(why, 400)}"
-        for (state, why), addresses in sorted(groups.items())
-    ]

@@ -24,15 +24,7 @@ STATES = ("unreachable", "unknown", "down", "degenerate", "starting", "warning",
 """Worst first. unknown: the host was reached and gave no answer. degenerate: it serves bad answers. warning: it serves, with notes. unloaded: the
 first request starts it. stopped: as planned."""
 BAD, BELOW = STATES[:5], STATES[5:]
-WORDS = {
-    "down": "down",
-    "degenerate": "degenerate",
-    "starting": "starting",
-    "warning": "with warnings",
-    "healthy": "healthy",
-    "unloaded": "unloaded",
-    "stopped": "stopped",
-}
+WORDS = {**{state: state for state in STATES[2:]}, "warning": "with warnings"}
 """Counted states of services, in words."""
 MEANT_IDLE = ("unloaded", "stopped")
 """States of a service that is down as planned."""
@@ -186,7 +178,8 @@ def _notes(row: Row) -> Iterator[str]:
         yield row.degenerate
     if row.unit not in ("active", NOT_KNOWN):
         yield f"it answers, but its unit is {row.unit}"
-    if _restarted_lately(row):
+    # A rank is restarted by design.
+    if row.restarts and not row.rank and not row.cluster and (row.uptime_seconds or 0) < YOUNG_SECONDS:
         yield f"{row.restarts} restart{'s'[: row.restarts != 1]}, up {tables.uptime(row.uptime_seconds)}"
     if row.fast_path and row.fast_path not in ("ok", "-"):
         yield f"fast path: {row.fast_path}"
@@ -199,11 +192,6 @@ def _notes(row: Row) -> Iterator[str]:
         yield f"uses {held:.1f} GiB, planned {planned:.1f}"
 
 
-def _restarted_lately(row: Row) -> bool:
-    """Tell whether a service of one host was restarted and is not up for long; a rank is restarted by design."""
-    return bool(row.restarts and not row.rank and not row.cluster) and (row.uptime_seconds or 0) < YOUNG_SECONDS
-
-
 def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
     """Return the status of a fleet.
 
@@ -214,8 +202,11 @@ def report(rows: list[Row], hosts: Mapping[str, HostState], at: str, fail_on: st
         if hosts[row.host].silent:
             judge_row(row, hosts[row.host])
     status_rows.join_ranks(rows)
-    _keep_one_per_set(rows)
+    # Only one service of an exclusive set runs; the others count as stopped.
+    serving = {(row.host, row.exclusive) for row in rows if row.exclusive and row.ready}
     for row in rows:
+        if not row.ready and row.meant == "started" and (row.host, row.exclusive) in serving:
+            row.meant = "stopped"
         judge_row(row, hosts[row.host])
     rows.sort(key=lambda row: (STATES.index(row.state), natural(row.host), row.service))
     services: dict[str, str] = {}
@@ -257,14 +248,6 @@ def _reasons(
         yield f"{len(noted)} with warnings: {tables.some_of(noted, 8)}"
 
 
-def _keep_one_per_set(rows: Sequence[Row]) -> None:
-    """Mark the other services of an exclusive set as stopped: only one of them runs."""
-    serving = {(row.host, row.exclusive) for row in rows if row.exclusive and row.ready}
-    for row in rows:
-        if not row.ready and row.meant == "started" and (row.host, row.exclusive) in serving:
-            row.meant = "stopped"
-
-
 def head(status: Status) -> str:
     """Return the status in one line."""
     counts = status.counts
@@ -278,50 +261,30 @@ def head(status: Status) -> str:
 
 def groups(status: Status) -> list[tuple[str, str]]:
     """Return C([(state, line)]) with a line for all equal services or hosts; the worst first, then the most frequent."""
-    lines = [*_host_groups(status), *_service_groups(status)]
+    lines: list[tuple[str, int, str]] = []
+    silent: dict[tuple[str, str], list[str]] = {}
+    for host, host_state in status.hosts.items():
+        if host_state.silent:
+            silent.setdefault((host_state.state, host_state.why), []).append(host)
+        elif host_state.notes:
+            lines.append(("warning", 1, f"{host}: {'; '.join(host_state.notes)}"))
+    lines += [(state, len(hosts), f"{_counted(hosts)}: {why}") for (state, why), hosts in silent.items()]
+    equal: dict[tuple[str, ...], list[Row]] = {}
+    for row in status.services:
+        if row.state not in ("unreachable", "unknown"):
+            part = f" ({status_rows.part(row)})" if row.cluster else ""
+            texts = part, row.unit, _reason(row), "; ".join(row.notes)
+            equal.setdefault((row.state, row.service, str(row.model or "-"), *texts), []).append(row)
+    for (state, service, model, part, unit, reason, notes), rows in equal.items():
+        figures = healthy_text(rows) if state == "healthy" else f"unit {unit}{f': {reason}' if reason else ''}"
+        name, hosts_text = f" {model}," if state == "healthy" else "", _counted([row.host for row in rows])
+        lines.append((state, len(rows), f"{service}{part} on {hosts_text}:{name} {notes or figures}"))
     lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
     busy = {row.host for row in status.services}
     idle = [host for host, state in status.hosts.items() if state.state in ("warning", "healthy") and host not in busy]
     if idle:
         lines.append(("healthy", len(idle), f"no services planned on {_counted(idle)}"))
     return [(state, line) for state, _count, line in lines]
-
-
-def _host_groups(status: Status) -> Iterator[tuple[str, int, str]]:
-    """Yield state, number and line of silent hosts, and of hosts with notes."""
-    silent: dict[tuple[str, str], list[str]] = {}
-    for host, state in status.hosts.items():
-        if state.silent:
-            silent.setdefault((state.state, state.why), []).append(host)
-        elif state.notes:
-            yield "warning", 1, f"{host}: {'; '.join(state.notes)}"
-    for (state_name, why), hosts in silent.items():
-        yield state_name, len(hosts), f"{_counted(hosts)}: {why}"
-
-
-def _service_groups(status: Status) -> Iterator[tuple[str, int, str]]:
-    """Yield state, number and line of equal services."""
-    equal: dict[tuple[str, ...], list[Row]] = {}
-    for row in status.services:
-        if row.state not in ("unreachable", "unknown"):
-            key = (
-                row.state,
-                row.service,
-                str(row.model or "-"),
-                _part(row),
-                row.unit,
-                _reason(row),
-                "; ".join(row.notes),
-            )
-            equal.setdefault(key, []).append(row)
-    for (state, service, model, part, unit, reason, notes), rows in equal.items():
-        figures = healthy_text(rows) if state == "healthy" else f"unit {unit}{f': {reason}' if reason else ''}"
-        name = f" {model}," if state == "healthy" else ""
-        yield state, len(rows), f"{service}{part} on {_counted([row.host for row in rows])}:{name} {notes or figures}"
-
-
-def _part(row: Row) -> str:
-    return f" ({status_rows.part(row)})" if row.cluster else ""
 
 
 def _reason(row: Row) -> str:

@@ -8,8 +8,8 @@ Rows of documents have paths as on the disk. Other files are below a given root.
 
 from __future__ import annotations
 
+import contextlib
 import grp
-import hashlib
 import os
 import pwd
 import time
@@ -54,7 +54,11 @@ class Host:
         self.folder = self.at(generations.FOLDER)
         self.generations = self._read_generations()
         self.current = self._read_current()
-        self.record = self._read_record()
+        current = self.generation()
+        if current is not None and not deployed.record_path().exists():
+            self.record = deployed.Deployed(current.state, current.checksums)
+        else:
+            self.record = deployed.load(warn=self.warn) or deployed.Deployed()
         self.state = self.record.state if parts is None else self.record.state.of_parts(parts)
         self.clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
         self.silent = self.systemd_silent = ""
@@ -92,7 +96,7 @@ class Host:
         """Return a file of the store, None for a missing or damaged one."""
         path = self.folder / "store" / digest
         content = path.read_bytes() if path.is_file() else b""
-        return content if hashlib.sha256(content).hexdigest() == digest else None
+        return content if generations.sha256_of(content) == digest else None
 
     def _read_current(self) -> Current:
         try:
@@ -104,13 +108,6 @@ class Host:
     def generation(self) -> Generation | None:
         """Return the current generation."""
         return self.generations.get(self.current.number or 0)
-
-    def _read_record(self) -> deployed.Deployed:
-        """Return the record of the deployed rows; without one, the current generation stands for it."""
-        current = self.generation()
-        if current is not None and not deployed.record_path().exists():
-            return deployed.Deployed(current.state, current.checksums)
-        return deployed.load(warn=self.warn) or deployed.Deployed()
 
     @property
     def differences(self) -> document_check.Differences:
@@ -141,15 +138,12 @@ class Host:
 
     def _read_receipts(self) -> dict[str, dict[str, str]]:
         folder = self.at(generations.RECEIPTS)
-        paths = sorted(folder.iterdir()) if folder.is_dir() else []
-        return {
-            f"{generations.RECEIPTS}/{path.name}": {
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                **self.owner(path),
-            }
-            for path in paths
-            if path.is_file() and not path.is_symlink() and not path.name.startswith((staging.PREFIX, "."))
-        }
+        receipts = {}
+        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+            if path.is_file() and not path.is_symlink() and not path.name.startswith((staging.PREFIX, ".")):
+                checksum = generations.sha256_of(path.read_bytes())
+                receipts[f"{generations.RECEIPTS}/{path.name}"] = {"sha256": checksum, **self.owner(path)}
+        return receipts
 
     def _read_secrets(self) -> dict[str, dict[str, str]]:
         """Return mark, owner, group and mode of each key file. No key can be derived from them."""
@@ -183,9 +177,8 @@ class Host:
         for unit in sorted(self.unit_folder().glob(generations.UNIT_PATTERN)):
             paths += files_below(unit) if unit.is_dir() else [unit]
         created = {Path(row.path) for row in state.created}
-        return sorted(
-            str(path) for path in paths if str(path) not in deployed_paths and created.isdisjoint(path.parents)
-        )
+        new = [path for path in paths if str(path) not in deployed_paths and created.isdisjoint(path.parents)]
+        return sorted(map(str, new))
 
     # --- units and images
 
@@ -208,20 +201,16 @@ class Host:
         self.systemd_silent = f"systemd cannot be asked about {', '.join(names)}: {why}"
         return {}
 
-    def _image_of_unit(self, unit: str) -> str | None:
-        try:
-            text = (self.unit_folder() / unit).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        return generations.image_of(text)
-
     def _read_images(self) -> dict[str, Any]:
         """Return the image of each unit: its name in the unit, and the id of that name now."""
-        names = {unit.name: self._image_of_unit(unit.name) for unit in self.state.units}
+        names: dict[str, str | None] = {}
+        for row in self.state.units:
+            with contextlib.suppress(OSError):
+                text = (self.unit_folder() / row.name).read_text(encoding="utf-8", errors="replace")
+                names[row.name] = generations.image_of(text)
         for service in self.services:
             try:
-                settings = self.read_json(f"/etc/dgxspark/services/{service}.json")
-                of_rank = generations.images_of_rank(settings)
+                of_rank = generations.images_of_rank(self.read_json(f"/etc/dgxspark/services/{service}.json"))
             except (OSError, ValueError, AttributeError):
                 continue
             # Ray and engine of a rank are containers of one image.

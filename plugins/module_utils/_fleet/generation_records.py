@@ -17,7 +17,7 @@ from typing import Any
 from .._host import deployed, docker, host_lock, made, staging
 from .._plan import service_views
 from .._runtime import command
-from . import generation_choice, generations
+from . import generations
 from .generation_host import Host, Refused
 from .generations import Current, Generation
 
@@ -28,12 +28,6 @@ def write(path: Path, content: bytes, mode: int = 0o600, owner: str = "root", gr
     """Replace a file at once; only root sets its owner."""
     accounts = (number_or_name(owner), number_or_name(group)) if os.geteuid() == 0 else ()
     staging.beside(path, content, mode, *accounts).replace(path)
-
-
-def chown(path: Path, owner: str, group: str) -> None:
-    """Set the owner of a file, as root."""
-    if os.geteuid() == 0:
-        shutil.chown(path, number_or_name(owner), number_or_name(group))
 
 
 def number_or_name(account: str) -> str | int:
@@ -229,7 +223,7 @@ def confirm(host: Host) -> bool:
 
 def _prune(host: Host) -> list[str]:
     """Remove superseded generations, and name the images of the others; return a text for each removal."""
-    keep = generation_choice.kept(host.generations, host.current.number, host.params["keep"])
+    keep = generations.kept(host.generations, host.current.number, host.params["keep"])
     superseded = [host.generations.pop(number) for number in sorted(set(host.generations) - keep)]
     for generation in superseded:
         (host.folder / f"{generation.number}.json").unlink(missing_ok=True)

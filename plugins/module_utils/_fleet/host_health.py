@@ -11,29 +11,26 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .._common.foreign_text import parse_json
+from .._common.foreign_text import Untrusted, parse_json
+from .._common.reader import LINE, NUMBER, Maybe, Most, optional, read
 from .._common.sizes import GIB
 from .._host import docker, driver_packages, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts, service_arguments, speed_proof
 from .._runtime import engine_client, start_stages, state_file
-from .._runtime.command import answered, noted, says_missing
-from . import doctor_signs, nvidia_tools
+from .._runtime.command import NoAnswer, Run, answered, noted, says_missing
+from . import doctor_signs
 
 KERNEL_LINES = 20000
-PROXIES = {
-    "allProxy": "ALL_PROXY",
-    "ftpProxy": "FTP_PROXY",
-    "httpProxy": "HTTP_PROXY",
-    "httpsProxy": "HTTPS_PROXY",
-    "noProxy": "NO_PROXY",
-}
+PROXIES = {f"{name}Proxy": f"{name.upper()}_PROXY" for name in ("all", "ftp", "http", "https", "no")}
 """Keys of C(proxies) in Docker's configuration, and the variables that its client makes of them, also in lower case."""
 LAST_LINES = 40  # few lines follow the last message of a shutdown
 SHUTDOWN = re.compile(
@@ -75,8 +72,9 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "kernel_log": noted(unknown, {}, kernel_log, view),
         "last_boot": noted(unknown, {}, last_boot, view),
         "no_initrd": no_initrd(Path(view.root, "boot")),
-        "nvidia_tools": nvidia_tools.look(run, Path(view.root), unknown),
-        **reboot(),
+        "nvidia_tools": ask_nvidia_tools(run, Path(view.root), unknown),
+        "reboot_required": Path("/var/run/reboot-required").exists(),
+        "reboot_packages": sorted(set((machine.read_text("/", "var/run/reboot-required.pkgs") or "").split()))[:8],
         "receipts": read_receipts(state / "receipts"),
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
@@ -92,11 +90,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
 def look_at(
     view: HostView, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
 ) -> dict[str, Any]:
-    """Explain the log of a service, and read when its unit and its caches were written.
-
-    :param unknown: takes the programs that gave no answer, and why
-    :returns: C({log, unit_changed, cache})
-    """
+    """Return C({log, unit_changed, cache}): the explained log of a service, and when its unit and its caches were written."""
     container = service["container"] if service["container"] in running else None
     text = noted(unknown, "", read_log, view, container, service["unit"], lines)
     try:
@@ -112,11 +106,7 @@ def look_at(
 
 
 def read_log(view: HostView, container: str | None, unit: str, lines: int) -> str:
-    """Return the last lines of a container's log, or of a unit's journal, empty for a missing container.
-
-    :param container: name of the container, None to read the journal
-    :raises NoAnswer: if the program fails
-    """
+    """Return the last lines of a container's log, or without one of a unit's journal, empty for a missing container; raises NoAnswer."""
     if container:
         rc, out, err = view.container_log(container, f"--tail={lines}")
     else:
@@ -210,15 +200,6 @@ def last_boot(view: HostView) -> dict[str, Any]:
     return {"ended": float(lines[-1].split()[0]), "shut_down": any(SHUTDOWN.search(line) for line in lines)}
 
 
-def reboot() -> dict[str, Any]:
-    """Whether the host waits for a reboot, and for which packages."""
-    packages = machine.read_text("/", "var/run/reboot-required.pkgs") or ""
-    return {
-        "reboot_required": Path("/var/run/reboot-required").exists(),
-        "reboot_packages": sorted(set(packages.split()))[:8],
-    }
-
-
 def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
     """Return age, image and finding on the speed of each receipt, by service."""
     entries: dict[str, dict[str, Any]] = {}
@@ -305,9 +286,8 @@ def used_gib(path: str) -> float:
 
 def warmest(root: str) -> float | None:
     """Degrees of the warmest thermal zone of the board, None where none can be read."""
-    temperatures = [
-        machine.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
-    ]
+    zones = [f"sys/class/thermal/thermal_zone{number}/temp" for number in range(THERMAL_ZONES)]
+    temperatures = [machine.read_text(root, zone) or "" for zone in zones]
     return max((int(text) / 1000 for text in temperatures if text.strip().isdigit()), default=None)
 
 
@@ -324,3 +304,79 @@ def unused_images(view: HostView) -> list[dict[str, Any]]:
         if image_id in names and image_id not in used
     ]
     return sorted(unused, key=lambda image: str(image["ref"]))
+
+
+# --- NVIDIA's management tools
+
+TOOL_SECONDS = 20.0
+MOST_ANSWER = 2**20
+"""Bytes of an answer; the tools truncate their texts at 500 kB."""
+FOLDERS = (
+    "usr/local/bin",
+    "usr/bin",
+    "opt/dgx_spark_management/bin",
+    "opt/DGX_spark_management/bin",
+    "opt/nvidia/dgx_spark_management/bin",
+)
+"""Folders that are searched. The suite is a folder of the owner's choice; tools in homes are not run as root."""
+MOST_BESIDE = 10_000
+"""Entries of the folder of a tool; in one with more, not all can be looked at."""
+NO_LOG = ["--config", "/dev/stdin"]
+TOOLS: Mapping[str, tuple[list[str], Any]] = {
+    "reset_reason_reporter": (
+        [],
+        {
+            "last_reset": {"reason_code": LINE, "confidence": NUMBER, "summary": LINE},
+            "current_boot?": {"uptime_seconds?": Maybe(NUMBER)},
+        },
+    ),
+    "spark_updatectl": (
+        ["status"],
+        {"pending_reboot": {"pending": bool, **optional({"indicators": Most([LINE], 100)})}},
+    ),
+    "spark_diagctl": (["crash", "status"], {"crash_dumps_found": Most([{"path": LINE}], 1000)}),
+}
+"""Arguments and form of C(data) of each tool."""
+
+
+def ask_nvidia_tools(run: Run, root: Path, unknown: dict[str, str]) -> dict[str, Any]:
+    """Return C(data) of each of NVIDIA's tools that the host has, by name. Their answers are untrusted.
+
+    The tools are those of NVIDIA's DGX Spark management suite, 1.1.0. Only their reading commands are used. A configuration on standard input takes
+    away their log file, so that nothing is written.
+
+    :param unknown: receives tools without a usable answer, and the reason
+    """
+    answers = {}
+    for name, (words, form) in TOOLS.items():
+        candidates = (root / folder / file for folder in FOLDERS for file in (f"{name}.py", name))
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if path is None:
+            continue
+        try:
+            if not _is_roots_own(path):
+                raise NoAnswer(name, f"{path} was not run: others than root may change it")
+            argv = ["/usr/bin/python3", str(path), *NO_LOG, *words]
+            _rc, out, _err = run(argv, TOOL_SECONDS, data=b'{"log_path": null}', limit=MOST_ANSWER, cwd="/")
+            envelope = read({"ok": bool, "data?": Any}, parse_json(out, name, MOST_ANSWER), name)
+            if not envelope["ok"]:
+                raise NoAnswer(name, f"{name} failed by its own report")
+            answers[name] = read(form, envelope.get("data"), f"{name}: data")
+        except (NoAnswer, Untrusted, OSError) as error:
+            text = str(error)
+            unknown[name] = text if text.startswith(name) else f"{name}: {text}"
+    return answers
+
+
+def _is_roots_own(path: Path) -> bool:
+    """Tell whether only root (or the account of the look) can change a program, what it may import, and the folders above. Raises OSError."""
+    real = path.resolve()
+    beside = list(islice(real.parent.rglob("*"), MOST_BESIDE + 1))
+    imported = [entry for entry in beside if entry.is_dir() or entry.suffix in (".py", ".pyc", ".so")]
+    for entry in (*imported, real, *real.parents):
+        status = entry.stat()
+        # In a folder such as /tmp, nobody replaces what is root's, but everybody can add a module.
+        is_safe_above = entry in real.parents[1:] and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and not is_safe_above):
+            return False
+    return len(beside) <= MOST_BESIDE

@@ -86,10 +86,17 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
 
     def gather(chosen: Iterable[str]) -> None:
         for name in chosen:
+            result[name] = None
             try:
-                result[name] = _answer(view, request, name, sections[name])
+                result[name] = sections[name](view, request)
+            except BadRequest:
+                raise
             except Unknown as reason:
-                result[name], reasons[name] = None, reason
+                reasons[name] = reason
+            except NoAnswer as silence:
+                reasons[name] = Unknown(f"{silence}. {ADVICE}")
+            except Exception as error:  # the boundary of a section
+                reasons[name] = Unknown(f"{name} cannot be read: {type(error).__name__}: {error}")
 
     gather(name for name in BEFORE_FACTS if name in requested)
     facts: dict[str, host_facts.Section] = {
@@ -108,26 +115,19 @@ def report(view: HostView, request: Request, names: Iterable[str], sections: Sec
     return {**result, "unknown": unknown}
 
 
-def _answer(view: HostView, request: Request, name: str, section: Section) -> Any:
-    """Return one section; raises C(BadRequest), and C(Unknown) for every other failure."""
-    try:
-        return section(view, request)
-    except (BadRequest, Unknown):
-        raise
-    except NoAnswer as silence:
-        raise Unknown(f"{silence}. {ADVICE}") from silence
-    except Exception as error:  # the boundary of a section
-        raise Unknown(f"{name} cannot be read: {type(error).__name__}: {error}") from error
-
-
 def report_host(module: Any, params: Mapping[str, Any], sections: Sections = SECTIONS) -> dict[str, Any]:
-    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on."""
+    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on; images that this run brought are noted as the collection's."""
     request = Request(params, module.check_mode)
     run = reader(params["query_timeout"], 2 * params["query_timeout"])
     helpers = HELPERS if "health" in params["gather"] else ()
     view = HostView(run, params["root"], settings=params["settings_dir"], other_units=helpers)
     result = report(view, request, params["gather"], sections)
-    _note_brought_images(module, params["brought_images"], result.get("images") or {})
+    images = result.get("images") or {}
+    brought = {str(images[ref]["id"]) for ref in params["brought_images"] if (images.get(ref) or {}).get("present")}
+    if brought and not module.check_mode:
+        with host_lock.held(module) as locked:
+            if locked:
+                made.note_images(brought)
     for warning in request.warnings:
         module.warn(warning)
     return result
@@ -141,13 +141,3 @@ def options_of(
     if validated.error_messages:
         module.fail_json(msg=f"{option}: {'; '.join(validated.error_messages)}")
     return dict(validated.validated_parameters)
-
-
-def _note_brought_images(module: Any, references: Iterable[str], images: Mapping[str, Any]) -> None:
-    """Note the images that this run brought as the collection's. images: of the report, by reference."""
-    ids = {str(images[ref]["id"]) for ref in references if (images.get(ref) or {}).get("present")}
-    if not ids or module.check_mode:
-        return
-    with host_lock.held(module) as locked:
-        if locked:
-            made.note_images(ids)

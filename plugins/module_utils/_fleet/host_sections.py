@@ -5,98 +5,75 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from .._host.host_view import HostView, Request
 from . import host_report
 
 
-def _images(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import image_looks, image_probe
+def _section(name: str, view: HostView, request: Request) -> Any:
+    """Return the section of a name; its code is imported only now."""
+    if name == "images":
+        from .._content import image_looks, image_probe
 
-    return image_looks.section(view, request, image_probe.asker)
+        return image_looks.section(view, request, image_probe.asker)
+    if name in ("services", "starts"):
+        from .._proof import service_status
 
+        return (service_status.services if name == "services" else service_status.starts)(view, request)
+    if name == "model_files":
+        from .._content import model_files
 
-def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
-    from .._content import model_files
+        return model_files.section(view, request)
+    if name == "ray":
+        from .._cluster import ray_cluster
 
-    return model_files.section(view, request)
+        return ray_cluster.section(view, request)
+    if name == "adoption":
+        from . import unmanaged
 
+        return unmanaged.section(view, request)
+    if name == "history":
+        from . import unit_history
 
-def _ray(view: HostView, request: Request) -> dict[str, Any]:
-    from .._cluster import ray_cluster
+        return unit_history.section(view, request)
+    if name == "engines":
+        from .._proof import engines
 
-    return ray_cluster.section(view, request)
+        return engines.section(view, request)
+    if name == "health":
+        from . import host_health
 
+        return host_health.section(view, request)
+    if name == "distribution":
+        from .._content import distribution
 
-def _adoption(view: HostView, request: Request) -> dict[str, Any]:
-    from . import launches
+        return distribution.section(view, request)
+    if name == "upstream":
+        from .._content import upstream
 
-    return launches.section(view, request)
-
-
-def _services(view: HostView, request: Request) -> list[dict[str, Any]]:
-    from .._proof import service_status
-
-    return service_status.services(view, request)
-
-
-def _starts(view: HostView, request: Request) -> dict[str, Any]:
-    from .._proof import service_status
-
-    return service_status.starts(view, request)
-
-
-def _history(view: HostView, request: Request) -> dict[str, Any]:
-    from . import unit_history
-
-    return unit_history.section(view, request)
-
-
-def _engines(view: HostView, request: Request) -> dict[str, Any]:
-    from .._proof import engines
-
-    return engines.section(view, request)
-
-
-def _health(view: HostView, request: Request) -> dict[str, Any]:
-    from . import host_health
-
-    return host_health.section(view, request)
-
-
-def _distribution(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import distribution
-
-    return distribution.section(view, request)
-
-
-def _upstream(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import upstream
-
-    return upstream.section(view, request)
-
-
-def _cabling(view: HostView, request: Request) -> dict[str, Any]:
+        return upstream.section(view, request)
     from .._cluster import cable_probe
 
     return cable_probe.section(view, request)
 
 
-SECTIONS: host_report.Sections = {
-    "images": _images,
-    "model_files": _model_files,
-    "ray": _ray,
-    "adoption": _adoption,
-    "services": _services,
-    "starts": _starts,
-    "history": _history,
-    "engines": _engines,
-    "health": _health,
-    "distribution": _distribution,
-    "upstream": _upstream,
-    "cabling": _cabling,
-}
+_NAMES = (
+    "images",
+    "model_files",
+    "ray",
+    "adoption",
+    "services",
+    "starts",
+    "history",
+    "engines",
+    "health",
+    "distribution",
+    "upstream",
+    "cabling",
+)
+SECTIONS: host_report.Sections = {name: partial(_section, name) for name in _NAMES}
 """Sections that are results themselves."""
 ARGUMENTS: dict[str, dict[str, Any]] = {
     **host_report.ARGUMENTS,

@@ -70,12 +70,15 @@ def parse(value: Any, now: float) -> Alarms:
         if rule["health"] != "ok" or at is None or now - at > seconds:
             silent.append(_text(rule["name"]))
     alerts = [alert for rule, _seconds_of in rules for alert in rule["alerts"] or [] if alert["state"] == FIRING]
-    rows = sorted(map(_alarm, alerts), key=lambda alarm: (_rank(alarm.severity), -(alarm.since or 0.0), alarm.key))
+    ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+    rows = sorted(
+        map(_alarm, alerts),
+        key=lambda alarm: (ranks.get(alarm.severity, len(ranks)), -(alarm.since or 0.0), alarm.key),
+    )
     why = "" if rules else "Prometheus has no alerting rules"
     if silent:
-        why = (
-            f"Prometheus does not evaluate {len(silent)} of {len(rules)} rules: {fleet_status.short(', '.join(silent))}"
-        )
+        names = fleet_status.short(", ".join(silent))
+        why = f"Prometheus does not evaluate {len(silent)} of {len(rules)} rules: {names}"
     return Alarms(tuple(rows), why, len(rules))
 
 
@@ -89,10 +92,6 @@ def _alarm(alert: Mapping[str, Any]) -> Alarm:
         text=_text(notes.get("summary") or notes.get("description") or notes.get("message")),
         since=_seconds(alert["activeAt"]),
     )
-
-
-def _rank(severity: str) -> int:
-    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
 
 
 def _text(value: Any) -> str:

@@ -47,13 +47,7 @@ class Fleet:
     """The agents of a fleet with their last documents."""
 
     def __init__(self, agents: Sequence[Agent], checks: Path, stale_seconds: float, prometheus: str = "") -> None:
-        """Set the sources.
-
-        :param agents: of all Sparks that can be read
-        :param checks: file with the results of the fleet monitor
-        :param stale_seconds: age from which these results are old
-        :param prometheus: address of a Prometheus, empty without one
-        """
+        """Set the agents, the file with the results of the fleet monitor, the age from which these are old, and the address of a Prometheus, if any."""
         self.agents = {agent.host: agent for agent in agents}
         self.checks_file, self.stale_seconds = checks, stale_seconds
         self.prometheus = prometheus
@@ -74,10 +68,7 @@ class Fleet:
         before = self.last.get(agent.host) or Spark(agent.host, None)
         try:
             url = f"{agent.url}/status.json{'' if is_read else '?idle'}"
-            reply = http_client.fetch(url, headers=agent.headers(), timeout=SECONDS, most_bytes=MOST_BYTES)
-            if reply.status != 200:
-                raise OSError(f"its agent answers HTTP {reply.status}: {decode_text(reply.body[:200]).strip()}")
-            value = parse_json(reply.body.decode("utf-8", "replace"), f"the agent of {agent.host}")
+            value = _fetch_json(url, "its agent answers ", f"the agent of {agent.host}", MOST_BYTES, agent.headers())
             if isinstance(value, dict) and "error" in value:
                 raise OSError(str(value["error"]))
             document = live_status.parse(value, agent.host)
@@ -89,11 +80,8 @@ class Fleet:
     def _ask_alarms(self) -> Alarms:
         """Return the alarms of Prometheus; without a valid answer they are unknown."""
         try:
-            url = f"{self.prometheus}{live_alarms.PATH}"
-            reply = http_client.fetch(url, timeout=SECONDS, most_bytes=4 * MOST_BYTES)
-            if reply.status != 200:
-                raise OSError(f"HTTP {reply.status}: {decode_text(reply.body[:200]).strip()}")
-            return live_alarms.parse(parse_json(reply.body.decode("utf-8", "replace"), "Prometheus"), time.time())
+            answer = _fetch_json(f"{self.prometheus}{live_alarms.PATH}", "", "Prometheus", 4 * MOST_BYTES)
+            return live_alarms.parse(answer, time.time())
         except (OSError, ValueError, Untrusted) as error:
             return Alarms(why=f"Prometheus gives no answer: {' '.join(printable(str(error)).split())[:200]}")
 
@@ -104,11 +92,10 @@ class Fleet:
             return {CHECKS_AGE: _failed(f"its results cannot be read: {self.checks_file}")}
         saved = saved or {}
         endpoints, at = saved.get("endpoints"), saved.get("at")
-        checks: dict[str, Mapping[str, Any]] = (
-            {str(key): row for key, row in endpoints.items() if isinstance(row, dict)}
-            if isinstance(endpoints, dict)
-            else {}
-        )
+        endpoints = endpoints if isinstance(endpoints, dict) else {}
+        checks: dict[str, Mapping[str, Any]] = {
+            str(key): row for key, row in endpoints.items() if isinstance(row, dict)
+        }
         if isinstance(at, (int, float)) and time.time() - at > self.stale_seconds:
             moment = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             checks[CHECKS_AGE] = _failed(f"it has not checked the endpoints since {moment}")
@@ -129,6 +116,14 @@ class Fleet:
             return str(parse_json(text, "the agent")["text"])[:300]
         except (OSError, LookupError, TypeError) as error:
             raise ValueError(f"the agent of {agent.host} does not answer: {printable(str(error))[:200]}") from error
+
+
+def _fetch_json(url: str, prefix: str, where: str, most_bytes: int, headers: Mapping[str, str] | None = None) -> Any:
+    """Return JSON of an address. Raises OSError, also for another status than 200, and ValueError."""
+    reply = http_client.fetch(url, headers=headers, timeout=SECONDS, most_bytes=most_bytes)
+    if reply.status != 200:
+        raise OSError(f"{prefix}HTTP {reply.status}: {decode_text(reply.body[:200]).strip()}")
+    return parse_json(reply.body.decode("utf-8", "replace"), where)
 
 
 def _failed(error: str) -> dict[str, Any]:

@@ -52,14 +52,9 @@ class LiveHost:
         unit_dir: str,
         run: Run | None = None,
     ) -> None:
-        """Set the sources.
+        """Set the settings C({host, services, sysroot, rails}) of C(live.plan), and the folders of C(live_agent.LiveAgent).
 
-        :param settings: C({host, services, sysroot, rails}), of C(live.plan)
-        :param etc: folder of settings
-        :param state_dir: folder of receipts, and of the state of the watchdog
-        :param run_dir: folder of records of starts
-        :param unit_dir: folder of unit files
-        :param run: runs programs; a reader with a limit for each look by default
+        run: runs programs; a reader with a limit for each look by default.
         """
         self.name = str(settings.get("host") or socket.gethostname())
         self.planned = [dict(service) for service in settings.get("services") or []]
@@ -79,17 +74,18 @@ class LiveHost:
     def look(self, is_read: bool) -> dict[str, Any]:
         """Return the document now. is_read: whether somebody reads it; else only the figures of the last hour are updated."""
         now = time.monotonic()
-        view = HostView(
-            self.fixed_run or command.reader(CALL_SECONDS, ROUND_SECONDS),
-            self.root,
-            settings=str(self.etc),
-            unit_dir=self.unit_dir,
-        )
+        run = self.fixed_run or command.reader(CALL_SECONDS, ROUND_SECONDS)
+        view = HostView(run, self.root, settings=str(self.etc), unit_dir=self.unit_dir)
         engines = self._engines(now)
         if is_read:
             self._read_units(view, now)
         is_busy = any((figures.get("requests_running") or 0) > 0 for figures in engines.values())
-        self.gpu = self._gpu(view) if is_read or is_busy else {}
+        self.gpu = {}
+        if is_read or is_busy:
+            with contextlib.suppress(NoAnswer):
+                rc, out, _err = view.gpu_query()
+                gpus = nvidia_smi.parse_gpu_query(out) if rc == 0 else []
+                self.gpu = _only(gpus[0], GPU) if gpus else {}
         units = {unit["name"]: unit for unit in self.facts.get("units") or []}
         memory = machine.read_memory(self.root)
         return {
@@ -127,7 +123,12 @@ class LiveHost:
                 "unknown": dict(view.unknown),
             }
             self.recorded = {name: self._recorded(name) for name in names}
-            self.watched = self._watched()
+            # What the watchdog knows of services; empty without a recent state.
+            state = state_file.read(self.state_dir / "watchdog/state.json") or {}
+            clock, rows = state.get("clock"), state.get("services")
+            is_fresh = isinstance(clock, (int, float)) and 0 <= time.monotonic() - clock < STALE_SECONDS
+            rows = rows if is_fresh and isinstance(rows, dict) else {}
+            self.watched = {name: row for name, row in rows.items() if isinstance(row, dict)}
             self.facts_at = now
         on_demand = state_file.read(self.run_dir / "on_demand/state.json")
         shown_units = {service["unit"] for service in self.planned} | {"spark-agent.service"}
@@ -135,14 +136,6 @@ class LiveHost:
         self.facts["on_demand"] = service_status.on_demand(on_demand, names, time.time())
         self.facts["units"] = [_only(unit, unit_fields) for unit in units if unit["name"] in shown_units]
         self.links = self._links()
-
-    def _gpu(self, view: HostView) -> dict[str, Any]:
-        """Return load, power, temperature and clock of the GPU; empty if they are unknown."""
-        with contextlib.suppress(NoAnswer):
-            rc, out, _err = view.gpu_query()
-            gpus = nvidia_smi.parse_gpu_query(out) if rc == 0 else []
-            return _only(gpus[0], GPU) if gpus else {}
-        return {}
 
     def _links(self) -> list[dict[str, Any]]:
         """Return the QSFP ports that are in use or that the cluster of the host needs."""
@@ -214,14 +207,6 @@ class LiveHost:
             **{key: engine.get(key) for key in (*metrics.GAUGES, "tokens_per_second")},
             **self.recorded.get(name, {}),
         }
-
-    def _watched(self) -> dict[str, Any]:
-        """Return what the watchdog knows of services by name; empty without a recent state."""
-        state = state_file.read(self.state_dir / "watchdog/state.json") or {}
-        clock, rows = state.get("clock"), state.get("services")
-        is_fresh = isinstance(clock, (int, float)) and 0 <= time.monotonic() - clock < STALE_SECONDS
-        rows = rows if is_fresh and isinstance(rows, dict) else {}
-        return {name: row for name, row in rows.items() if isinstance(row, dict)}
 
     def _recorded(self, name: str) -> dict[str, Any]:
         """Return what the receipt of a service says, with date and decode rate of the last proof."""

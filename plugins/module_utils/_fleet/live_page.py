@@ -74,14 +74,9 @@ def parts(
     has_actions: bool,
     alarms: Alarms | None = None,
 ) -> dict[str, str]:
-    """Return the parts of the page by id, in their order.
+    """Return the parts of the page as HTML by id, in their order, with a mark of C(age) in place of the age of figures.
 
-    :param status: of C(live_status.report)
-    :param sparks: its hosts
-    :param endpoints: of the same
-    :param has_actions: whether the page starts and stops services
-    :param alarms: of Prometheus, None without one
-    :returns: HTML, with a mark of C(age) in place of the age of figures
+    status, endpoints: of C(live_status.report) of the Sparks. alarms: of Prometheus, None without one.
     """
     rows: dict[str, list[Row]] = {}
     for row in sorted(status.services, key=lambda row: (picture.natural(row.name), row.rank)):
@@ -98,12 +93,9 @@ def parts(
 
 
 def document(made: Mapping[str, str], ages: Mapping[str, float | None], has_actions: bool, number: int = 0) -> str:
-    """Return the whole page.
+    """Return the whole page of C(parts), with the number of its frame.
 
-    :param made: of C(parts)
-    :param ages: seconds since 1970 of the figures of each host, by the id of its part, and of the begin of each alarm
-    :param has_actions: whether the page starts and stops services
-    :param number: of the frame
+    ages: seconds since 1970 of the figures of each host, by the id of its part, and of the begin of each alarm.
     """
     heads = [*HEADS, *(["actions"] if has_actions else [])]
     columns = "".join(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in heads)
@@ -203,15 +195,13 @@ def _alarms(alarms: Alarms) -> str:
 def _spark(spark: Spark, status: Status) -> str:
     """Return the tile of a Spark: its state, memory, figures and age."""
     state = status_page.worst_state(status, spark.host)
-    key, host_state = part_id("host", spark.host), status.hosts[spark.host]
     rows = [row for row in status.services if row.host == spark.host]
-    lines = [
-        f'<div id="{key}"><h3><span>{escape(spark.host)}</span><span class="word {SHADES[state]}">{state}</span></h3>',
-        _memory(host_state, rows) if spark.document and not spark.why else "",
-        f'<dl class="figures">{"".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in _figures(spark))}</dl>',
-        f"<p>{age(spark.host)}</p></div>",
-    ]
-    return "".join(lines)
+    memory = _memory(status.hosts[spark.host], rows) if spark.document and not spark.why else ""
+    figures = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in _figures(spark))
+    return (
+        f'<div id="{part_id("host", spark.host)}"><h3><span>{escape(spark.host)}</span><span class="word {SHADES[state]}">{state}</span></h3>'
+        f'{memory}<dl class="figures">{figures}</dl><p>{age(spark.host)}</p></div>'
+    )
 
 
 def _memory(host: HostState, rows: Sequence[Row]) -> str:
@@ -241,24 +231,17 @@ def _figures(spark: Spark) -> list[tuple[str, str]]:
         return [("figures", "none")]
     up = [link for link in document["links"] if link["up"]]
     speeds = [f"{link['gbps']:g} Gb/s" for link in up if link["gbps"] is not None]
-    rows = [
-        ("GPU", _text(gpu.get("utilization_percent"), "%")),
-        ("CPU", _text(document["cpu_percent"], "%")),
-        ("power", _text(gpu.get("power_w"), "W")),
-        ("temperature", _text(gpu.get("temperature_c"), "°C")),
-        ("clock", _text(gpu.get("sm_clock_mhz"), "MHz")),
-        (
-            "links",
-            f"{len(up)} of {len(document['links'])} up{', ' + speeds[0] if speeds else ''}"
-            if document["links"]
-            else "",
-        ),
-    ]
-    return [row for row in rows if row[1]] or [("figures", "not known")]
-
-
-def _text(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:.0f} {unit}"
+    figures = (
+        ("GPU", gpu.get("utilization_percent"), "%"),
+        ("CPU", document["cpu_percent"], "%"),
+        ("power", gpu.get("power_w"), "W"),
+        ("temperature", gpu.get("temperature_c"), "°C"),
+        ("clock", gpu.get("sm_clock_mhz"), "MHz"),
+    )
+    rows = [(name, f"{value:.0f} {unit}") for name, value, unit in figures if value is not None]
+    if document["links"]:
+        rows.append(("links", ", ".join([f"{len(up)} of {len(document['links'])} up", *speeds[:1]])))
+    return rows or [("figures", "not known")]
 
 
 # --- services
@@ -278,49 +261,29 @@ def _service(name: str, ranks: Sequence[Row], has_actions: bool) -> str:
     rank_note = f"{row.size} ranks" if row.cluster else ""
     version = f", vLLM {row.vllm_version}" if row.vllm_version else ""
     proof = "" if live.proved_rate is None else f"{live.proved_rate:.1f} tok/s"
+    # The progress of a start, or why a service is not up.
+    why = worst.status or "; ".join(worst.notes) or ("" if worst.state == "unloaded" else worst.error)
+    note = "" if worst.state in ("healthy", "stopped", "unreachable") else fleet_status.short(why)
+    rate = "-" if live.tokens_per_second is None else f"{live.tokens_per_second:.1f}"
+    predicted = f"{live.predicted:.1f} predicted" if live.predicted else ""
+    queue = f"{int(waiting)} waiting" if waiting else ""
+    planned_size = f"{sum(planned):.1f} planned" if planned else ""
     cells = [
         text("service", escape(row.service), f"{row.model or '-'}{version}", "m"),
         text("on", escape(hosts), rank_note, "v"),
-        text("state", word, _state_note(worst)),
-        figure(
-            "tok/s",
-            _rate(live.tokens_per_second),
-            False,
-            f"{_rate(live.predicted)} predicted" if live.predicted else "",
-        ),
-        figure(
-            "requests",
-            "-" if running is None else f"{int(running)} running",
-            False,
-            f"{int(waiting)} waiting" if waiting else "",
-        ),
+        text("state", word, note),
+        figure("tok/s", rate, False, predicted),
+        figure("requests", "-" if running is None else f"{int(running)} running", False, queue),
         figure("KV cache", "-" if use is None else f"{100 * use:.0f} %"),
-        figure(
-            "memory", f"{sum(held):.1f} GiB" if held else "-", False, f"{sum(planned):.1f} planned" if planned else ""
-        ),
+        figure("memory", f"{sum(held):.1f} GiB" if held else "-", False, planned_size),
         text("up", escape(tables.uptime(row.uptime_seconds)), style="v"),
         text("last proof", escape((live.proved or "-")[:10]), proof, "v"),
         text("age", age(row.host)),
     ]
     if has_actions:
-        cells.append(
-            text(
-                "actions",
-                _buttons(row, worst) if not row.cluster and worst.state not in ("unreachable", "unknown") else "-",
-            )
-        )
+        is_known = worst.state not in ("unreachable", "unknown")
+        cells.append(text("actions", _buttons(row, worst) if is_known and not row.cluster else "-"))
     return f'<tr id="{part_id("service", name)}">{"".join(cells)}</tr>'
-
-
-def _state_note(row: Row) -> str:
-    """Return the progress of a start, or why a service is not up, in a few words."""
-    if row.state in ("healthy", "stopped", "unreachable"):
-        return ""
-    return fleet_status.short(row.status or "; ".join(row.notes) or ("" if row.state == "unloaded" else row.error))
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _buttons(row: Row, worst: Row) -> str:

@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -162,6 +161,11 @@ class Live:
         hour.append(row)  # type: ignore[arg-type]  # as long as the charts, which a tuple type cannot say
         return list(row)
 
+    def wait(self, number: int) -> None:
+        """Wait for another frame than that of the given number, at most C(PING_SECONDS)."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.frame.number != number, PING_SECONDS)
+
     def hour(self, keys: Sequence[str]) -> dict[str, list[list[Any]]]:
         """Return the last hour of hosts as columns: seconds since 1970, then C(live_page.CHARTS). keys: ids of their parts."""
         return {key: [list(column) for column in zip(*self.hours[key])] for key in keys if key in self.hours}
@@ -221,7 +225,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
             return
         live.looked_at = -3600.0
-        self._send(HTTPStatus.OK, "application/json", json.dumps({"text": text}).encode())
+        self._send_json({"text": text})
 
     def _body(self) -> bytes:
         """Return the body of a request. Raises ValueError for a long one, OSError if it is late."""
@@ -245,9 +249,9 @@ class Handler(BaseHTTPRequestHandler):
             live.note_reader()
         if path == "/hour.json":
             keys = [key for text in query.get("hosts", []) for key in text.split(",")][:MOST_HOSTS]
-            self._send(HTTPStatus.OK, "application/json", json.dumps(live.hour(keys)).encode())
+            self._send_json(live.hour(keys))
         elif path == "/status.json":
-            self._send(HTTPStatus.OK, "application/json", json.dumps(self.server.data(live, "idle" in query)).encode())
+            self._send_json(self.server.data(live, "idle" in query))
         elif path == "/events":
             self._send_events(live, query)
         else:
@@ -266,16 +270,12 @@ class Handler(BaseHTTPRequestHandler):
         self._send_frame(frame, before)
         while True:
             live.note_reader()
-            with live.changed:
-                live.changed.wait_for(partial(self._is_new, live, frame.number), PING_SECONDS)
+            live.wait(frame.number)
             if live.frame.number == frame.number:
                 self.wfile.write(b": nothing new\n\n")
                 continue
             before, frame = dict(frame.parts), live.frame
             self._send_frame(frame, before)
-
-    def _is_new(self, live: Live, number: int) -> bool:
-        return live.frame.number != number
 
     def _send_frame(self, frame: Frame, before: Mapping[str, str]) -> None:
         """Send the parts that differ from those that the reader has."""
@@ -295,11 +295,11 @@ class Handler(BaseHTTPRequestHandler):
         """Return whether a request may be answered; else the refusal was sent."""
         if not self._is_named():
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This server is asked by its address, localhost or its name.")
-            return False
-        if not self._has_key():
+        elif not self._has_key():
             self._refuse(HTTPStatus.UNAUTHORIZED, "A key is needed.", {"WWW-Authenticate": 'Basic realm="DGX Sparks"'})
-            return False
-        return True
+        else:
+            return True
+        return False
 
     def _is_named(self) -> bool:
         """Return whether the header C(Host) is an address, localhost or a name of this server."""
@@ -338,6 +338,9 @@ class Handler(BaseHTTPRequestHandler):
         self._start(status, {**HEADERS, **length, **(more or {})})
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def _send_json(self, value: Any) -> None:
+        self._send(HTTPStatus.OK, "application/json", json.dumps(value).encode())
 
     def _refuse(self, status: HTTPStatus, text: str, more: Mapping[str, str] | None = None) -> None:
         self._send(status, "text/plain", f"{text}\n".encode("utf-8", "replace"), more)

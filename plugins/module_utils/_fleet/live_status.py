@@ -13,18 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from .._common.reader import (
-    LINE,
-    NUMBER,
-    SIZE,
-    WORDS,
-    Form,
-    Maybe,
-    Most,
-    one_of,
-    optional,
-    read,
-)
+from .._common.reader import LINE, NUMBER, SIZE, WORDS, Form, Maybe, Most, one_of, optional, read
 from .._host import guard_account
 from . import fleet_status, status_rows
 from .status_page import Endpoint
@@ -128,21 +117,17 @@ def report(
 ) -> tuple[fleet_status.Status, list[Endpoint]]:
     """Return the status of a fleet, and the checked endpoints that no agent knows.
 
-    :param sparks: of all agents
-    :param checks: of the fleet monitor, C({url, ok, error, hint, note}) by endpoint
-    :param at: time of the report
+    checks: of the fleet monitor, C({url, ok, error, hint, note}) by endpoint. at: time of the report.
     """
     rows: list[Row] = []
     hosts: dict[str, fleet_status.HostState] = {}
     service_names: set[str] = set()
     for spark in sparks:
         try:
-            of_host, hosts[spark.host] = _judge(spark)
+            of_host, state = _judge(spark)
         except Exception as error:  # figures of one host must not hide the others
-            of_host, hosts[spark.host] = (
-                [],
-                fleet_status.HostState("unknown", f"its figures cannot be judged: {error!r}"),
-            )
+            of_host, state = [], fleet_status.HostState("unknown", f"its figures cannot be judged: {error!r}")
+        hosts[spark.host] = state
         rows += of_host
         service_names |= {row.name for row in of_host}
     for row in rows:
@@ -161,11 +146,10 @@ def _endpoint(key: str, check: Mapping[str, Any]) -> Endpoint:
 def _judge(spark: Spark) -> tuple[list[Row], fleet_status.HostState]:
     """Return the rows of a host, and its state."""
     document = spark.document or {}
-    planned = {"services": [_planned(service) for service in document.get("planned") or []]}
+    planned = {"services": [{"recipe": None, **service} for service in document.get("planned") or []]}
     if spark.why:
-        return status_rows.status_rows(spark.host, planned, None, None), fleet_status.HostState(
-            "unreachable", spark.why
-        )
+        rows = status_rows.status_rows(spark.host, planned, None, None)
+        return rows, fleet_status.HostState("unreachable", spark.why)
     facts, answers = document["facts"], document["services"]
     rows = status_rows.status_rows(spark.host, planned, facts, answers)
     answered = {answer["name"]: answer for answer in answers}
@@ -175,17 +159,9 @@ def _judge(spark: Spark) -> tuple[list[Row], fleet_status.HostState]:
             answer.get("tokens_per_second"), service.get("predicted"), answer.get("proved"), answer.get("proved_rate")
         )
     state = fleet_status.judge_facts(facts)
-    notes = [*state.notes, *_notes(spark), *_silent(answers)]
+    silent = [f"{answer['name']}: {answer['silent']}" for answer in answers if answer["silent"]]
+    notes = [*state.notes, *_notes(spark), *silent]
     return rows, replace(state, notes=notes, state="warning" if notes else "healthy")
-
-
-def _planned(service: Mapping[str, Any]) -> dict[str, Any]:
-    return {"recipe": None, **service}
-
-
-def _silent(answers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return notes about active engines whose figures are missing."""
-    return [f"{answer['name']}: {answer['silent']}" for answer in answers if answer["silent"]]
 
 
 def _notes(spark: Spark) -> list[str]:
@@ -208,7 +184,5 @@ def figures(document: Mapping[str, Any]) -> tuple[float | None, ...]:
     memory, gpu = document["facts"]["memory"], document["gpu"]
     total, available = memory.get("total_gib"), memory.get("available_gib")
     used = None if total is None or available is None else round(total - available, 2)
-    rates = [
-        answer["tokens_per_second"] for answer in document["services"] if answer.get("tokens_per_second") is not None
-    ]
+    rates = [rate for answer in document["services"] if (rate := answer.get("tokens_per_second")) is not None]
     return used, gpu.get("utilization_percent"), gpu.get("power_w"), round(sum(rates), 1) if rates else None

@@ -36,15 +36,8 @@ def event(
     before: float = 0,
 ) -> dict[str, Any]:
     """Return an event. host: empty for an event of the whole run."""
-    return {
-        "host": host,
-        "stage": stage,
-        "what": foreign_text.printable(what)[:LONGEST],
-        "done": done,
-        "total": total,
-        "unit": unit,
-        "before": before,
-    }
+    counts = {"done": done, "total": total, "unit": unit, "before": before}
+    return {"host": host, "stage": stage, "what": foreign_text.printable(what)[:LONGEST], **counts}
 
 
 @dataclass
@@ -110,23 +103,17 @@ class Board:
         )
         lines = [text(self._whole, now, bars)] if self._whole and works else []
         if len(works) > most:
-            tasks = _common_tasks(works)
+            # Tasks of several hosts without events, each with its oldest work.
+            tasks: dict[str, tuple[list[str], _Work]] = {}
+            for host, work in works:
+                hosts, _oldest = tasks.setdefault(work.task, ([], work))
+                hosts += [] if work.event else [host]
+            tasks = {task: group for task, group in tasks.items() if len(group[0]) > 1}
             for hosts, oldest in tasks.values():
                 lines.append(f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}: {text(oldest, now)}")
             works = [(host, work) for host, work in works if work.event or work.task not in tasks]
         lines += [f"{host}: {text(work, now, bars)}" for host, work in works[:most]]
         return lines + ([f"and {len(works) - most} more hosts"] if len(works) > most else [])
-
-
-def _common_tasks(works: list[tuple[str, _Work]]) -> dict[str, tuple[list[str], _Work]]:
-    """Return the tasks of several hosts without events, with the hosts and the oldest work."""
-    hosts: dict[str, list[str]] = {}
-    oldest: dict[str, _Work] = {}
-    for host, work in works:
-        oldest.setdefault(work.task, work)
-        if not work.event:
-            hosts.setdefault(work.task, []).append(host)
-    return {task: (names, oldest[task]) for task, names in hosts.items() if len(names) > 1}
 
 
 def text(work: _Work, now: float, bars: bool = False) -> str:

@@ -17,7 +17,6 @@ from .._host import host_update
 from .._plan.verbs import names_of
 from .._proof import bench_compare
 from . import generations
-from .generation_choice import united
 
 Clusters = Mapping[str, Sequence[str]]
 """Hosts of clusters by name."""
@@ -60,13 +59,9 @@ def order(
         "hosts": [host for members in batches for host in members],
         "serial": [len(members) for members in batches],
         "canary": canaries,
-        "done": _hosts_of(finished, grouped),
-        "left_out": _hosts_of(left_out, grouped),
+        "done": [host for name in finished for host in grouped[name]],
+        "left_out": [host for name in left_out for host in grouped[name]],
     }
-
-
-def _hosts_of(names: Sequence[str], grouped: Clusters) -> list[str]:
-    return [host for name in names for host in grouped[name]]
 
 
 def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:
@@ -122,6 +117,7 @@ def slower(
     :param before: C({model, benchmark}) of the receipts, by service
     """
     failures, notes = [], []
+    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
     for result in results:
         name, place = str(result["service"]), result["where"]
         old = before.get(name) or {}
@@ -133,8 +129,13 @@ def slower(
         if not rate_before or rate is None:
             notes.append(f"{place}: {'no figure' if rate_before else 'there is no measurement from before'}")
             continue
-        is_same_model = (old.get("model") or {}).get("repo") == (models.get(name) or {}).get("repo")
-        reasons = _incomparable(benchmark, result, is_same_model)
+        # Apart from the changes of a rollout.
+        measured, of_host = bench_compare.differences(benchmark, result)
+        reasons = [text for text in measured if not text.startswith(deployed)] + of_host
+        if (old.get("model") or {}).get("repo") != (models.get(name) or {}).get("repo"):
+            reasons.append("another model")
+        if benchmark.get("disturbed") or result.get("disturbed"):
+            reasons.append("others were served meanwhile")
         if reasons:
             notes.append(f"{place}: {rate:g} tokens/s, {rate_before:g} before; not comparable: {'; '.join(reasons)}")
         elif rate < rate_before * (1 - percent / 100):
@@ -143,15 +144,6 @@ def slower(
                 f"{percent:g} % are allowed)"
             )
     return failures, notes
-
-
-def _incomparable(before: Mapping[str, Any], after: Mapping[str, Any], is_same_model: bool) -> list[str]:
-    """Return why two benchmarks are not comparable, apart from the changes of a rollout."""
-    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
-    measured, of_host = bench_compare.differences(before, after)
-    reasons = [text for text in measured if not text.startswith(deployed)] + of_host
-    reasons += [] if is_same_model else ["another model"]
-    return reasons + (["others were served meanwhile"] if before.get("disturbed") or after.get("disturbed") else [])
 
 
 def judge(
@@ -188,7 +180,7 @@ def judge(
 
 def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the clusters with ranks on hosts, now or after a rollback."""
-    return united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
+    return generations.united(cluster for look in looks.values() for cluster in (look.get("clusters") or {}).items())
 
 
 def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> list[str]:

@@ -45,7 +45,13 @@ def stable_checksum(spark: Mapping[str, Any] | None, images: Mapping[str, Any] |
     :param spark: C(spark) of M(dgxspark.vllm.spark_info), None if only images were gathered
     """
     facts = None if spark is None else _facts(spark)
-    contents = {name: _image(image) for name, image in (images or {}).items()}
+    # A cached answer of an image counts like a fresh one.
+    contents = {
+        name: {**image, "probe_from": image.get("probe_from", "none") != "none"}
+        if isinstance(image, Mapping)
+        else image
+        for name, image in (images or {}).items()
+    }
     return hashlib.sha256(json.dumps([facts, contents], sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -79,25 +85,17 @@ def _rows(section: str, rows: list[Mapping[str, Any]], fields: tuple[str, ...]) 
 def _memory(memory: Mapping[str, Any], held_gib: float) -> dict[str, Any]:
     """Return totals, the free memory without the collection's engines, and the limits of findings."""
     available, free, blocks = (memory.get(name) for name in ("available_gib", "free_gib", "large_blocks"))
+    # What the kernel keeps for a handover, in steps: free CMA memory in excess of its total.
+    cma, handover = [memory.get(name) for name in ("cma_free_gib", "cma_total_gib")], None
+    if None not in cma:
+        handover = max(0, int((_figure(cma[0]) - _figure(cma[1])) // HANDOVER_STEP_GIB))
     return {
         **{name: memory.get(name) for name in TOTALS},
         "for_engines": None if available is None else _steps(_figure(available) + held_gib),
         "can_ask_images": _figure(available) >= ASK_GIB,
         "is_fragmented": blocks is not None and blocks < FEW_BLOCKS and _figure(free) > EMPTY_GIB,
-        "handover_gib": _handover(memory.get("cma_total_gib"), memory.get("cma_free_gib")),
+        "handover_gib": handover,
     }
-
-
-def _handover(total: Any, free: Any) -> int | None:
-    """Return the memory that the kernel keeps for a handover, in steps: free CMA memory in excess of its total."""
-    return None if total is None or free is None else max(0, int((_figure(free) - _figure(total)) // HANDOVER_STEP_GIB))
-
-
-def _image(image: Any) -> Any:
-    """Return an image; a cached answer counts like a fresh one."""
-    if not isinstance(image, Mapping):
-        return image
-    return {**image, "probe_from": image.get("probe_from", "none") != "none"}
 
 
 def _steps(figure: Any, step: float = STEP_GIB) -> int:

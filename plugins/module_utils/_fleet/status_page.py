@@ -8,7 +8,7 @@ It shares its parts with the page of the plan. Texts of hosts are escaped and cu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -20,15 +20,9 @@ from .fleet_status import HostState, Status
 from .status_rows import Row
 
 SHADES = {
-    "unreachable": "fails",
-    "unknown": "fails",
-    "down": "fails",
-    "degenerate": "fails",
-    "starting": "tight",
-    "warning": "tight",
-    "healthy": "fits",
-    "unloaded": "",
-    "stopped": "",
+    **dict.fromkeys(("unreachable", "unknown", "down", "degenerate"), "fails"),
+    **dict.fromkeys(("starting", "warning"), "tight"),
+    **{"healthy": "fits", "unloaded": "", "stopped": ""},
 }
 """The colour of each state, in addition to its word."""
 
@@ -56,24 +50,16 @@ border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.a
 FIXES = {
     "unreachable": "Check whether it is on and answers ssh; the other hosts are not affected.",
     "unknown": "Log in and check uptime, df and sudo -v; use -K if sudo asks for a password.",
+    "down": "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.",
     "degenerate": "doctor.yml --limit {host} has the evidence and the cure.",
     "starting": "Wait, and run status.yml again; doctor.yml shows how far the start is.",
     "warning": "doctor.yml --limit {host} explains it, with the fix.",
 }
-"""Fix of each state; that of C(down) names the service's log."""
+"""Fix of each state."""
 
 
-def page(
-    status: Status,
-    planned: Mapping[str, Mapping[str, Any]],
-    inventory: str = "",
-) -> str:
-    """Return the page.
-
-    :param status: of C(fleet_status.report)
-    :param planned: plans by host, for memory maps and findings; a host may lack one
-    :param inventory: its name
-    """
+def page(status: Status, planned: Mapping[str, Mapping[str, Any]], inventory: str = "") -> str:
+    """Return the page. planned: plans by host, for memory maps and findings; a host may lack one. inventory: its name."""
     hosts = sorted(
         status.hosts, key=lambda host: (fleet_status.STATES.index(worst_state(status, host)), picture.natural(host))
     )
@@ -96,11 +82,8 @@ def _rows(status: Status, host: str) -> list[Row]:
 
 def worst_state(status: Status, host: str) -> str:
     """Return the worst state among a host and its services."""
-    states = [
-        status.hosts[host].state,
-        *(row.state for row in _rows(status, host) if row.state not in fleet_status.MEANT_IDLE),
-    ]
-    return str(min(states, key=fleet_status.STATES.index))
+    states = [row.state for row in _rows(status, host) if row.state not in fleet_status.MEANT_IDLE]
+    return str(min([status.hosts[host].state, *states], key=fleet_status.STATES.index))
 
 
 def summary_tiles(status: Status) -> str:
@@ -129,13 +112,10 @@ def number(value: Any) -> float | None:
 def attention(status: Status, planned: Mapping[str, Mapping[str, Any]], endpoints: Sequence[Endpoint] = ()) -> str:
     """Return the problems with their fixes, the worst first, then errors and warnings of the plan. endpoints: further ones, of C(live_status)."""
     lines = [*_silent(status), *_troubled(status)]
-    lines += [
-        _item(
-            str(endpoint.key), "down", fleet_status.short(endpoint.error), str(endpoint.hint or "See its log."), "fails"
-        )
-        for endpoint in endpoints
-        if not endpoint.ok
-    ]
+    for endpoint in endpoints:
+        if not endpoint.ok:
+            text = fleet_status.short(endpoint.error)
+            lines.append(_item(str(endpoint.key), "down", text, str(endpoint.hint or "See its log."), "fails"))
     lines += _of_plan(status, planned)
     if not lines:
         return "<section><h2>Needs attention</h2><p>Nothing: everything checked is healthy.</p></section>"
@@ -151,57 +131,37 @@ def _item(where: str, word: str, text: str, fix: str, shade: str) -> str:
     )
 
 
-def _silent(status: Status) -> list[str]:
+def _silent(status: Status) -> Iterator[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for host, body in status.hosts.items():
         if body.silent:
             groups.setdefault((body.state, body.why, FIXES[body.state]), []).append(host)
         elif body.notes:
             groups.setdefault(("warning", "; ".join(body.notes), FIXES["warning"].format(host=host)), []).append(host)
-    ordered = sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0]))
-    return [
-        _item(picture.names_text(hosts), key[0], fleet_status.short(key[1]), key[2], SHADES[key[0]])
-        for key, hosts in ordered
-    ]
+    for (state, text, fix), hosts in sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0])):
+        yield _item(picture.names_text(hosts), state, fleet_status.short(text), fix, SHADES[state])
 
 
-def _troubled(status: Status) -> list[str]:
-    lines = []
+def _troubled(status: Status) -> Iterator[str]:
     for row in status.services:
-        state = row.state
-        if state not in ("down", "degenerate", "starting", "warning"):
-            continue
-        texts = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
-        fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")
-        lines.append(
-            _item(
-                f"{row.host}/{row.service}",
-                state,
-                fleet_status.short("; ".join(texts) or f"no answer ({row.stage})"),
-                fix.format(host=row.host, service=row.service),
-                SHADES[state],
-            )
-        )
-    return lines
+        if row.state in ("down", "degenerate", "starting", "warning"):
+            texts = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
+            text = fleet_status.short("; ".join(texts) or f"no answer ({row.stage})")
+            fix = FIXES[row.state].format(host=row.host, service=row.service)
+            yield _item(f"{row.host}/{row.service}", row.state, text, fix, SHADES[row.state])
 
 
-def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     findings = [
         {"host": host, **finding}
         for host in status.hosts
         for finding in (planned.get(host) or {}).get("findings") or []
         if finding["severity"] != "info"
     ]
-    return [
-        _item(
-            group.where,
-            f"plan: {page_parts.rule_link(group.first['rule'])}",
-            group.first["message"],
-            group.first.get("fix") or "plan.yml shows it with the rest of the plan.",
-            "fails" if group.first["severity"] == "error" else "tight",
-        )
-        for group in picture.same_findings(findings)
-    ]
+    for group in picture.same_findings(findings):
+        first, word = group.first, f"plan: {page_parts.rule_link(group.first['rule'])}"
+        fix = first.get("fix") or "plan.yml shows it with the rest of the plan."
+        yield _item(group.where, word, first["message"], fix, "fails" if first["severity"] == "error" else "tight")
 
 
 # --- hosts
@@ -223,11 +183,10 @@ def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) ->
         planned = {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}
         lines.append(_pair("plan", page_parts.memory_bar(planned), f"{picture.room_text(planned)} by plan"))
     if not live:
-        lines.append(
-            f"<p>Its memory is not known: {escape(fleet_status.short(host_state.why or 'it did not say'))}.</p>"
-        )
-    lines += [_services(rows, host), "</div></details>"]
-    return "\n".join(lines)
+        why = fleet_status.short(host_state.why or "it did not say")
+        lines.append(f"<p>Its memory is not known: {escape(why)}.</p>")
+    services = page_parts.table(HEADS, [_service(row) for row in rows], FIGURES, f"services of {host}") if rows else ""
+    return "\n".join([*lines, services or "<p>No services planned.</p>", "</div></details>"])
 
 
 UNKNOWN = '<div class="bar unknown" role="img" aria-label="its GiB are not known"></div>'
@@ -240,24 +199,24 @@ def _pair(word: str, bar: str, room: str) -> str:
 def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the present memory map of a host: services, other memory, free memory. None if unknown.
 
-    :param host: of C(fleet_status.report)
-    :param rows: its services
-    :param body: its plan, for the order, and so the colours, of services
+    body: its plan, for the order, and so the colours, of services.
     """
     total, available = number(host.total_gib), number(host.available_gib)
     if total is None or available is None or not 0 <= available <= total:
         return None
     held = {row.service: size for row in rows if (size := number(row.residency_gib)) is not None}
     order = dict.fromkeys([part["service"] for part in body.get("memory_map") or [] if part["service"]] + [*held])
-    parts = [
-        {"label": name, "gib": max(held.get(name, 0.0), 0.0), "kind": "weights", "service": name} for name in order
-    ]
-    other = max(total - available - sum(part["gib"] for part in parts), 0.0)
-    parts.insert(0, {"label": "system and others", "gib": other, "kind": "system", "service": None})
+    sizes = {name: max(held.get(name, 0.0), 0.0) for name in order}
     # Services count in full: figures of GPU and kernel are of different moments.
-    free = max(total - sum(part["gib"] for part in parts), 0.0)
+    other = max(total - available - sum(sizes.values()), 0.0)
+    free = max(total - other - sum(sizes.values()), 0.0)
+    parts = [
+        ("system and others", other, "system", None),
+        *((name, size, "weights", name) for name, size in sizes.items()),
+    ]
+    keys = ("label", "gib", "kind", "service")
     return {
-        "memory_map": [*parts, {"label": "free", "gib": free, "kind": "free", "service": None}],
+        "memory_map": [dict(zip(keys, part)) for part in (*parts, ("free", free, "free", None))],
         "total_gib": total,
     }
 
@@ -265,12 +224,6 @@ def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> d
 HEADS = ("service", "model", "address", "state", "requests", "KV cache", "memory", "tok/s", "fast path", "up")
 FIGURES = ("requests", "KV cache", "memory", "tok/s")
 """Right-aligned columns."""
-
-
-def _services(rows: Sequence[Row], host: str) -> str:
-    if not rows:
-        return "<p>No services planned.</p>"
-    return page_parts.table(HEADS, [_service(row) for row in rows], FIGURES, f"services of {host}")
 
 
 def _service(row: Row) -> str:

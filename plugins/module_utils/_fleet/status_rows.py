@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,16 @@ from .._common.tables import gib, table, uptime
 
 NOT_KNOWN = "not known"
 """State of a unit if systemctl did not answer in time."""
+_MEASURED = (
+    "kv_cache_usage",
+    "requests_running",
+    "requests_waiting",
+    "decode_tokens_per_second",
+    "decode_ratio",
+    "fast_path",
+    "speed",
+)
+"""Figures of an answer that a row takes over."""
 
 
 @dataclass
@@ -126,11 +136,14 @@ def _service_row(
 ) -> Row:
     """answer: one of C(services) of M(dgxspark.vllm.spark_info), empty for a missing one."""
     name, rank, span = service["name"], service.get("rank") or 0, service.get("cluster") or {}
-    unit = _unit(service["unit"], measured)
-    state = _unit_state(unit, measured)
+    unit = {unit["name"]: unit for unit in _section(measured, "units")}.get(service["unit"]) or {}
+    silent = _section(measured, "unknown").get("systemctl")
+    state = unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
     active = state == "active"
     by_unit = bool(rank or service.get("by_unit"))
-    stopped = _guard_reason(measured, name) if state == "inactive" else ""
+    why = (_section(measured, "guard").get("stopped") or {}).get(name) if state == "inactive" else None
+    # Without it an inactive unit looks stopped by hand.
+    stopped = f"the memory guard stopped it: {why}" if why else ""
     on_demand = _section(measured, "on_demand").get(name) or {}
     ready, stage = (active, "unit") if by_unit else (bool(answer.get("ready")), answer.get("stage") or "-")
     idle, uptime_seconds = (on_demand.get("idle_seconds"), unit.get("active_seconds")) if active else (None, None)
@@ -138,6 +151,9 @@ def _service_row(
     if not active:
         progress = loading(_section(measured, "starting").get(name))
         texts = [stopped or progress, *texts, unit.get("status_text")]
+    note = _section(measured, "quality").get(name) or {}
+    drained = "; drained at the gateway" if note.get("drained") else ""
+    figures: dict[str, Any] = {key: answer.get(key) for key in _MEASURED}
     return Row(
         host=host,
         service=name,
@@ -151,57 +167,19 @@ def _service_row(
         unit=state,
         status="; ".join(filter(None, texts)),
         idle_seconds=idle,
-        kept_down=bool(stopped) or _is_pinned_down(on_demand),
+        kept_down=bool(stopped) or (on_demand.get("pin") == "cold" and bool(on_demand.get("why"))),
         ready=ready,
         stage=stage,
         error=_error(name, answer, by_unit, state, measured),
-        kv_cache_usage=answer.get("kv_cache_usage"),
-        requests_running=answer.get("requests_running"),
-        requests_waiting=answer.get("requests_waiting"),
-        planned_gib=_planned_gib(service),
+        planned_gib=(service["memory"].get("residency_gib") or {}).get("typical"),
         uptime_seconds=uptime_seconds,
         restarts=unit.get("n_restarts"),
-        decode_tokens_per_second=answer.get("decode_tokens_per_second"),
-        decode_ratio=answer.get("decode_ratio"),
-        fast_path=answer.get("fast_path"),
         residency_gib=held_gib,
-        speed=answer.get("speed"),
+        **figures,
         url=service.get("url"),
         vllm_version=service.get("vllm_version"),
-        degenerate=_degenerate(measured, name),
+        degenerate=f"its answers degenerate: {note.get('text')}{drained}" if note.get("state") == "degenerate" else "",
     )
-
-
-def _unit(name: str, measured: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return {unit["name"]: unit for unit in _section(measured, "units")}.get(name) or {}
-
-
-def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
-    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
-
-
-def _planned_gib(service: Mapping[str, Any]) -> float | None:
-    planned: float | None = (service["memory"].get("residency_gib") or {}).get("typical")
-    return planned
-
-
-def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> str:
-    silent = _section(measured, "unknown").get("systemctl")
-    return unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
-
-
-def _guard_reason(measured: Mapping[str, Any] | None, name: str) -> str:
-    """Return why the guard of the memory stopped a service; without it an inactive unit looks stopped by hand."""
-    why = (_section(measured, "guard").get("stopped") or {}).get(name)
-    return f"the memory guard stopped it: {why}" if why else ""
-
-
-def _degenerate(measured: Mapping[str, Any] | None, name: str) -> str:
-    """Return why the answers of a service are degenerate, with the state of its drain; empty for others."""
-    note = _section(measured, "quality").get(name) or {}
-    if note.get("state") != "degenerate":
-        return ""
-    return f"its answers degenerate: {note.get('text')}{'; drained at the gateway' if note.get('drained') else ''}"
 
 
 def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, measured: Mapping[str, Any] | None) -> str:
@@ -225,11 +203,7 @@ def loading(progress: Mapping[str, Any] | None) -> str:
 
 
 def demand(state: Mapping[str, Any], is_explained: bool = False) -> str:
-    """Return the state of a service on demand in words.
-
-    :param state: of C(starts.on_demand) of M(dgxspark.vllm.spark_info)
-    :param is_explained: whether another text already explains why it is stopped
-    """
+    """Return a state of C(starts.on_demand) in words. is_explained: another text already explains why it is stopped."""
     parts = []
     if state.get("pin"):
         parts.append("" if is_explained else f"kept {state['pin']} by {state.get('why') or 'its owner'}")
@@ -317,13 +291,10 @@ def status_text(rows: Sequence[Row]) -> str:
     }
     columns = {title: cell for title, cell in _COLUMNS.items() if has_figures.get(title, True)}
     cells = [[cell(row) for cell in columns.values()] for row in rows]
-    return "\n".join([table(list(columns), cells) if cells else "no services", *_state_lines(rows)])
-
-
-def _state_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a line for each service with an error or a state in words."""
+    lines = [table(list(columns), cells) if cells else "no services"]
     for row in rows:
         texts = dict.fromkeys(text for text in (row.status, row.error) if text)
         if texts:
             rank = f" ({part(row)})" if row.cluster else ""
-            yield f"{row.host}/{row.service}{rank}: {'; '.join(texts)}"
+            lines.append(f"{row.host}/{row.service}{rank}: {'; '.join(texts)}")
+    return "\n".join(lines)

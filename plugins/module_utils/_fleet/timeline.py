@@ -139,15 +139,12 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Timeline:
             _take_start(lane, str(event["service"]), event.get("start"), now)
         elif kind == "end" and host in running:
             piece = running.pop(host)
-            piece.end, piece.failed = now, event["result"] in ("failed", "unreachable")
-            _add(lane.pieces, piece)
-            _end_starts(lane, piece)
+            piece.failed = event["result"] in ("failed", "unreachable")
+            _end(lane, piece, now)
         elif kind == "error":
             lane.errors.append(f"{event['task']}: {event['message']}")
     for host, piece in running.items():  # of an interrupted run
-        piece.end = timeline.seconds
-        _add(timeline.lanes[host].pieces, piece)
-        _end_starts(timeline.lanes[host], piece)
+        _end(timeline.lanes[host], piece, timeline.seconds)
     return timeline
 
 
@@ -164,12 +161,19 @@ def _see_progress(lane: Lane, piece: Piece | None, event: Mapping[str, Any], now
         starts[-1].reach(match[2], now)
 
 
-def _end_starts(lane: Lane, piece: Piece) -> None:
-    """Lengthen the last start that a task waited for to its end; services before it were ready."""
-    ends = [starts[-1] for starts in lane.starts.values() if not starts[-1].is_measured]
-    last = max(ends, key=lambda start: start.end, default=None)
-    if last and last.end >= piece.begin:
-        last.reach(last.stages[-1][0], piece.end)
+def _end(lane: Lane, piece: Piece, now: float) -> None:
+    """Append an ended piece, or lengthen the last one if it is of the same kind and close; and end the last start that the task waited for."""
+    piece.end, last = now, lane.pieces[-1] if lane.pieces else None
+    if last and not last.failed and last.kind == piece.kind and piece.begin - last.end < 1:
+        last.end, last.failed = piece.end, piece.failed
+        last.names += [name for name in piece.names if name not in last.names]
+    elif piece.failed or piece.end - piece.begin >= LEAST_SECONDS:
+        lane.pieces.append(piece)
+    # Services before the last one were ready.
+    starts = [starts[-1] for starts in lane.starts.values() if not starts[-1].is_measured]
+    last_start = max(starts, key=lambda start: start.end, default=None)
+    if last_start and last_start.end >= piece.begin:
+        last_start.reach(last_start.stages[-1][0], piece.end)
 
 
 def _take_start(lane: Lane, service: str, start: Mapping[str, Any] | None, now: float) -> None:
@@ -189,16 +193,6 @@ def _take_start(lane: Lane, service: str, start: Mapping[str, Any] | None, now: 
 def kind_of(task: str) -> str:
     """Return the kind of a task by its name."""
     return next((kind for kind, words in _OF_TASK if words.search(task)), "other")
-
-
-def _add(pieces: list[Piece], piece: Piece) -> None:
-    """Append a piece, or lengthen the last one if it is of the same kind and close."""
-    last = pieces[-1] if pieces else None
-    if last and not last.failed and last.kind == piece.kind and piece.begin - last.end < 1:
-        last.end, last.failed = piece.end, piece.failed
-        last.names += [name for name in piece.names if name not in last.names]
-    elif piece.failed or piece.end - piece.begin >= LEAST_SECONDS:
-        pieces.append(piece)
 
 
 def page(timeline: Timeline, inventory: str = "") -> str:
@@ -257,11 +251,9 @@ def figures_table(
     used = [head for head in columns if any(head in figures for _name, _note, figures, _text in rows)]
     lines = []
     for name, note, figures, text in rows:
-        cells = [page_parts.cell(head, figures.get(head, "-")) for head in used]
-        first, last = (
-            page_parts.text_cell(*cell) for cell in ((heads[0], escape(name), note), (heads[1], escape(text)))
-        )
-        lines.append("".join([first, *cells, last]))
+        cells = "".join(page_parts.cell(head, figures.get(head, "-")) for head in used)
+        first = page_parts.text_cell(heads[0], escape(name), note)
+        lines.append(f"{first}{cells}{page_parts.text_cell(heads[1], escape(text))}")
     return [page_parts.table([heads[0], *used, heads[1]], lines, used, label)] if rows else []
 
 
@@ -272,10 +264,8 @@ def _lanes(timeline: Timeline) -> Iterable[str]:
     for host, lane in timeline.lanes.items():
         spans, texts = [], []
         for piece in lane.pieces:
-            took, style = (
-                progress.duration(piece.end - piece.begin),
-                f"s{list(KINDS).index(piece.kind)}{' bad' * piece.failed}",
-            )
+            took = progress.duration(piece.end - piece.begin)
+            style = f"s{list(KINDS).index(piece.kind)}{' bad' * piece.failed}"
             spans.append(span_of(style, piece.begin, piece.end, line_seconds, f"{', '.join(piece.names)}: {took}"))
             texts.append(f"{KINDS[piece.kind]} {took}")
         yield lane_of(host, spans + batches, "; ".join(texts))
@@ -307,11 +297,8 @@ def _starts(timeline: Timeline) -> list[str]:
         return []
     colours = legend((style, words) for words, style in STAGES.values() if any(words in row[2] for row in rows))
     columns = [words for words, _style in STAGES.values()]
-    return [
-        "<h2>Starts of engines</h2>",
-        colours,
-        *figures_table(("service", "start"), columns, rows, "Seconds by stage"),
-    ]
+    table = figures_table(("service", "start"), columns, rows, "Seconds by stage")
+    return ["<h2>Starts of engines</h2>", colours, *table]
 
 
 def _table(timeline: Timeline) -> list[str]:

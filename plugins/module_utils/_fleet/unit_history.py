@@ -135,7 +135,10 @@ def of_journal(
             by_unit[entry.unit].append((entry.boot, entry.clock + offsets[entry.boot], entry.message_id))
     units = {}
     for unit, events in by_unit.items():
-        spans = list(_spans(events, boots, _now(states.get(unit, {}), offsets[moment.boot])))
+        present = states.get(unit, {})
+        changed = seconds_of(present, "StateChangeTimestampMonotonic")
+        came = 0.0 if changed is None else changed + offsets[moment.boot]
+        spans = list(_spans(events, boots, (SHOWN.get(present.get("ActiveState", ""), ""), came)))
         restarts = [at for _boot, at, message in events if message == RESTART and begin <= at <= moment.wall]
         units[names.get(unit, AGENT)] = {"spans": _of_day(spans, begin, moment.wall), "restarts": len(restarts)}
     alarms = []
@@ -183,16 +186,14 @@ def read_boots(text: str, moment: Moment) -> list[Boot]:
     return boots
 
 
-def _now(shown: Mapping[str, str], offset: float) -> tuple[str, float]:
-    """Return the present state of a unit and when it came, 0 if never; an empty state if unknown. offset: of the wall clock."""
-    changed = seconds_of(shown, "StateChangeTimestampMonotonic")
-    return SHOWN.get(shown.get("ActiveState", ""), ""), 0.0 if changed is None else changed + offset
-
-
 def _spans(
     events: Sequence[tuple[str, float, str]], boots: Sequence[Boot], now: tuple[str, float]
 ) -> Iterable[tuple[str, float, float]]:
-    """Yield the known states of a unit with begin and end. events: boot, time and message. now: of C(_now)."""
+    """Yield the known states of a unit with begin and end.
+
+    :param events: boot, time and message
+    :param now: the present state and when it came, 0 if never; an empty state if unknown
+    """
     by_boot: dict[str, list[tuple[float, str]]] = {boot.name: [] for boot in boots}
     for name, at, message in events:
         if name in by_boot:
@@ -219,8 +220,7 @@ def _of_day(spans: Iterable[tuple[str, float, float]], begin: float, end: float)
         for state, since, until in spans
         if state
     ]
-    day_spans = _joined([span for span in rounded if span[2] > span[1]], 0.0)
-    least = 1.0
+    day_spans, least = _joined([span for span in rounded if span[2] > span[1]], 0.0), 1.0
     while len(day_spans) > MOST_SPANS and least < DAY:
         day_spans, least = _joined(day_spans, least), 2 * least
     return [{"state": state, "begin": since, "end": until} for state, since, until in day_spans[-MOST_SPANS:]]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recognise containers and units of vLLM that the collection did not make. Pure functions.
+"""Find containers and units of vLLM that the collection did not make: the section C(adoption) of M(dgxspark.vllm.spark_info). Changes nothing.
 
 Only recognised launches are ever stopped: running containers without the collection's labels, and units without a container, that
 run vLLM's server.
@@ -9,12 +9,18 @@ run vLLM's server.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from .._common.redaction import without_secrets
+from .._host import docker, machine
+from .._host.container_launch import launch_of
 from .._host.docker_facts import MANAGED_LABEL
+from .._host.host_view import HostView, Request
+from .._runtime import hostmem, state_file
 
 NOTES = "/var/lib/dgxspark/adopted"
 """Former states of stopped launches."""
@@ -23,6 +29,8 @@ PROC_ROOT = "/"
 ENGINE = re.compile(r"vllm\.entrypoints|(?:^|[/ ])vllm serve\b")
 SERVER = re.compile(r"vllm\.entrypoints\.\S+")
 """The server as a Python module."""
+UNITS = Path("/etc/systemd/system")
+"""Unit files that administrators wrote."""
 CLIENTS = ("docker", "podman", "nerdctl", "sudo", "ssh", "systemd-run")
 """Programs that are not the server although its command follows theirs."""
 
@@ -127,3 +135,75 @@ def owner_of(container: Mapping[str, Any], units: Mapping[str, str]) -> str:
         if any("docker" in line and word.search(line) for line in text.splitlines() if line.startswith("Exec"))
     ]
     return owners[0] if len(owners) == 1 else ""
+
+
+# --- the section C(adoption) of M(dgxspark.vllm.spark_info)
+
+
+def section(view: HostView, _request: Request) -> dict[str, Any]:
+    """Return C({launches, taken, available_gib}); C(adopted) and C(lines) are left to the controller, which knows the plan.
+
+    :raises NoAnswer: where docker or systemctl do not answer
+    """
+    try:
+        available_gib = round(hostmem.mem_available_gib(hostmem.read_meminfo(view.root)), 3)
+    except OSError:
+        available_gib = None
+    return {
+        "launches": launches_of(view),
+        "taken": stopped_launches(view),
+        "available_gib": available_gib,
+        "adopted": [],
+        "lines": [],
+    }
+
+
+def launches_of(view: HostView) -> list[dict[str, Any]]:
+    """Return the unmanaged launches of vLLM: running containers, and units without a container."""
+    running = [container for container in view.inspected_containers() if (container.get("State") or {}).get("Running")]
+    engines = [box for box in running if is_unmanaged(box) and is_engine(box)]
+    image_ids = sorted({str(container.get("Image")) for container in engines})
+    images = {str(image.get("Id")): image for image in docker.inspect(view.run, "image", image_ids)}
+    unit_texts = {}
+    for file in UNITS.glob("*.service"):
+        with contextlib.suppress(OSError):
+            if file.is_file() and not file.is_symlink():
+                unit_texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
+    launches = [_launch(container, images.get(str(container.get("Image"))) or {}, unit_texts) for container in engines]
+    services = machine.read_services(view.settings)
+    container_ids = [str(container.get("Id")) for container in running]
+    programs = programs_of(machine.read_processes(PROC_ROOT), container_ids)
+    return launches + [program for program in programs if not is_own_unit(program["unit"], services)]
+
+
+def _launch(container: dict[str, Any], image: dict[str, Any], unit_texts: dict[str, str]) -> dict[str, Any]:
+    settings, name = container.get("HostConfig") or {}, name_of(container)
+    return {
+        "name": name,
+        "container": name,
+        "argv": launch_of(container, image),
+        "unit": owner_of(container, unit_texts),
+        # It would start the container again.
+        "project": str(labels(container).get("com.docker.compose.project") or ""),
+        "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
+        "removed": bool(settings.get("AutoRemove")),
+    }
+
+
+def stopped_launches(view: HostView) -> list[dict[str, Any]]:
+    """Return the notes of M(dgxspark.vllm.service_state) about stopped launches, and whether each can come back (C(there))."""
+    notes: list[dict[str, Any]] = []
+    for file in sorted(Path(NOTES).glob("*.json")):
+        content = state_file.read(file) or {}
+        note = {key: str(content.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
+        name = note["container"] or note["unit"]
+        notes += [{"name": name, **note}] if name else []
+    unit_names = sorted({note["unit"] for note in notes if note["unit"]})
+    loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}
+    containers = {name_of(container) for container in view.inspected_containers()} if notes else set()
+    for stopped in notes:
+        if stopped["unit"]:  # it makes its container anew
+            stopped["there"] = stopped["unit"] in loaded or bool(stopped["path"] and Path(stopped["path"]).is_file())
+        else:
+            stopped["there"] = stopped["container"] in containers
+    return notes

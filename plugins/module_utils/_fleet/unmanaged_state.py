@@ -69,9 +69,8 @@ class Launch:
         enabled, path = False, ""
         if self.unit is not None:
             if self.unit["enabled"] is None:
-                raise Refused(
-                    f"{self.name}: systemd does not say whether it starts at boot, so it could not be restored later, and was not stopped"
-                )
+                why = "systemd does not say whether it starts at boot, so it could not be restored later, and was not stopped"
+                raise Refused(f"{self.name}: {why}")
             enabled = self.unit["enabled"]
             # disable removes the link to a unit file elsewhere.
             path = str(Path(self.unit["path"]).resolve()) if self.unit["path"] else ""
@@ -97,9 +96,8 @@ class Launch:
         """Return the note of C(stop), None for a running launch without a note. Raises C(Refused) for a stopped launch without a note."""
         note = state_file.read(self.note)
         if note is None and not self.is_running():
-            raise Refused(
-                f"{self.name}: its earlier state is not recorded on this host ({self.note}), so it is not restored. Start it yourself."
-            )
+            why = f"its earlier state is not recorded on this host ({self.note}), so it is not restored. Start it yourself."
+            raise Refused(f"{self.name}: {why}")
         return note
 
     def restore(self, note: Mapping[str, Any]) -> None:
@@ -145,18 +143,13 @@ def find(run: Run, container: str, unit: str, settings: str) -> Launch:
         raise NoAnswer("systemctl", f"{name}: systemd does not say whether it runs")
     launch = Launch(run, name, container, unit, box, state)
     if container and box is None and not unit:
-        raise Refused(
-            f"{name}: there is no such container on this host. A removed container cannot be restored; remove its record: {launch.note}"
-        )
-    if unmanaged.is_own_unit(unit, machine.read_services(settings)) or not _is_foreign_engine(launch):
+        fix = f"A removed container cannot be restored; remove its record: {launch.note}"
+        raise Refused(f"{name}: there is no such container on this host. {fix}")
+    is_engine = True  # a stopped unit is believed
+    if box is not None:
+        is_engine = not unmanaged.is_managed(box) and unmanaged.is_engine(box)
+    elif not container and launch.is_running():
+        is_engine = any(unmanaged.engine_words(process["words"]) for process in _processes(unit))
+    if not is_engine or unmanaged.is_own_unit(unit, machine.read_services(settings)):
         raise Refused(f"{name} is left alone: it is of this collection, or no launch of vLLM.")
     return launch
-
-
-def _is_foreign_engine(launch: Launch) -> bool:
-    """Tell whether a launch runs vLLM without the collection's label; a stopped unit is believed."""
-    if launch.container is not None:
-        return not unmanaged.is_managed(launch.container) and unmanaged.is_engine(launch.container)
-    if launch.container_name or not launch.is_running():
-        return True
-    return any(unmanaged.engine_words(process["words"]) for process in _processes(launch.unit_name))

@@ -161,5 +161,5 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     planned = {
         "services": [to_dict(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]
     }
-    report = doctor.HostReport.from_dicts(planned, {}, {"receipts": saved_receipts}, {}, {}, {})
+    report = doctor.HostReport(planned, {}, {"receipts": saved_receipts}, {}, {}, {})
     assert "error" not in saved_receipts["heavy"] and list(doctor.check_receipts(report)) == []

@@ -52,8 +52,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, host_names
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, inventory_check
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, read_others, read_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER
@@ -267,7 +267,7 @@ def of_files(folder: Path) -> str:
     messages += controller_paths.misplaced(
         {name: host["vars"] for name, host in {**hosts, **other_hosts}.items()}, sources
     )
-    if wrong := host_names.check(groups, sources):
+    if wrong := inventory_check.find_keys(groups, sources):
         messages.append(wrong)
     if messages or not hosts:
         return refused(messages or ["inventory: the group 'sparks' is missing or empty"])

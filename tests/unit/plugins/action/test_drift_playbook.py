@@ -15,7 +15,6 @@ import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
 from ansible_collections.dgxspark.vllm.plugins.action import drift as drift_action
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
 
 pytestmark = pytest.mark.slow
 
@@ -231,12 +230,12 @@ def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> N
     result = answer_of(service)["spark_asked"]
     result["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
     planned = {"services": [service]}
-    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer", "service": "1"}, True), [], result)
-    assert finding["rule"] == "drift.plan" and "the deployment (gateway, host): " in finding["message"]
+    (finding,) = drift_action.judge(planned, {"host": "newer", "service": "1"}, True, result)
+    assert finding.rule == "drift.plan" and "the deployment (gateway, host): " in finding.message
     # Programs that did not answer leave nothing to compare.
     result["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
-    (finding,) = drift_action.judge(drift.Host.planned(planned, {"host": "newer"}, True), [], result)
-    assert finding["rule"] == "drift.not_asked" and "it hangs" in finding["message"]
+    (finding,) = drift_action.judge(planned, {"host": "newer"}, True, result)
+    assert finding.rule == "drift.not_asked" and "it hangs" in finding.message
 
 
 def test_lock_and_plan_are_compared_once(controller: Controller) -> None:

@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
     report,
     with_settings,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_sources import (
     BrokenYaml,
     document_of,
     read_launch_yaml,

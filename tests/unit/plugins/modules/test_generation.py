@@ -23,7 +23,6 @@ from programs_fixture import play
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_host,
-    generation_looks,
     generation_records,
     generation_restore,
 )
@@ -610,7 +609,7 @@ def test_accounts_of_a_generation_have_to_be_there(
         "/group: no account root:absent-2 on this host; run site.yml --tags host",
         "/owner: no account absent-1:root on this host; run site.yml --tags host",
     ]
-    problems = generation_looks.missing(host, replace(target, state=merge([target.state, more])))
+    problems = generation_restore.missing(host, replace(target, state=merge([target.state, more])))
     assert problems == (texts if user == 0 else [])
 
 
@@ -862,20 +861,21 @@ def test_only_root_gives_files_to_accounts(tmp_path: Path, monkeypatch: pytest.M
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:
     host = generation_host.Host({"root": str(spark.root), "hf_home": "/srv/huggingface"}, spark, False, print)
     entry = {"repo": "Org/M", "revision": "main", "commit": COMMITS["old"]}
-    assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
+    assert generation_restore.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
     spark.weights("old")
-    assert generation_looks.lost_weights(host, entry) == ""
+    assert generation_restore.lost_weights(host, entry) == ""
     shard = spark.root / f"srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors"
     shard.symlink_to("../../blobs/gone")
     assert (
-        generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are not whole (model.safetensors)"
+        generation_restore.lost_weights(host, entry)
+        == f"its weights Org/M@{'1' * 12} are not whole (model.safetensors)"
     )
     shard.unlink()
     (shard.parent / "config.json").unlink()
-    assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are not whole (empty)"
+    assert generation_restore.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are not whole (empty)"
     spark.write("/srv/huggingface/local/config.json", "{}")
-    assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
-    assert generation_looks.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"
+    assert generation_restore.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
+    assert generation_restore.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"
     (spark.root / "srv/huggingface/empty").mkdir()
     text = "its weights /srv/huggingface/empty are gone"
-    assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/empty"}) == text
+    assert generation_restore.lost_weights(host, {"path": "/srv/huggingface/empty"}) == text

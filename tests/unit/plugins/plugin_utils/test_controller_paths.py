@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons.descriptions
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE as SERVICE_KEYS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import inventory_sources
 
 SERVICE = {
     "api_key_file": "keys/a",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.action import status
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import sections_apart
 
 
 def test_sections_become_answers_of_their_own() -> None:

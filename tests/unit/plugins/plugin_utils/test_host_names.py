@@ -15,7 +15,7 @@ from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.dgxspark.vllm.plugins.filter import checked_hosts
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import inventory_check
 
 MACHINES = [
     "spark-1",
@@ -52,7 +52,7 @@ MACHINES = [
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_is_none(name: str) -> None:
-    assert not host_names.looks_like_key(name)
+    assert not inventory_check.looks_like_key(name)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,7 +73,7 @@ def test_a_key_is_one_and_is_masked(seed: int) -> None:
         raw.hex().upper(),
         base64.b64encode(raw).decode(),
     ):
-        assert host_names.looks_like_key(key), key
+        assert inventory_check.looks_like_key(key), key
 
 
 def write(folder: Path, **files: str) -> None:

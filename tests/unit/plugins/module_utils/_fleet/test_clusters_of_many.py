@@ -127,9 +127,7 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
             facts: dict[str, Any], at: dict[str, Any], has_ranks: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            drift_of_host = drift.Host.planned(planned, has_ranks=has_ranks).with_answers(
-                facts, compared={"launches": {"big": at}}
-            )
+            drift_of_host = drift.Host(planned, {}, has_ranks, facts, compared={"launches": {"big": at}})
             return [entry.to_dict() for entry in drift.check_launches(drift_of_host)]
 
         assert launches(facts, at) == []
@@ -162,7 +160,7 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     stopped = {"name": UNIT, "active_state": "inactive", "n_restarts": 0, "enabled": True, "queued": False}
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
-        report = doctor.HostReport.from_dicts(body, facts, earlyoom, {}, {}, {})
+        report = doctor.HostReport(body, facts, earlyoom, {}, {}, {})
         order = {entry.rule for entry in doctor.check(report)}
         assert {"doctor.earlyoom", "doctor.unit_stopped"} <= order
 

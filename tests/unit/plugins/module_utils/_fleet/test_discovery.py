@@ -318,7 +318,7 @@ CONFIG = "host rack-a\nhostname 192.168.7.11\nuser me\nport 2222\nproxycommand n
     ],
 )  # fmt: skip
 def test_where_ssh_connects_to(target: Target, text: str, way: tuple[str, int, bool]) -> None:
-    assert discovery.read_ssh_way(target, text) == discovery.SshWay(*way)
+    assert discovery.read_ssh_way(target, text) == way
 
 
 def test_launches_that_are_unknown_are_noted_with_the_reason() -> None:

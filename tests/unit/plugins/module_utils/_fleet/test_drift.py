@@ -115,9 +115,9 @@ def clean() -> dict[str, Any]:
 
 
 def findings(host_data: dict[str, Any]) -> list[dict[str, Any]]:
-    host = drift.Host.planned(host_data["planned"], host_data["checksums"], host_data.get("ranks", True))
-    answered = host.with_answers(host_data["facts"], host_data["images"], host_data["compared"])
-    return [finding.to_dict() for finding in drift.check(answered)]
+    answers = host_data["facts"], host_data["images"], host_data["compared"]
+    host = drift.Host(host_data["planned"], host_data["checksums"], host_data.get("ranks", True), *answers)
+    return [finding.to_dict() for finding in drift.check(host)]
 
 
 def only(host_data: dict[str, Any]) -> dict[str, Any]:
@@ -425,10 +425,12 @@ def lock(message: str, rule: str = "lock.recipe", host: str = "spark-1") -> dict
 def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
     messages = []
     for host in ("spark-1", "spark-2", "spark-3"):
-        services = [replace(PLANNED, name="heavy", lock={"key": f"{host}/heavy"})]
+        services = [{"name": "heavy", "lock": {"key": f"{host}/heavy"}}]
         lock_findings = [lock("the recipe of {key} is not what it was", host=host), lock("moves", "lock.moving", host)]
         lock_findings.append(lock("too large", "memory.fit", host))
-        messages += [{"host": host, **finding} for finding in drift.check_lock(lock_findings, services)]
+        messages += [
+            {"host": host, **finding} for finding in drift.check_lock({"findings": lock_findings, "services": services})
+        ]
     assert [finding["rule"] for finding in messages] == ["lock.recipe"] * 3
     hosts = {host: {"reached": True, "why": ""} for host in ("spark-1", "spark-2", "spark-3")}
     report = drift.report(messages, hosts, 3, "now", "never")

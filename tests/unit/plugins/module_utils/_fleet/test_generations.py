@@ -10,7 +10,6 @@ import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     document_check,
-    generation_choice,
     generations,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation
@@ -55,27 +54,27 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
     ],
 )
 def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, requested: int, expected: int | None) -> None:
-    number, why = generation_choice.target(manifests, current, same, requested)
+    number, why = generations.target(manifests, current, same, requested)
     assert number == expected and bool(why) is (expected is None)
 
 
 def test_the_reason_names_the_generations_that_are_kept() -> None:
-    assert "(kept: 1, 2)" in generation_choice.target(made(False, True), at(2), True, 9)[1]
-    assert "(kept: 1, 2; proven: 2)" in generation_choice.target(made(False, True), at(2), True)[1]
-    assert "(kept: 1; proven: none)" in generation_choice.target(made(False), at(1), True)[1]
+    assert "(kept: 1, 2)" in generations.target(made(False, True), at(2), True, 9)[1]
+    assert "(kept: 1, 2; proven: 2)" in generations.target(made(False, True), at(2), True)[1]
+    assert "(kept: 1; proven: none)" in generations.target(made(False), at(1), True)[1]
 
 
 def test_what_stays() -> None:
-    assert generation_choice.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
-    assert generation_choice.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
-    assert generation_choice.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
-    assert generation_choice.kept(made(True), 1, 0) == {1}
-    assert generation_choice.kept(made(False, False), 2, 0) == {2}
+    assert generations.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
+    assert generations.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
+    assert generations.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
+    assert generations.kept(made(True), 1, 0) == {1}
+    assert generations.kept(made(False, False), 2, 0) == {2}
 
 
 def test_five_generations_stay_unless_the_user_says_otherwise() -> None:
     keep = generation.ARGUMENTS["keep"]["default"]
-    assert generation_choice.kept(made(*[True] * 8), 8, keep) == {4, 5, 6, 7, 8}
+    assert generations.kept(made(*[True] * 8), 8, keep) == {4, 5, 6, 7, 8}
     assert yaml.safe_load(generation.DOCUMENTATION)["options"]["keep"]["default"] == keep
 
 
@@ -187,11 +186,11 @@ def test_gateways_and_clusters_of_the_present_and_the_target_generation() -> Non
     early = {"name": "early", "unit": "spark-early.service", "gateway": {"host": "spark-1", "backend": "early"}}
     present = planned({**heavy, "cluster": {"name": "duo", "hosts": ["spark-1", "spark-2"]}}, {"name": "alone"})
     target = planned({**heavy, "cluster": {"name": "duo", "hosts": ["spark-3", "spark-1"]}}, early)
-    assert generation_choice.gateways([present, target, None]) == [
+    assert generations.gateways([present, target, None]) == [
         {"name": name, "unit": f"spark-{name}.service", "host": "spark-1", "backend": name}
         for name in ("early", "heavy")
     ]
-    assert generation_choice.clusters([present, target, None]) == {"duo": ["spark-1", "spark-2", "spark-3"]}
+    assert generations.clusters([present, target, None]) == {"duo": ["spark-1", "spark-2", "spark-3"]}
 
 
 def test_a_summary_names_image_and_model_of_each_service() -> None:
@@ -209,7 +208,7 @@ def test_a_summary_names_image_and_model_of_each_service() -> None:
         proven=True,
         plan={"services": [{"name": "heavy", "image": {"ref": "repo/engine:old"}}, {"name": "local"}]},
     )
-    summary = generation_choice.summary(generation)
+    summary = generations.summary(generation)
     assert (summary["number"], summary["parent"], summary["at"], summary["proven"]) == (3, 2, "now", True)
     # The name of the plan can be read; the unit has a digest.
     heavy = {"image": "repo/engine:old", "image_id": "sha256:1", "model": "Org/M", "commit": "1"}

@@ -12,8 +12,8 @@ from typing import Any
 import live_fixture
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import live_actions
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_actions import Actions
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import live_agent
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.live_agent import Actions
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import FINISHED, SILENT, Answer
 
@@ -36,7 +36,7 @@ class Host:
         self.actions = Actions(
             "s1", services, folder, folder / "run", self.gateway, lambda text, _level: self.lines.append(text)
         )
-        monkeypatch.setattr(live_actions.command, "run", self.run)
+        monkeypatch.setattr(live_agent.command, "run", self.run)
 
     def run(self, argv: list[str], *_seconds: float) -> Answer:
         self.argvs.append([word for word in argv[argv[0] != "systemctl" :] if word != "--"])
@@ -82,7 +82,7 @@ def test_a_gateway_on_the_host_is_drained_before_a_stop(host: Host) -> None:
     host.gateway.write_text("")
     host.act("stop", "heavy")
     assert host.changes() == [
-        f"--json drain s1/heavy --timeout {live_actions.DRAIN_SECONDS}",
+        f"--json drain s1/heavy --timeout {live_agent.DRAIN_SECONDS}",
         "stop --no-block spark-heavy.service",
     ]
     assert "gives it requests" in host.act("admit", "heavy")

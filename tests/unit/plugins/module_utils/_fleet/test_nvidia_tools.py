@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import nvidia_tools
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_health
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 RESET = {
@@ -29,10 +29,10 @@ def install(root: Path, name: str, program: str) -> Path:
 
 
 def look(root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 20.0) -> tuple[dict[str, Any], dict[str, str]]:
-    monkeypatch.setattr(nvidia_tools, "TOOL_SECONDS", seconds)
-    monkeypatch.setattr(nvidia_tools, "_is_roots_own", lambda _path: True)
+    monkeypatch.setattr(host_health, "TOOL_SECONDS", seconds)
+    monkeypatch.setattr(host_health, "_is_roots_own", lambda _path: True)
     unknown: dict[str, str] = {}
-    return nvidia_tools.look(command.reader(), root, unknown), unknown
+    return host_health.ask_nvidia_tools(command.reader(), root, unknown), unknown
 
 
 def printing(value: Any) -> str:
@@ -66,7 +66,7 @@ def test_only_reading_commands_are_used_and_the_log_is_off(tmp_path: Path, monke
         name = pathlib.Path(sys.argv[0]).stem
         (pathlib.Path(sys.argv[0]).parent / f"{name}.seen").write_text(json.dumps([words, config]))
     """
-    for name in nvidia_tools.TOOLS:
+    for name in host_health.TOOLS:
         install(tmp_path, name, program)
     look(tmp_path, monkeypatch)
     seen = {path.stem: json.loads(path.read_text()) for path in tmp_path.rglob("*.seen")}
@@ -119,7 +119,7 @@ def test_a_tool_that_others_may_change_is_not_run(tmp_path: Path, mode: int) -> 
     path = install(tmp_path, "spark_updatectl", printing({"ok": True, "data": {"pending_reboot": {"pending": False}}}))
     path.chmod(mode)
     unknown: dict[str, str] = {}
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {}
+    assert host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) == {}
     assert "was not run" in unknown["spark_updatectl"]
 
 
@@ -129,9 +129,9 @@ def test_a_module_beside_the_tool_that_others_may_change_keeps_it_from_being_run
     module = path.parent / "common/cli_base.py"
     module.write_text("")
     unknown: dict[str, str] = {}
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) and not unknown
+    assert host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) and not unknown
     module.chmod(0o666)
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "cli" not in json.dumps(unknown)
+    assert host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) == {} and "cli" not in json.dumps(unknown)
 
 
 @pytest.mark.parametrize("place", ["", "common", "common/deep"])
@@ -141,7 +141,10 @@ def test_a_folder_where_others_may_add_a_module_keeps_it_from_being_run(tmp_path
     (path.parent / "common/deep").mkdir(parents=True)
     (path.parent / place).chmod(mode)
     unknown: dict[str, str] = {}
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "was not run" in unknown["spark_updatectl"]
+    assert (
+        host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) == {}
+        and "was not run" in unknown["spark_updatectl"]
+    )
 
 
 def test_every_module_is_looked_at_and_a_broken_link_is_unknown(
@@ -151,8 +154,14 @@ def test_every_module_is_looked_at_and_a_broken_link_is_unknown(
     for number in range(250):
         (path.parent / f"m{number}.py").write_text("")
     unknown: dict[str, str] = {}
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) and not unknown
-    monkeypatch.setattr(nvidia_tools, "MOST_BESIDE", 100)
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "was not run" in unknown["spark_updatectl"]
+    assert host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) and not unknown
+    monkeypatch.setattr(host_health, "MOST_BESIDE", 100)
+    assert (
+        host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) == {}
+        and "was not run" in unknown["spark_updatectl"]
+    )
     (path.parent / "gone.py").symlink_to("nothing")
-    assert nvidia_tools.look(command.reader(), tmp_path, unknown) == {} and "gone.py" in unknown["spark_updatectl"]
+    assert (
+        host_health.ask_nvidia_tools(command.reader(), tmp_path, unknown) == {}
+        and "gone.py" in unknown["spark_updatectl"]
+    )

@@ -11,7 +11,7 @@ from ansible.module_utils.testing import patch_module_args
 from module_calls import call_module
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches, unmanaged
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
 from ansible_collections.dgxspark.vllm.plugins.modules import service_state, spark_info
 
 GIB = 1024 * 1024
@@ -77,7 +77,7 @@ class Docker:
 def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     played = Docker(tmp_path)
     play(monkeypatch, played)
-    monkeypatch.setattr(launches, "UNITS", tmp_path / "units")
+    monkeypatch.setattr(unmanaged, "UNITS", tmp_path / "units")
     monkeypatch.setattr(unmanaged, "NOTES", str(tmp_path / "notes"))
     monkeypatch.setattr(unmanaged, "PROC_ROOT", str(tmp_path))
     return played

@@ -109,7 +109,7 @@ def test_an_update_judges_what_comes(row: dict[str, Any]) -> None:
 def test_the_doctor_says_nothing_beside_the_plan_which_it_shows(row: dict[str, Any]) -> None:
     """Its report begins with the findings of the plan; a second verdict would be a duplicate, or a contradiction."""
     facts = facts_of(host_of(row), row["verdict"] != "good" and row.get("option") is False)
-    assert doctor.check(doctor.HostReport.from_dicts({}, facts, {}, {}, {}, {})) == []
+    assert doctor.check(doctor.HostReport({}, facts, {}, {}, {}, {})) == []
 
 
 @pytest.mark.parametrize("row", [row for row in platform_data.ROWS if "package" in row], ids=name)

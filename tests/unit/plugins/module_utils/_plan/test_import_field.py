@@ -18,8 +18,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     plan,
     recipes,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import document_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_sources import document_of
 
 TABLE = Path(__file__).parents[2] / "fixtures" / "imports" / "field.yml"
 LAUNCHES: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))

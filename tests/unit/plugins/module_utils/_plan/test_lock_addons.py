@@ -172,7 +172,7 @@ def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None
 
     def host(image_id: str) -> drift.Host:
         containers = [{"name": "spark-gateway", "state": "running", "image_id": image_id}]
-        return drift.Host.planned(body).with_answers({"containers": containers})
+        return drift.Host(body, {}, True, {"containers": containers})
 
     assert list(drift.check_addon_images(host(sha("5")))) == []
     findings = list(drift.check_addon_images(host(sha("e"))))

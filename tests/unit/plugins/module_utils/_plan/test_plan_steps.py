@@ -245,7 +245,7 @@ def test_an_open_prometheus_of_a_host_that_is_no_spark_is_told_unless_ignored(ig
     sockets = [{"kind": "prometheus", "port": 9090, "address": "0.0.0.0"}]
     around: dict[str, Any] = {"forge": {"sockets": sockets, "findings": []}}
     forge = spark(name="forge", **rules)
-    firewall_plan.plan_firewalls({}, {"forge": forge}, {}, {}, around, lambda _name: ())
+    plan.plan_firewalls({}, {"forge": forge}, {}, {}, around, lambda _name: ())
     assert [finding["rule"] for finding in around["forge"]["findings"]] == ([] if ignored else ["monitoring.open"])
 
 
