@@ -120,14 +120,15 @@ def figures_of(lines: Iterable[str]) -> dict[str, float]:
             match = pattern.search(line)
             if match is None:
                 continue
-            process, value = _PROCESS.search(line), _number(match[1])
+            process, value = _PROCESS.search(line), number(match[1])
             key, row = process[1] if process else "", figures.setdefault(name, {})
             if value is not None:
                 row[key] = row.get(key, 0.0) + value if name == "compile_seconds" else value
     return {name: round(max(values.values()), 2) for name, values in figures.items() if values}
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return a number that an engine printed, None for a text that is none."""
     try:
         return float(text)
     except ValueError:
@@ -153,18 +154,13 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
             continue
         cursor = str(entry.get("__CURSOR") or cursor)
         if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
-            message = _decoded(message)
+            try:
+                message = decode_text(bytes(message))
+            except (TypeError, ValueError):
+                message = ""
         if isinstance(message, str):
             messages.append((clock, message))
     return messages, cursor
-
-
-def _decoded(message: list[Any]) -> str:
-    """Return a text from the numbers of its bytes; empty for any other value."""
-    try:
-        return decode_text(bytes(message))
-    except (TypeError, ValueError):
-        return ""
 
 
 # --- what each stage took -------------------------------------------------------------------------------------------------------
@@ -263,7 +259,7 @@ def taken_gib(record: Any) -> float | None:
     """
     try:
         return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
