@@ -75,19 +75,10 @@ def command(
     lengths = ["--input-len", str(min(settings["prompt_tokens"])), "--output-len", str(settings["output_tokens"])]
     program = [str(seconds), "--model", service["model"]["argument"], *rendered, *lengths]
     program += ["--num-prompts", str(settings["rate_requests"])]
+    image = [service["image"]["run"]]
     # NVIDIA's own entrypoint stays: it lets a newer CUDA run on an older driver.
-    shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
-    return [
-        *docker_words,
-        *added,
-        *shell[0],
-        service["image"]["run"],
-        *shell[1],
-        "-c",
-        benchmark.THROUGHPUT_SCRIPT,
-        "bench",
-        *program,
-    ]
+    shell = ["--entrypoint", "/bin/sh", *image] if service["entrypoint"] == "serve" else [*image, "/bin/sh"]
+    return [*docker_words, *added, *shell, "-c", benchmark.THROUGHPUT_SCRIPT, "bench", *program]
 
 
 def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

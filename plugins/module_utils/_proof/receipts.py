@@ -121,16 +121,11 @@ def build(
 
     :param deployed: C({image, model, vllm_version, argv, env})
     :param measured: figures by name, in the units of C(FIGURES)
-    :param previous: the previous receipt, None for the first
     :param cluster: the service's cluster, None on one Spark
-    :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
-    :param speed: of C(speed_record), treated as C(start)
-    :param kv_tiers: of C(kv_probe.Probe), treated as C(start)
+    :param start: of C(residency.start); None keeps the previous one, if the deployment is the same, as for C(speed) and C(kv_tiers)
     """
     receipt = Receipt(
-        *(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None),
-        speed=speed,
-        kv_tiers=kv_tiers,
+        service, cluster, rank, deployed, measured, {}, fast_path or None, start or None, None, speed, kv_tiers
     )
     if previous is None:
         return replace(receipt, baseline=_figures(measured))
@@ -187,10 +182,7 @@ _FILE = {
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes.
-
-    :returns: paths, empty for equal values
-    """
+    """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes."""
     if isinstance(before, dict) and isinstance(after, dict):
         paths: list[str] = []
         for key in sorted(set(before) | set(after), key=str):
@@ -208,23 +200,15 @@ def drift(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     keys = differences(previous.subject, receipt.subject) if previous else []
     if not keys:
         return []
-    return [
-        Finding(
-            rule="receipt.drift",
-            severity="info",
-            service=receipt.service,
-            message=f"{receipt.service} is deployed differently than its last receipt says: {', '.join(keys)}",
-            fix="nothing, if the change was meant; else compare the inventory with the receipt",
-            basis="measured",
-        )
-    ]
+    message = f"{receipt.service} is deployed differently than its last receipt says: {', '.join(keys)}"
+    fix = "nothing, if the change was meant; else compare the inventory with the receipt"
+    return [Finding("receipt.drift", "info", message, fix, receipt.service, basis="measured")]
 
 
 def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return a warning for every figure that is worse than the baseline by more than its noise.
 
-    :param previous: the previous receipt, None for the first; for another deployment, the figures are compared with its last
-        measurement, and the message says so
+    For another deployment, the figures are compared with the last measurement of the previous receipt, and the message says so.
     """
     if previous is None:
         return []
@@ -239,16 +223,8 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
         loss = old - new if worse == "lower" else new - old
         if loss > absolute and loss > share * abs(old):
             percent = f" ({abs(new - old) / abs(old):.0%} {worse})" if old else ""
-            findings.append(
-                Finding(
-                    rule=f"receipt.{name}",
-                    severity="warning",
-                    service=service,
-                    message=f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}",
-                    fix=fix,
-                    basis="measured",
-                )
-            )
+            message = f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}"
+            findings.append(Finding(f"receipt.{name}", "warning", message, fix, service, basis="measured"))
     return findings
 
 

@@ -68,13 +68,7 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         figures = metrics.parse(reply.body.decode("utf-8", "replace") if reply.status == 200 else "")
     except (OSError, ValueError):
         figures = metrics.parse("")
-    return {
-        "name": name,
-        "ready": bool(answer["ready"]),
-        "stage": answer["stage"],
-        "error": answer.get("error") or "",
-        **figures,
-    }
+    return {"name": name, **{key: answer[key] for key in ("ready", "stage", "error")}, **figures}
 
 
 def recorded(folder: Path, name: str) -> dict[str, Any]:
@@ -95,10 +89,7 @@ def recorded(folder: Path, name: str) -> dict[str, Any]:
 def starting(
     run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str], run_dir: str, folder: Path
 ) -> dict[str, Any]:
-    """Return the progress of each service whose unit starts; unreadable starts are skipped.
-
-    :param folder: with the stages of the last starts
-    """
+    """Return the progress of each service whose unit starts; unreadable starts are skipped. folder: with the stages of the last starts."""
     service_names = {f"spark-{name}.service": name for name in names}
     progress = {}
     for unit in units:
@@ -117,10 +108,7 @@ def starting(
 
 
 def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
-    """Return why units failed, or restart again and again, by the journal.
-
-    :returns: cause and fix by the name of the service, for those whose cause is known
-    """
+    """Return why units failed, or restart again and again: cause and fix by the name of the service, where the journal tells it."""
     service_names = {f"spark-{name}.service": name for name in names}
     explained = {}
     for unit in units:
@@ -141,10 +129,8 @@ def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float)
     :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
     """
     try:
-        fresh = (
-            abs(now - calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
-        )
-        services = dict((state or {})["services"]) if fresh else {}
+        at = calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))
+        services = dict((state or {})["services"]) if abs(now - at) < SILENT_SECONDS else {}
     except (KeyError, TypeError, ValueError):
         return {}
     reported = {}
