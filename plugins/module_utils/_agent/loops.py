@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .._runtime.systemd import journal, notify
+from .._runtime.systemd import journal
 from . import services
 
 BEAT_SECONDS = 5.0
@@ -90,11 +90,6 @@ def run_slow(loops: Sequence[Loop], send: Callable[[str], None]) -> None:
         if all(loop.is_alive() and time.monotonic() - loop.moved < HANG_SECONDS for loop in loops):
             send("; ".join(text for text in (loop.status() for loop in loops) if text))
         time.sleep(BEAT_SECONDS)
-
-
-def send_to_systemd(text: str) -> None:
-    """Send a sign of life of the main process."""
-    notify(f"READY=1\nWATCHDOG=1\nSTATUS={text}", wait=False)
 
 
 def pipe_sender(descriptor: int) -> Callable[[str], None]:
@@ -174,12 +169,3 @@ class SlowProcess(threading.Thread):
         """End the process."""
         if self.child is not None:
             self.child.terminate()
-
-
-def end_on_sigterm() -> None:
-    """Have SIGTERM raise SystemExit in the main thread."""
-
-    def end(_number: int, _frame: object) -> None:
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, end)

@@ -243,19 +243,6 @@ LARGE_BLOCK = 16 * 1024**2
 """Bytes that the driver wants in one piece while weights are loaded."""
 
 
-def large_blocks(buddyinfo: str, page: int) -> int | None:
-    """Count the free pieces of C(LARGE_BLOCK) bytes; None where the kernel does not tell of pieces that large.
-
-    :param buddyinfo: the text of C(/proc/buddyinfo), free pieces of each zone by power of two of pages
-    :param page: size of one, in bytes
-    """
-    order = (LARGE_BLOCK // page).bit_length() - 1
-    zones = [[int(word) for word in row.split()] for row in re.findall(r"zone +\S+((?: +\d+)+)", buddyinfo)]
-    if not zones or len(zones[0]) <= order:
-        return None
-    return sum(count << (power - order) for zone in zones for power, count in enumerate(zone) if power >= order)
-
-
 def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
     """Turn parsed meminfo into GiB figures; None when there is no MemTotal.
 
@@ -283,10 +270,11 @@ def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
 
 
 def read_memory(root: str = "/") -> dict[str, Any] | None:
-    """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): see there."""
+    """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): free pieces of C(LARGE_BLOCK) bytes, None if unknown."""
     memory = describe_memory(hostmem.parse_meminfo(read_text(root, "proc/meminfo") or ""))
-    blocks = large_blocks(read_text(root, "proc/buddyinfo") or "", os.sysconf("SC_PAGESIZE"))
-    return memory and {**memory, "large_blocks": blocks}
+    buddyinfo = read_text(root, "proc/buddyinfo") or ""
+    free = hostmem.bytes_in_blocks(buddyinfo, os.sysconf("SC_PAGESIZE"), LARGE_BLOCK)
+    return memory and {**memory, "large_blocks": None if free is None else free // LARGE_BLOCK}
 
 
 # --- disks, services -----------------------------------------------------------------------------------------------

@@ -112,6 +112,18 @@ def read_buddyinfo(root: str = "/") -> str:
         return ""
 
 
+def bytes_in_blocks(buddyinfo: str, page_bytes: int, least: int) -> int | None:
+    """Return the free bytes in blocks of at least so many bytes; None where the kernel does not tell of blocks that large.
+
+    :param buddyinfo: the text of C(/proc/buddyinfo): each line is a zone with the number of free blocks of 1, 2, 4 ... pages
+    """
+    order = (least // page_bytes).bit_length() - 1
+    zones = [[int(word) for word in row.split()] for row in re.findall(r"zone +\S+((?: +\d+)+)", buddyinfo)]
+    if not zones or len(zones[0]) <= order:
+        return None
+    return sum(count * page_bytes << power for zone in zones for power, count in enumerate(zone) if power >= order)
+
+
 def wait_for_memory(
     need_gib: float,
     root: str = "/",

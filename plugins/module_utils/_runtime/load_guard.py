@@ -14,11 +14,12 @@ little. It sets nothing: both files that it writes are commands to the kernel, a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .hostmem import GIB
+from .hostmem import GIB, bytes_in_blocks
 
 MIB = 2**20
 
@@ -66,6 +67,13 @@ class Sample:
     free: int
     cache: int
     large: int | None = None
+
+
+def sample(meminfo: Mapping[str, int], buddyinfo: str) -> Sample:
+    """Return the memory of the host. meminfo: KiB by name; buddyinfo: the text of C(/proc/buddyinfo)."""
+    cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
+    large = bytes_in_blocks(buddyinfo, os.sysconf("SC_PAGE_SIZE"), LARGE_BLOCK)
+    return Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
 
 
 class Guard:
@@ -172,20 +180,3 @@ class Guard:
 def times(count: int) -> str:
     """Write a count as people say it."""
     return {0: "not once", 1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def large_blocks(buddyinfo: str, page_bytes: int) -> int | None:
-    """Return the free bytes in blocks of at least C(LARGE_BLOCK), from the text of C(/proc/buddyinfo).
-
-    Each line is a zone with the number of free blocks of 1, 2, 4 ... pages. C(None) where the text has no such line.
-    """
-    total = None
-    for line in buddyinfo.splitlines():
-        head, comma, fields = line.partition(",")
-        words = fields.split()
-        if not comma or not head.startswith("Node ") or words[:1] != ["zone"]:
-            continue
-        counts = [int(word) for word in words[2:] if word.isdigit()]
-        sizes = [page_bytes << order for order in range(len(counts))]
-        total = (total or 0) + sum(count * size for count, size in zip(counts, sizes) if size >= LARGE_BLOCK)
-    return total
