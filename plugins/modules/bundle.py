@@ -170,10 +170,7 @@ def check_room(module: AnsibleModule, needs: list[tuple[Path, int, str]]) -> Non
 
 
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Split the archive of an image into pieces, unless an earlier run has done that.
-
-    C(known) of the item has the layers that need no pieces, by compression.
-    """
+    """Split the archive of an image into pieces, unless an earlier run has. C(known) of the item: layers that need no pieces, by compression."""
     done = folder / "done.json"
     try:
         saved = dict(parse_json(done.read_text(encoding="utf-8"), str(done)))

@@ -210,10 +210,7 @@ def _model_files(module: AnsibleModule) -> tuple[dict[str, str], dict[str, str]]
 def find_answer(
     module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None, str]:
-    """Return the source of an answer, the answer, and the reason if there is no answer.
-
-    question: of C(plan_probe.question); receives the sizes of earlier questions.
-    """
+    """Return the source of an answer, the answer, and why there is none. question: of C(plan_probe.question); receives earlier sizes."""
     path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
     answer = read_cache(path, question["available"])
     if answer is not None:
@@ -230,10 +227,7 @@ def find_answer(
 
 
 def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
-    """Return the files that describe a model, by name, from the arguments or from its snapshot.
-
-    prefix: C(draft_) for the drafter. wrong: receives the messages.
-    """
+    """Return the files that describe a model, by name. prefix: C(draft_) for the drafter. wrong: receives the messages."""
     files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
     if not snapshot:
         return files

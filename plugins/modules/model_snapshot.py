@@ -271,10 +271,7 @@ def look(module: AnsibleModule, download: Download, snapshot: dict[str, Any], re
 
 
 def lead(module: AnsibleModule, snapshot: dict[str, Any]) -> tuple[str, bool]:
-    """Make the link to the snapshot; returns its name, and whether it was missing or had another target.
-
-    The link is relative, so that it has the same target in a container.
-    """
+    """Make the link to the snapshot, relative for containers; returns its name, and whether it was missing or had another target."""
     params = module.params
     if not params["link"] or not snapshot["path"]:
         return "", False

@@ -182,10 +182,7 @@ def available(module: AnsibleModule) -> float:
 
 
 def wait_for_memory_back(module: AnsibleModule, ask: Run, need: float, pids: list[int]) -> dict[str, Any]:
-    """Wait until memory is available and processes are gone.
-
-    need: GiB. pids: of the processes that held it. Returns the answer of C(verbs.wait_until_back).
-    """
+    """Wait until memory (need, GiB) is available and processes are gone; returns the answer of C(verbs.wait_until_back)."""
     return verbs.wait_until_back(
         lambda: (available(module), still_listed(ask, pids)),
         need,

@@ -197,10 +197,7 @@ class Collector:
     """Makes pages. Containers are inspected once, since they do not change."""
 
     def __init__(self, etc: Path, state_dir: Path, run_dir: Path, unit_dir: str, call: Run | None = None) -> None:
-        """Set the sources.
-
-        :param call: runs programs; a reader with a limit for each page by default
-        """
+        """Set the sources. call: runs programs; a reader with a limit for each page by default."""
         self.etc, self.state_dir, self.run_dir, self.unit_dir = etc, state_dir, run_dir, unit_dir
         self.fixed_call = call
         self.inspected: dict[str, dict[str, Any]] = {}

@@ -52,11 +52,7 @@ class Loop(threading.Thread):
         status: Callable[[], str] = lambda: "",
         nice: int = 0,
     ) -> None:
-        """Set up the thread.
-
-        :param status: returns a line for C(systemctl status)
-        :param nice: priority of the thread and of the programs that it runs
-        """
+        """Set up the thread. status: returns a line for C(systemctl status). nice: priority of the thread and of its programs."""
         super().__init__(name=name, daemon=True)
         self.interval, self.look, self.status, self.nice = interval, look, status, nice
         self.moved = time.monotonic()
@@ -125,10 +121,7 @@ class SlowProcess(threading.Thread):
     """Keeps the process of the slow loops running."""
 
     def __init__(self, argv: Sequence[str], check: Callable[[], None]) -> None:
-        """Set up the thread.
-
-        :param argv: command line, to which the descriptor of a pipe for signs of life is appended; empty without slow loops
-        """
+        """Set up the thread. argv: command line, to which the descriptor of a pipe is appended; empty without slow loops."""
         super().__init__(name="slow loops", daemon=True)
         self.argv, self.check = argv, check
         self.status = ""

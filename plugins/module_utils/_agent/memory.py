@@ -173,10 +173,7 @@ class MemoryGuard:
         gateway: Path = GATEWAY,
         status: Callable[[], str] = lambda: "",
     ) -> None:
-        """Read the settings and the state of an earlier process.
-
-        :param gateway: program that drains backends of a gateway on this host
-        """
+        """Read the settings and the state of an earlier process. gateway: program that drains backends of a gateway on this host."""
         self.etc, self.run_dir, self.gateway, self.slow_status = etc, run_dir, gateway, status
         content = services.load_settings(etc, services.GUARD)
         self.service_settings = content.get("services") or {}

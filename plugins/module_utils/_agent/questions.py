@@ -150,10 +150,7 @@ class QualityLoop:
         return quality.Verdict(quality.NO_ANSWER, error), ""
 
     def ask(self, service: Service, kind: str, seed: int, tokens: int, seconds: float) -> tuple[quality.Verdict, str]:
-        """Ask a server one question.
-
-        :returns: the verdict, and begin and end of the answer
-        """
+        """Ask a server one question; returns the verdict, and begin and end of the answer."""
         question, expected = quality.make_question(kind, seed, tokens)
         temperature = self.settings(service.name).get("temperature")
         body = {

@@ -96,11 +96,7 @@ def make_folders(job: Deployment) -> None:
 
 
 def set_attributes(job: Deployment, row: Folder | HostFile, exists: bool, shown: bool = True) -> None:
-    """Correct owner, group and mode.
-
-    :param exists: whether it exists, which check mode may only assume
-    :param shown: whether C(--diff) shows the difference
-    """
+    """Correct owner, group and mode. exists: check mode may only assume it. shown: whether C(--diff) shows the difference."""
     if job.check and not (exists and user_exists(row.owner) and group_exists(row.group)):
         job.changed = True
         return

@@ -54,10 +54,7 @@ def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Re
 
 
 def bring(job: Deployment, written: Sequence[str]) -> Steps:
-    """Enable, start and restart units as far as needed; returns the steps.
-
-    :param written: files that this run has written, or would write
-    """
+    """Enable, start and restart units as far as needed; returns the steps. written: files that this run has written, or would write."""
     units_in_order = job.state.units
     names = [unit.name for unit in units_in_order]
     seen = ask(job, names) if names else {}

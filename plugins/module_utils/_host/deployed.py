@@ -82,10 +82,7 @@ def find_units(root: Path = Path("/")) -> HostState:
 
 
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
-    """Write the record of a host unless it is on the disk already; one without rows is no file.
-
-    :raises OSError: the old record is whole then
-    """
+    """Write the record of a host unless it is on the disk already; one without rows is no file. An OSError leaves the old record whole."""
     content = {
         "schema": SCHEMA,
         "state": {kind: rows for kind, rows in without_contents(deployed.state).to_dict().items() if rows},

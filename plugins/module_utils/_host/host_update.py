@@ -285,10 +285,7 @@ def reboot_reasons(
     installed_driver: str,
     firmware: bool,
 ) -> list[str]:
-    """Return why a host has to be rebooted.
-
-    :param required: whether C(/run/reboot-required) exists
-    """
+    """Return why a host has to be rebooted. required: whether C(/run/reboot-required) exists."""
     reasons = []
     if required:
         reasons.append("the packages ask for it")

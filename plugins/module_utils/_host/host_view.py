@@ -33,10 +33,7 @@ class BadRequest(Exception):
 
 @dataclass
 class Request:
-    """The parameters of M(dgxspark.vllm.spark_info), and the warnings of its sections.
-
-    In check mode nothing is written on the host, and nothing is started there.
-    """
+    """The parameters of M(dgxspark.vllm.spark_info), and the warnings of its sections. Check mode writes and starts nothing on the host."""
 
     params: Mapping[str, Any]
     check_mode: bool = False
@@ -103,10 +100,7 @@ class HostView:
 
     @_once
     def docker(self) -> dict[str, Any] | None:
-        """Return the Docker engine as C(docker_facts.parse_info) has it, None without the program C(docker).
-
-        An engine that does not answer has C(version) None and the reason in C(error).
-        """
+        """Return the Docker engine as C(docker_facts.parse_info) has it, None without C(docker). One that is silent has the reason in C(error)."""
         rc, text, error = self.noted((124, "", ""), self.run, docker_facts.INFO_COMMAND)
         if rc == 127:
             return None

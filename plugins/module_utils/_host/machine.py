@@ -187,10 +187,7 @@ def read_pci(root: str = "/") -> dict[str, tuple[str, str]]:
 
 
 def pci_ids(root: str, path: str) -> tuple[str, str] | None:
-    """Read vendor and device of a PCI function, in lower-case hex without 0x, None without them.
-
-    path: folder of the function below /sys.
-    """
+    """Read vendor and device of a PCI function, in lower-case hex without 0x, None without them. path: its folder below /sys."""
     vendor, device = read_text(root, f"{path}/vendor"), read_text(root, f"{path}/device")
     if not vendor or not device:
         return None

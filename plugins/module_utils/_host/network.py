@@ -29,10 +29,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0
 
 
 def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
-    """Return the commands that replace the IPv4 addresses of an interface, and set its MTU.
-
-    :param mtu: None to leave it unchanged
-    """
+    """Return the commands that replace the IPv4 addresses of an interface, and set its MTU unless it is None."""
     return [
         ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
         *([["ip", "link", "set", "dev", netdev, "mtu", str(mtu)]] if mtu else []),

@@ -131,10 +131,7 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
 
 
 def load(run: Run) -> dict[str, Any] | None:
-    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi.
-
-    [N/A], such as the power limit of GB10, is None.
-    """
+    """Return clock, power and temperature of the working first GPU, None without an answer; [N/A], such as GB10's power limit, is None."""
     rc, out, _err = run(LOAD_QUERY)
     return next(iter(_rows(out, LOAD_FIELDS)), None) if rc == 0 else None
 

@@ -56,11 +56,7 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 
 
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
-    """Remove programs, folders and records after all rows.
-
-    :param fabric: whether the copies of replaced network files are removed
-    :returns: C(left) and C(freed_bytes) of the module
-    """
+    """Remove programs, folders and records after all rows; returns C(left) and C(freed_bytes). fabric: also copies of replaced network files."""
     reset = Reset(job, weights, fabric)
     reset.remove_programs()
     if weights:

@@ -311,10 +311,7 @@ def pull_events(settings: Settings, model: str) -> Iterator[dict[str, Any]]:
 
 
 def pull(settings: Settings, model: str, seconds: float) -> None:
-    """Have Ollama pull a model.
-
-    :raises Stop: if it fails
-    """
+    """Have Ollama pull a model. Raises Stop if it fails."""
     unit, begun, status = settings["unit"], time.monotonic(), None
     for event in pull_events(settings, model):
         if event.get("error"):

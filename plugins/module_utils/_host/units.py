@@ -60,11 +60,7 @@ def read_properties(text: str) -> list[dict[str, str]]:
 
 
 def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
-    """Return the call that prints the last lines of a unit, or of one start of it.
-
-    :param output: format of journalctl; C(cat) has neither times nor names
-    :param invocation: InvocationID of the start, empty for all starts
-    """
+    """Return the call that prints the last lines of a unit, or of one start of it (InvocationID). output: format of journalctl."""
     match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
     return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
 

@@ -20,10 +20,7 @@ FIGURES = (
 
 
 def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
-    """Return the text that bench.yml prints: tables, published figures, findings, and services without measurement.
-
-    results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
-    """
+    """Return the text that bench.yml prints. results: sections with C(where), C(published) and C(findings). refused: C({where, reason})."""
     offline = [result for result in results if result.get("offline")]
     results = [result for result in results if not result.get("offline")]
     parts = [

@@ -315,10 +315,7 @@ THROUGHPUT_SCRIPT = _SCRIPT.format(before="", program="throughput", options='--o
 
 
 def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
-    """Return C([folder in the hub cache, revision, name]) of a service's tokenizer; the first two empty for a path.
-
-    model: C(argument), C(repo), C(revision) and C(extra) of the plan.
-    """
+    """Return C([folder in the hub cache, revision, name]) of a tokenizer; the first two empty for a path. model: C(model) of the plan."""
     configured = args.get("tokenizer")
     name = str(configured or model["argument"])
     if name.startswith("/"):
@@ -334,10 +331,7 @@ def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
 def serve_command(
     container: str, wrapper: str, tokenizer_words: Sequence[str], seconds: int, text: str, options: Sequence[str]
 ) -> list[str]:
-    """Return the command that runs C(vllm bench serve) in a service's container.
-
-    wrapper: with-secrets, or empty without keys. text: of the dataset file, empty for none.
-    """
+    """Return the call of C(vllm bench serve) in a service's container. wrapper: with-secrets, empty without keys. text: of the dataset, or empty."""
     inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
     return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
 
@@ -419,10 +413,7 @@ def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
 
 
 def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
-    """Return the tokens of all prompts and of all answers of a run, including its warm-up.
-
-    The first is None if prompts were counted without the chat template, as C(sharegpt) counts them.
-    """
+    """Return the tokens of all prompts and answers of a run with its warm-up; the first is None if counted without the chat template."""
     share = 1.0 if workload.single else 1 + workload.warmup / max(workload.requests, 1)
     prompts, answers = (_number(result, f"total_{name}_tokens") for name in ("input", "output"))
     unknown = workload.part == "contents" and api == "chat"

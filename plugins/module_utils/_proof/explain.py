@@ -139,10 +139,7 @@ def clean_lines(text: str) -> list[str]:
 
 
 def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
-    """Explain the newest start in a log.
-
-    :param redactor: knows secret values of the host; tokens and keys of a known form are taken out without it, too
-    """
+    """Explain the newest start in a log. redactor: knows secret values of the host; known forms of keys are taken out without it, too."""
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)
     # vLLM prints its version above the line that newest_start begins with; builds of forks have none (0.1.dev...).

@@ -264,10 +264,7 @@ _COUNTERS = {
 
 @dataclass
 class Counted:
-    """What /metrics says since the start of the engine.
-
-    acceptance: accepted of drafted tokens. accepted_length: tokens a step, the model's own included.
-    """
+    """What /metrics says since the engine's start. acceptance: accepted of drafted tokens. accepted_length: tokens a step, with the model's own."""
 
     drafts: int | None = None
     drafted: int | None = None

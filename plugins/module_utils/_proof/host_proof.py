@@ -141,10 +141,7 @@ class Silent(Exception):
 
 
 def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedService) -> bool:
-    """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one.
-
-    :param receipts_dir: folder of the receipts, empty for none
-    """
+    """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one."""
     if not service.on_demand or not (receipts_dir or service.rank):
         return False
     with command.failing(module):
@@ -166,12 +163,7 @@ def new_receipt(
     kv_tiers: Mapping[str, Any] | None,
     previous: receipts.Receipt | None,
 ) -> tuple[receipts.Receipt, list[Finding]]:
-    """Return the receipt that follows the previous one, and findings about worse figures.
-
-    :param service: that was proved; only the first rank has answered
-    :param speed: of C(measure_speeds), None if it was not measured
-    :param kv_tiers: of C(measure_kv_tiers), likewise
-    """
+    """Return the receipt that follows the previous one, and findings about worse figures. speed, kv_tiers: None if not measured."""
     figures = dict(looked.measured)
     if service.url:
         figures.update({key: answer.figures.get(key) for key in MEASURED}, checks=answer.figures.get("checks") or {})
@@ -184,11 +176,7 @@ def new_receipt(
 
 
 def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> Proof:
-    """Ask the services and compare their memory and kernels with the plan; no receipt is written.
-
-    :param module: the Ansible module, which fails if a program gives no answer
-    :raises Silent: if a service did not answer, after the others were asked
-    """
+    """Ask the services, compare memory and kernels with the plan; no receipt is written. Raises Silent if one did not answer."""
     asks = command.reader(together=math.inf)
     services = [service for service in task.services if not rests(module, task.receipts_dir, asks, service)]
     answers, failures = {}, []
@@ -325,10 +313,7 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
 
 
 def last_start(task: Task, service: ProvedService) -> dict[str, Any] | None:
-    """Return the last start of a running service, None if its record is missing or of another start.
-
-    :returns: of C(start_stages.entry) C(seconds), C(stages) and C(said), and C(age_seconds) since its end, by the monotonic clock
-    """
+    """Return C(seconds), C(stages), C(said) and C(age_seconds) of a running service's last start, None if its record is not of it."""
     record = state_file.read(Path(task.run_dir, "starts", f"{service.unit}.json"))
     starts = start_stages.checked(state_file.read(Path(task.state_dir, "starts", f"{service.name}.json")))
     try:

@@ -55,14 +55,7 @@ def engine_args(service: Mapping[str, Any]) -> dict[str, Any]:
 def command(
     service: Mapping[str, Any], rendered: Sequence[str], settings: Mapping[str, Any], seconds: int
 ) -> list[str]:
-    """Return the C(docker run) that measures a service's model.
-
-    :param service: of the plan: C(argv), C(image), C(entrypoint), C(model), C(container)
-    :param rendered: C(engine_args), as words
-    :param settings: C(spark_bench) with every default: the shortest of C(prompt_tokens), C(output_tokens), and
-        C(rate_requests), the number of requests
-    :param seconds: after which the program is ended
-    """
+    """Return the C(docker run) that measures a service's model. rendered: C(engine_args). settings: C(spark_bench) with every default."""
     argv = list(service["argv"])
     docker_words = [argv[0].rpartition("/")[2]]  # found in PATH, like the module's other calls
     words = iter(argv[1 : argv.index(service["image"]["run"])])
@@ -82,12 +75,7 @@ def command(
 
 
 def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a result of C(vllm bench throughput).
-
-    :returns: C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
-        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)
-    :raises ValueError: if figures are missing or make no sense
-    """
+    """Return the row of a result of C(vllm bench throughput). Raises ValueError if figures are missing or make no sense."""
     try:
         seconds, requests = float(result["elapsed_time"]), int(result["num_requests"])
         total = float(result["tokens_per_second"])

@@ -295,11 +295,7 @@ def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
 
 
 def read_log(run: Run, unit: str | None, container: str | None, lines: int, invocation: str = "") -> list[str]:
-    """Read the last lines of the unit's journal, else of the container's log.
-
-    :param invocation: of the unit, for the lines of one start; empty for all
-    :returns: the lines, or the programs that did not answer
-    """
+    """Return the last lines of the unit's journal, of one start if C(invocation) names it, else of the container's log; or who was silent."""
     if lines <= 0:
         return []
     unknown: dict[str, str] = {}
@@ -315,11 +311,7 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int, invo
 
 
 def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
-    """Return one message with server, stage, reason, fix, unit and log.
-
-    :param answer: of a failed wait, with the displayed lines of its log
-    :param explanation: of C(explain.explain), None without one
-    """
+    """Return one message with server, stage, reason, fix, unit and log. answer: of a failed wait. explanation: of C(explain.explain)."""
     where = question.url or question.unit
     name = question.model or question.unit or question.url
     text = f"{name} at {where} is not ready; stage: {answer.stage}. {answer.error}."

@@ -229,8 +229,5 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
 
 
 def compare(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
-    """Return all findings of a new receipt against the previous one: C(drift) and C(regressions).
-
-    C(residency.py) compares the figures with the plan.
-    """
+    """Return all findings of a new receipt against the previous one, C(drift) and C(regressions); C(residency.py) compares with the plan."""
     return drift(previous, receipt) + regressions(previous, receipt)

@@ -46,12 +46,7 @@ def starts(view: HostView, request: Request) -> dict[str, Any]:
 
 
 def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Ask one service for a token and for its metrics.
-
-    :param probe: its C(url) (empty for a rank that answers no requests), its C(model) and its C(api_key_file)
-    :param timeout: of the request and of the metrics, in seconds
-    :returns: C({name, ready, stage, error}) and the metrics; ready is None without a C(url)
-    """
+    """Ask one service for a token and its metrics; returns C({name, ready, stage, error}), ready None without a C(url). timeout: seconds each."""
     if not probe.get("url"):
         return {"name": name, "ready": None, "stage": "unit", "error": "", **metrics.parse("")}
     answer = endpoint.wait_ready(
@@ -123,11 +118,7 @@ def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -
 
 
 def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the services on demand as the program that starts them reports them; none if its report is old.
-
-    :param now: seconds since 1970
-    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
-    """
+    """Return C(state), C(idle_seconds), C(waiting), C(pin) and C(why) of services by the on-demand proxy; none if its report is old."""
     try:
         at = calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))
         services = dict((state or {})["services"]) if abs(now - at) < SILENT_SECONDS else {}

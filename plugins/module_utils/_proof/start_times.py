@@ -35,12 +35,7 @@ EAGER = "own measurement, vLLM 0.26.0 on an H100: of 157 s a 4B compiled for 38 
 
 
 def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return findings about the duration of a service's last start, with advice to shorten it.
-
-    :param service: of the plan: C(name), C(args), C(on_demand), C(vllm_version), C(memory) and C(cluster)
-    :param starts: the last starts, the oldest first, of C(start_stages.checked)
-    :returns: findings, empty without a known start
-    """
+    """Return findings about the duration of a service's last start, with advice. service: of the plan. starts: of C(start_stages.checked)."""
     same = start_stages.alike(starts)
     if not same:
         return []
@@ -50,10 +45,7 @@ def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) ->
 
 
 def of_host(services: Sequence[Mapping[str, Any]], recorded_starts: Any) -> list[Finding]:
-    """Return findings about the duration of the last starts of a host's services, with advice to shorten them.
-
-    :param recorded_starts: the last starts by service, C(health.starts) of M(dgxspark.vllm.spark_info); other types count as empty
-    """
+    """Return the findings of a host's services. recorded_starts: by service, C(health.starts) of M(dgxspark.vllm.spark_info)."""
     starts = recorded_starts if isinstance(recorded_starts, Mapping) else {}
     return [
         finding

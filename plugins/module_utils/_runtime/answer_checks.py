@@ -69,11 +69,7 @@ PARSER_FIX = "set the tool-call-parser (and chat template) that this model was t
 
 
 def calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the tool calls of an answer in OpenAI's form.
-
-    :returns: C([{id, type, function: {name, arguments}}])
-    :raises Problem: for a call that is damaged, also for one inside the content
-    """
+    """Return the tool calls of an answer in OpenAI's form. Raises Problem for a damaged call, also for one inside the content."""
     message = choice["message"]
     content = str(message.get("content") or "")
     match = _CALL_TEXT.search(content) or _CALL_FENCE.search(content)

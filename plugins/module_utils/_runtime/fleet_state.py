@@ -148,11 +148,7 @@ def _turn(entry: dict[str, Any], result: Result, now: float, failures: int) -> d
 
 
 def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any] | None:
-    """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
-
-    :param state: of the monitor; receives the day
-    :returns: the change, None when none is due
-    """
+    """Return a sign of life for the first run of a day at or after C(at) (HH:MM, or C(off)), None if none is due. state: receives the day."""
     if at == "off":
         return None
     day, due = local.date().isoformat(), minute(at) <= local.hour * 60 + local.minute
@@ -195,13 +191,7 @@ def is_quiet(spans: Sequence[str], local: datetime) -> bool:
 
 
 def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapping[str, Any]], now: float) -> None:
-    """Add changes to the outbox of every notifier; remove the outboxes of former notifiers.
-
-    A new notifier gets the endpoints that are down already.
-
-    :param state: of the monitor, which is changed
-    :param now: seconds since 1970
-    """
+    """Add changes to the outbox of every notifier, and remove those of former ones; a new notifier gets the endpoints that are down already."""
     outbox = state["outbox"]
     for part in (outbox, state["delivery"]):
         for name in [name for name in part if name not in notifiers]:
@@ -240,12 +230,7 @@ def _down_already(state: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]
 
 
 def clock(moment: float, zone: tzinfo, now: float) -> str:
-    """Return a moment as text: the time, with the day unless it is today.
-
-    :param moment: seconds since 1970
-    :param now: seconds since 1970
-    :returns: HH:MM, or YYYY-MM-DD HH:MM
-    """
+    """Return a moment, seconds since 1970, as HH:MM, with the day (YYYY-MM-DD HH:MM) unless it is today."""
     then, today = datetime.fromtimestamp(moment, zone), datetime.fromtimestamp(now, zone)
     return then.strftime("%H:%M") if then.date() == today.date() else then.strftime("%Y-%m-%d %H:%M")
 
@@ -266,11 +251,7 @@ def short(text: str) -> str:
 
 
 def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
-    """Return one change as a line.
-
-    :param change: of C(judge) or C(heartbeat)
-    :param now: seconds since 1970
-    """
+    """Return one change, of C(judge) or C(heartbeat), as a line."""
     kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
     hint = f" Look: {short(change['hint'])}" if change.get("hint") else ""
@@ -314,10 +295,7 @@ def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
 def compose(
     host: str, changes: Sequence[Mapping[str, Any]], zone: tzinfo, now: float, total: int = 0
 ) -> tuple[str, str, int]:
-    """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
-
-    :param now: seconds since 1970
-    """
+    """Return one message with the first changes of an outbox, and their number; it mentions the others, which stay."""
     head = _head(host, changes, total)
     lines: list[str] = []
     room = LIMIT - sum(len(text) + 1 for text in head) - 60
@@ -345,19 +323,12 @@ def _head(host: str, changes: Sequence[Mapping[str, Any]], total: int) -> list[s
 
 
 def delivered(state: dict[str, Any], name: str, count: int) -> None:
-    """Note that a notifier has taken the first changes of its outbox.
-
-    :param state: of the monitor, which is changed
-    """
+    """Note in the state that a notifier has taken the first changes of its outbox."""
     del state["outbox"][name][:count]
     state["delivery"].pop(name, None)
 
 
 def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> None:
-    """Note that a notifier has not taken its message; the changes stay.
-
-    :param state: of the monitor, which is changed
-    :param now: seconds since 1970
-    """
+    """Note in the state that a notifier has not taken its message; the changes stay. now: seconds since 1970."""
     since = (state["delivery"].get(name) or {}).get("since") or now
     state["delivery"][name] = {"error": short(error), "since": since}

@@ -37,10 +37,7 @@ DROP, COMPACT = "drop", "compact"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the guard goes by on a host.
-
-    floor_gib: caches are dropped while C(MemFree) is below it. interval_seconds: between two looks.
-    """
+    """What the guard goes by. floor_gib: of C(MemFree), below which caches are dropped. interval_seconds: between two looks."""
 
     floor_gib: float = 8.0
     interval_seconds: float = 1.0
@@ -129,11 +126,7 @@ class Guard:
         self._next_compaction = now + COMPACT_PAUSE
 
     def failed(self, now: float, action: str, text: str) -> bool:
-        """Note that the kernel refused; it is not asked for the same again.
-
-        :param now: seconds of the guard's clock
-        :param action: C(DROP), C(COMPACT) or another step
-        """
+        """Note that the kernel refused an action, C(DROP), C(COMPACT) or another; it is not asked again. Returns whether the text is new."""
         if action == DROP:
             self._next_drop = math.inf
         elif action == COMPACT:

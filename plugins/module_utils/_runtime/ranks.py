@@ -66,10 +66,7 @@ PART_SECONDS = 155.0
 
 
 def stop_seconds(parts: int, seconds: float) -> float:
-    """Return how long a rank may take to end its containers, seconds.
-
-    :param seconds: seconds that a container is given to end by itself
-    """
+    """Return how long a rank may take to end its containers. seconds: that a container is given to end by itself."""
     return parts * (seconds + PART_SECONDS)
 
 
@@ -200,10 +197,7 @@ class Attempts:
 
     @classmethod
     def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
-        """Return the recorded attempts; failures and messages of other settings do not count.
-
-        :param now: seconds of the same clock as the times that were kept; later ones are left out
-        """
+        """Return the recorded attempts; failures and messages of other settings do not count, nor times after C(now), of the same clock."""
         attempts = cls(fingerprint)
         if not isinstance(content, dict):
             return attempts
@@ -284,10 +278,7 @@ class Rank:
         )
 
     def speaks_to(self, rank: int, now: float) -> bool:
-        """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
-
-        :param now: seconds of the clock of this state
-        """
+        """Tell whether a peer is sent anything: a datagram wakes one of a model on demand."""
         if not self.config.on_demand:
             return True
         if self.phase in (STOPPING, DOWN):
@@ -391,10 +382,7 @@ class Rank:
             self.code = EXIT_STOPPED
 
     def stopped(self, freed_gib: float | None = None) -> None:
-        """No container of this rank is left, and their memory is back or no longer waited for.
-
-        :param freed_gib: growth of the available memory, None if not measured
-        """
+        """No container of this rank is left, and their memory (freed_gib, None if not measured) is back or no longer waited for."""
         self._stopped = True
         # The first rank listens to the others to the end, and nothing of it is waited for.
         self.released, self.freed_gib = self.config.on_demand and self.config.rank > 0, freed_gib

@@ -139,12 +139,7 @@ class Tracker:
         return self._frozen(now, busy)
 
     def probed(self, outcome: str, text: str, clock: float, wall: float) -> str:
-        """Take in what a probe found.
-
-        :param outcome: C(OK), C(REFUSED), or what failed
-        :param wall: seconds since 1970
-        :returns: C(NOTHING), C(ACT) or C(REPORT)
-        """
+        """Take in a probe: C(OK), C(REFUSED) or what failed; returns C(NOTHING), C(ACT) or C(REPORT). wall: seconds since 1970."""
         if outcome in (OK, REFUSED):
             self._alive(clock)
             self.quiet_at = clock

@@ -112,10 +112,7 @@ def make_loops(name: str, args: argparse.Namespace) -> list[loops.Loop]:
 
 
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
-    """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
-
-    Returns the exit code if no loop has settings.
-    """
+    """Run slow loops: as the child of the memory guard, or as the main process without one; returns an exit code if no loop has settings."""
     slow: list[loops.Loop] = []
     for name in names:
         if name == services.GUARD:
