@@ -147,11 +147,11 @@ def find(root: Root, relative: str) -> str:
     return "/".join(real)
 
 
-def _open_regular(root: Root, relative: str, flags: int, mode: int = 0o600) -> int:
+def _open_regular(root: Root, relative: str, flags: int) -> int:
     """Return a descriptor of a regular file; raises Refused for anything else."""
     with parent(root, relative) as (folder_descriptor, name):
         try:
-            descriptor = os.open(name, flags, mode, dir_fd=folder_descriptor)
+            descriptor = os.open(name, flags, 0o600, dir_fd=folder_descriptor)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise Refused(f"{_full_path(root, relative)} is a link, or no regular file") from error
@@ -167,10 +167,10 @@ def open_file(root: Root, relative: str) -> IO[bytes]:
     return os.fdopen(_open_regular(root, relative, FILE), "rb", buffering=0)
 
 
-def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
+def open_end(root: Root, relative: str) -> IO[bytes]:
     """Open a regular file in an existing folder for writing behind its end, without following a link; a missing file is created."""
-    descriptor = _open_regular(root, relative, END, mode)
-    os.fchmod(descriptor, mode)  # independent of the umask
+    descriptor = _open_regular(root, relative, END)
+    os.fchmod(descriptor, 0o644)  # independent of the umask
     return os.fdopen(descriptor, "ab")
 
 

@@ -124,12 +124,6 @@ def stage(job: Deployment, files: Iterable[HostFile]) -> None:
             ) from error
 
 
-def unstage(job: Deployment) -> None:
-    """Remove staged contents that were not put in place."""
-    for path in job.staged.values():
-        path.unlink(missing_ok=True)
-
-
 def put_in_place(job: Deployment, files: Sequence[HostFile]) -> list[str]:
     """Rename staged contents to their places, and set the attributes of all files; returns the paths of the contents."""
     new = {file.path for file in files}
