@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
 import time
@@ -23,6 +24,10 @@ from .http_client import Deadline, ResponseTooLarge, connect, exchange, read_bod
 
 APIS = ("chat", "completions", "embeddings", "rerank")
 """Ways to ask a model, in the order in which the paths are tried; pooling models have the last ones alone."""
+UNSUPPORTED = re.compile(
+    "chat[ _]template|does not support (?:chat|completions|embeddings|rerank|score)|: not found|method not allowed|not implemented"
+)
+"""In the lower-case message of a server without a path."""
 MAX_TEXT = 400
 
 
@@ -260,19 +265,7 @@ def path_unsupported(problem: Problem) -> bool:
     if problem.kind != "http" or problem.status not in (400, 404, 405, 501):
         return False
     text = problem.message.lower()
-    signs = (
-        "chat template",
-        "chat_template",
-        "does not support chat",
-        "does not support completions",
-        "does not support embeddings",
-        "does not support rerank",
-        "does not support score",
-        ": not found",
-        "method not allowed",
-        "not implemented",
-    )
-    return "does not exist" not in text and any(sign in text for sign in signs)
+    return "does not exist" not in text and bool(UNSUPPORTED.search(text))
 
 
 def first_way(ways: Mapping[str, Callable[[], dict[str, Any]]], known_way: str | None) -> tuple[dict[str, Any], str]:

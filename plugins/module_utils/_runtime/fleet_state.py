@@ -15,6 +15,7 @@ An endpoint that comes and goes is told about once, as unsteady, and again when 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -61,12 +62,8 @@ def fresh(content: Any) -> dict[str, Any]:
 def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], every: int) -> str | None:
     """Return the model of an endpoint whose token is checked in this run, or None.
 
-    Every n-th run asks, and the names of an endpoint take turns. A failed one is asked in every run until it
-    answers;
-    else the checks between would hide that it cannot make tokens.
-
-    :param every: n, 0 to ask only what failed
-    :returns: the model, empty to take the first that the server lists
+    Every n-th run asks (n: C(every), 0 to ask only what failed), and the names of an endpoint take turns; an empty one is the first that
+    the server lists. A failed one is asked in every run until it answers; else the checks between would hide that it cannot make tokens.
     """
     failed = (state["endpoints"].get(key) or {}).get("completion_failed")
     if isinstance(failed, str) and (failed in models or not models):
@@ -165,18 +162,10 @@ def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any]
 
 def minute(text: str) -> int:
     """Return HH:MM as minutes of the day; raises ValueError for any other text."""
-    hours, colon, minutes = text.partition(":")
-    if not (
-        colon
-        and hours.isdecimal()
-        and minutes.isdecimal()
-        and len(hours) < 3
-        and len(minutes) == 2
-        and int(hours) < 24
-        and int(minutes) < 60
-    ):
+    match = re.fullmatch("([01]?[0-9]|2[0-3]):([0-5][0-9])", text)
+    if not match:
         raise ValueError(f"{text!r} is no time like 08:30")
-    return int(hours) * 60 + int(minutes)
+    return int(match[1]) * 60 + int(match[2])
 
 
 def is_quiet(spans: Sequence[str], local: datetime) -> bool:
@@ -274,10 +263,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
     if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    return _alive_line(int(change["total"]), change["down"], zone, now)
-
-
-def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
+    total, down = int(change["total"]), change["down"]
     if not down:
         return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
     names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)

@@ -142,20 +142,16 @@ def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[s
         keep = value.get("keep")
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
             raise Wrong(f"sets.{name}.keep is no number of at least 1")
-        groups[str(name)] = Group(_at_most([sorted(set(map(str, entry))) for entry in lists], keep))
+        # Without the combinations that are part of others.
+        together: set[frozenset[str]] = set()
+        for members in (sorted(set(map(str, entry))) for entry in lists):
+            size = min(keep or len(members), len(members))
+            together.update(map(frozenset, itertools.combinations(members, size)))
+        groups[str(name)] = Group(tuple(sorted(together, key=sorted)))
     for service in services.values():
         if service.set is not None and service.set not in groups:
             raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
     return services, groups
-
-
-def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
-    """Return the combinations without those that are part of others."""
-    sets: set[frozenset[str]] = set()
-    for entry in lists:
-        size = len(entry) if keep is None else min(keep, len(entry))
-        sets.update(map(frozenset, itertools.combinations(entry, size)))
-    return tuple(sorted(sets, key=sorted))
 
 
 def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -289,9 +285,8 @@ class _Turn:
         # A service that stops holds its memory until its end, and gives it back while others would load.
         if not victims and not self.stopping and group.fits(self.members(name, self.held) | {name}):
             self.held.add(name)
-            self.do(
-                START, name, "its owner keeps it warm" if self.views[name].pin == WARM else "a request waits for it"
-            )
+            is_warm = self.views[name].pin == WARM
+            self.do(START, name, "its owner keeps it warm" if is_warm else "a request waits for it")
 
     def room(self, name: str, group: Group) -> tuple[frozenset[str] | None, str]:
         """Who has to go for a service: the least that can be done.

@@ -134,10 +134,8 @@ def _register(dice: random.Random, tokens: int) -> tuple[str, str]:
         for number in range(1, max(tokens // LINE_TOKENS, 8) + 1)
     ]
     lines.insert(dice.randrange(len(lines) // 10, len(lines) * 9 // 10), f"The code of the vault is {code}.")
-    head = f"Register {dice.getrandbits(48):012x}"
-    return "\n".join(
-        [head, *lines, "", "What is the code of the vault in this register? Answer with the code alone."]
-    ), code
+    question = "What is the code of the vault in this register? Answer with the code alone."
+    return "\n".join([f"Register {dice.getrandbits(48):012x}", *lines, "", question]), code
 
 
 def read_answer(body: Mapping[str, Any]) -> Answer:
@@ -273,7 +271,7 @@ class Tracker:
         self.good_again.clear()
         if self.state == DOUBTFUL:
             self.bad.clear()
-            self._become(UNKNOWN, "started anew")
+            self.state, self.text = UNKNOWN, "started anew"
 
     def next_question(self, now: float, running: float | None, waiting: float | None, kinds: Sequence[str]) -> str:
         """Return the kind of the question to ask now, empty for none. now: monotonic seconds. running: requests, None if unknown."""
@@ -320,17 +318,14 @@ class Tracker:
         if not self.bad:
             self.cleared = CLEARED
             self.good_again.clear()
-            self._become(GOOD, "its answers are good")
+            self.state, self.text = GOOD, "its answers are good"
 
     def _bad(self, kind: str, verdict: Verdict) -> None:
         self.good_again.pop(kind, None)
         self.bad[kind] = self.bad.get(kind, 0) + 1
-        text = f"{kind.replace('_', ' ')} failed {self.bad[kind]} times in a row, the last: {verdict.why}"
         is_over = self.state == DEGENERATE or self.bad[kind] >= self.settings.quality_looks
-        self._become(DEGENERATE if is_over else DOUBTFUL, text)
-
-    def _become(self, state: str, text: str) -> None:
-        self.state, self.text = state, text
+        self.state = DEGENERATE if is_over else DOUBTFUL
+        self.text = f"{kind.replace('_', ' ')} failed {self.bad[kind]} times in a row, the last: {verdict.why}"
 
     def facts(self) -> dict[str, Any]:
         """Return the state for the state file."""

@@ -424,14 +424,12 @@ class Rank:
         causes = "; ".join(text for _key, text in self.waits(now))
         if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
             self._leave(DOWN, causes, EXIT_AGAIN)
-        elif causes and now - self.born > self._patience(fresh):
-            self._leave(DOWN, f"gave up after {now - self.born:.0f} s: {causes}", EXIT_AGAIN)
-
-    def _patience(self, fresh: Sequence[Message]) -> float:
-        """Return how long the first rank waits for the others, seconds. fresh: messages of present ranks."""
+            return
         # A rank that is woken has to begin first, and a host that still stops an earlier start has to end that.
         stopping = any(peer.members is not None or (peer.phase not in UP and not peer.released) for peer in fresh)
-        return self.config.peer_timeout + self.config.asked_for + (self.config.let_go if stopping else 0.0)
+        patience = self.config.peer_timeout + self.config.asked_for + (self.config.let_go if stopping else 0.0)
+        if causes and now - self.born > patience:
+            self._leave(DOWN, f"gave up after {now - self.born:.0f} s: {causes}", EXIT_AGAIN)
 
     def _gone_by(self, rank: int, now: float) -> bool:
         """Return whether a peer holds nothing of this start any more, as far as is known."""
@@ -562,9 +560,8 @@ class Rank:
         for noun, fix, mine, theirs in self._differences(message):
             text = f"{noun} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
             return f"{noun} {theirs}", text
-        boots = {rank: received.message.boot for rank, received in self.received.items()} | {
-            self.config.rank: self.boot
-        }
+        boots = {rank: received.message.boot for rank, received in self.received.items()}
+        boots[self.config.rank] = self.boot
         if message.members is not None and any(message.members.get(rank) != boot for rank, boot in boots.items()):
             return "held", f"waits for {peer}: it has not let go of an earlier start yet ({message.phase})"
         for rank, boot in boots.items():
@@ -584,9 +581,8 @@ class Rank:
             return differences
         same = bool(mine.content) and mine.content == theirs.content
         if mine.image != theirs.image and not same:
-            differences.append(
-                ("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image)
-            )
+            image_fix = f"{fix}, with the image by digest or a fixed tag"
+            differences.append(("the images", image_fix, mine.image, theirs.image))
         if mine.commit != theirs.commit:
             differences.append(("the weights", fix, mine.commit, theirs.commit))
         return differences
