@@ -65,9 +65,9 @@ def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: Non
     return _parse(state_file.read(generations / f"{number}.json") or {})
 
 
-def find_units() -> HostState:
+def find_units(root: Path = Path("/")) -> HostState:
     """Return rows for the unit files and drop-ins of the collection on a host, in its record or not. Their part is unknown, but for the relay."""
-    folder = Path("/etc/systemd/system")
+    folder = root / "etc/systemd/system"
     files, units = [], []
     for path in sorted(path for pattern in UNIT_FILES for path in folder.glob(pattern)):
         if path.is_symlink() or not path.is_file():
@@ -75,7 +75,7 @@ def find_units() -> HostState:
         if not MANAGED.search(path.read_text(encoding="utf-8", errors="replace")):
             continue
         part = FABRIC if path.name == RELAY else ""
-        files.append(HostFile(str(path), part=part))
+        files.append(HostFile(f"/{path.relative_to(root)}", part=part))
         if path.parent == folder:
             units.append(Unit(path.name, restart_on=(), part=part))
     return HostState(files=tuple(files), units=tuple(units))
