@@ -67,6 +67,7 @@ class HostView:
     and keeps the reason in C(unknown), by program.
 
     :param root: where /proc, /sys and the release files are read
+    :param config_root: where /etc and /run of the host itself are read
     :param settings: folder with the settings of services
     :param unit_dir: folder of unit files; files that systemd has not loaded are named to it
     :param other_units: names of further units, which the call for the units of services asks about too; see C(others)
@@ -77,11 +78,12 @@ class HostView:
         run: Run,
         root: str = "/",
         *,
+        config_root: str = "/",
         settings: str = "/etc/dgxspark",
         unit_dir: str = "/etc/systemd/system",
         other_units: Iterable[str] = (),
     ) -> None:
-        self.run, self.root = run, root
+        self.run, self.root, self.config_root = run, root, config_root
         self.settings, self.unit_dir, self.other_units = settings, unit_dir, list(other_units)
         self.unknown: dict[str, str] = {}
         self._answers: dict[tuple[str, ...], Any] = {}
@@ -236,7 +238,7 @@ class HostView:
 
     def fabric_of(self, addresses: str = "", neighbours: str = "") -> dict[str, Any]:
         """Return the QSFP side from the output of C(ip), and from files alone without it."""
-        return network.describe_fabric(self.root, machine.read_pci(self.root), addresses, neighbours)
+        return network.describe_fabric(self.root, machine.read_pci(self.root), addresses, neighbours, self.config_root)
 
     def listening(self, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the listening TCP sockets, as C(network.describe_listening) has them. containers: of C(containers)."""

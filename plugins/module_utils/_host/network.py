@@ -272,10 +272,11 @@ def connectx_names(root: str) -> list[str]:
 
 
 def describe_fabric(
-    root: str, pci: dict[str, tuple[str, str]], addresses_text: str, neighbours_text: str
+    root: str, pci: dict[str, tuple[str, str]], addresses_text: str, neighbours_text: str, config_root: str = "/"
 ) -> dict[str, Any]:
     """Describe the QSFP side. Without a cable the card is powered off, so a missing ConnectX-7 is no fault by itself.
 
+    :param config_root: where /etc and /run of the host itself are found
     :returns: C({connectx, pci_functions, ports, networks, mtus, relay}). networks: addresses of all other interfaces, by name; mtus: their
         MTUs. relay: whether the role fabric made this host pass on the packets of others.
         Each netdev also has C(neighbours), the hosts that answered on it, and C(stored), the files that configure its network
@@ -285,7 +286,7 @@ def describe_fabric(
     addresses = parse_ip_addr(addresses_text)
     mtus = {str(item["ifname"]): item.get("mtu") for item in _json_items(addresses_text, "ifname")}
     neighbours = parse_ip_neigh(neighbours_text)
-    stored = read_stored("/", netdev_names)
+    stored = read_stored(config_root, netdev_names)
     netdevs = []
     for name in netdev_names:
         found = {"neighbours": neighbours.get(name, []), "stored": stored[name]}
@@ -299,7 +300,7 @@ def describe_fabric(
         "ports": group_ports(netdevs),
         "networks": networks,
         "mtus": {name: mtu for name, mtu in mtus.items() if name in networks and type(mtu) is int},
-        "relay": Path("/", RELAY_UNIT).exists(),
+        "relay": Path(config_root, RELAY_UNIT).exists(),
     }
 
 
