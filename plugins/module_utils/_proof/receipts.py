@@ -15,6 +15,7 @@ verdict, and the first one of this deployment (C(speed_record)). C(kv_tiers) is 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,51 +26,21 @@ from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 
-# figure -> (worse direction, share of noise, absolute difference of noise, unit, fix).
+# Figure, worse direction, share of noise, absolute difference of noise, unit, fix.
 # The shares are wide on purpose: one short request per run scatters, and false alarms cost more trust than late ones.
+_TABLE = """
+decode_tokens_per_second lower 0.20 0.5 tokens/s: check the GPU clock and power, swap in use, and what else runs on the host
+ttft_seconds higher 1.00 1.0 s: check other programs of the host, and whether prefix caching is still on
+warmup_seconds higher 1.00 60.0 s: check that the compile cache directory is still kept between starts
+start_seconds higher 0.50 60.0 s: check the disk of the weights and that compile caches are kept between starts
+residency_gib higher 0.05 2.0 GiB: see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value
+kv_cache_tokens lower 0.05 1024.0 tokens: see which other programs use memory since the first start
+"""
 FIGURES: dict[str, tuple[str, float, float, str, str]] = {
-    "decode_tokens_per_second": (
-        "lower",
-        0.20,
-        0.5,
-        "tokens/s",
-        "check the GPU clock and power, swap in use, and what else runs on the host",
-    ),
-    "ttft_seconds": (
-        "higher",
-        1.00,
-        1.0,
-        "s",
-        "check other programs of the host, and whether prefix caching is still on",
-    ),
-    "warmup_seconds": (
-        "higher",
-        1.00,
-        60.0,
-        "s",
-        "check that the compile cache directory is still kept between starts",
-    ),
-    "start_seconds": (
-        "higher",
-        0.50,
-        60.0,
-        "s",
-        "check the disk of the weights and that compile caches are kept between starts",
-    ),
-    "residency_gib": (
-        "higher",
-        0.05,
-        2.0,
-        "GiB",
-        "see which of its terms grew (weights, inside, KV cache, outside); plan again with the measured value",
-    ),
-    "kv_cache_tokens": (
-        "lower",
-        0.05,
-        1024.0,
-        "tokens",
-        "see which other programs use memory since the first start",
-    ),
+    name: (worse, float(share), float(absolute), unit, fix)
+    for name, worse, share, absolute, unit, fix in re.findall(
+        r"^(\w+) (\w+) (\S+) (\S+) (\S+): (.*)$", _TABLE, re.MULTILINE
+    )
 }
 
 
