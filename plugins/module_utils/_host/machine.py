@@ -13,7 +13,6 @@ issues page for the memory figures.
 from __future__ import annotations
 
 import grp
-import os
 import platform
 import pwd
 import re
@@ -269,8 +268,7 @@ def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
 def read_memory(root: str = "/") -> dict[str, Any] | None:
     """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): free pieces of C(LARGE_BLOCK) bytes, None if unknown."""
     memory = describe_memory(hostmem.parse_meminfo(read_text(root, "proc/meminfo") or ""))
-    buddyinfo = read_text(root, "proc/buddyinfo") or ""
-    free = hostmem.bytes_in_blocks(buddyinfo, os.sysconf("SC_PAGESIZE"), LARGE_BLOCK)
+    free = hostmem.bytes_in_blocks(read_text(root, "proc/buddyinfo") or "", hostmem.PAGE_BYTES, LARGE_BLOCK)
     return memory and {**memory, "large_blocks": None if free is None else free // LARGE_BLOCK}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 GIB = 2**30
 KIB_PER_GIB = 2**20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # For the memory of a stopped engine: tolerance, least growth, and seconds without growth after which it is complete.
 BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0

@@ -14,12 +14,11 @@ little. It sets nothing: both files that it writes are commands to the kernel, a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .hostmem import GIB, bytes_in_blocks
+from .hostmem import GIB, PAGE_BYTES, bytes_in_blocks
 
 MIB = 2**20
 
@@ -69,7 +68,7 @@ class Sample:
 def sample(meminfo: Mapping[str, int], buddyinfo: str) -> Sample:
     """Return the memory of the host. meminfo: KiB by name; buddyinfo: the text of C(/proc/buddyinfo)."""
     cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
-    large = bytes_in_blocks(buddyinfo, os.sysconf("SC_PAGE_SIZE"), LARGE_BLOCK)
+    large = bytes_in_blocks(buddyinfo, PAGE_BYTES, LARGE_BLOCK)
     return Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
 
 
