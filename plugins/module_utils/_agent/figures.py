@@ -33,6 +33,8 @@ from . import services
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 PAGE = "dgxspark.prom"
+ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+"""Of values of labels."""
 CALL_SECONDS, ROUND_SECONDS = 10.0, 20.0
 """Longest run of one program, and of all silent programs of a page."""
 PAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -162,13 +164,9 @@ class Page:
                 continue
             lines += [f"# HELP {name} {metric.meaning}", f"# TYPE {name} {metric.kind}"]
             for labels, value in self.samples[name]:
-                inner = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                inner = ",".join(f'{label}="{text.translate(ESCAPES)}"' for label, text in labels.items())
                 lines.append(f"{name}{{{inner}}} {_format(value)}" if inner else f"{name} {_format(value)}")
         return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _format(value: float) -> str:

@@ -13,6 +13,7 @@ import fnmatch
 import functools
 import math
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -215,7 +216,8 @@ class HostView:
     def cuda_version(self) -> str | None:
         """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""
         _rc, table, _err = self.run(["nvidia-smi"])
-        return nvidia_smi.parse_cuda_version(table)
+        match = re.search(r"CUDA Version\s*:\s*(\d+\.\d+)", table)
+        return match.group(1) if match else None
 
     # --- ip and ss ---
 

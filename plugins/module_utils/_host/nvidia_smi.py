@@ -109,12 +109,6 @@ def name_holders(apps: Iterable[Mapping[str, Any]]) -> str:
     return f"used by {', '.join(texts)}"
 
 
-def parse_cuda_version(table: str) -> str | None:
-    """Take the CUDA version out of nvidia-smi's table (no query field has it)."""
-    match = re.search(r"CUDA Version\s*:\s*(\d+\.\d+)", table)
-    return match.group(1) if match else None
-
-
 def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sum the GPU memory of the managed, running containers of each service: C([{name: service, gib}]).
 

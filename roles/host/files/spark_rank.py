@@ -295,8 +295,10 @@ class Supervisor:
                 break
             if not self.strange:
                 self.strange = True
+                name = sock.getsockname()
+                other = f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
                 self.say(
-                    f"warning: systemd hands over a socket at {address_of(sock)}, not at {address[0]}, UDP port {address[1]}: "
+                    f"warning: systemd hands over a socket at {other}, not at {address[0]}, UDP port {address[1]}: "
                     f"the socket unit is older than the settings; run site.yml again"
                 )
         else:
@@ -510,12 +512,6 @@ def ask_ray(container: str, program: bytes, words: list[str], seconds: float) ->
     except (ValueError, LookupError, TypeError):
         text = done.err.strip().splitlines()
         return False, text[-1] if text else f"exit code {done.rc} and no answer"
-
-
-def address_of(sock: socket.socket) -> str:
-    """Return the address of a socket as text."""
-    name = sock.getsockname()
-    return f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
 
 
 def protect() -> None:
